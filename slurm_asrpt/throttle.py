@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PAUSE_FACTOR = 9.0
-"""Such work takes a tenth of the time at most."""
+"""The work takes at most a tenth of the time."""
 
 
 class Throttle:
-    """``due`` once PAUSE_FACTOR times the duration of the last time has passed since, or ``most_s``.
-
-    clock: in seconds.
-    """
+    """``due`` when PAUSE_FACTOR times the duration of the last work has passed, or ``most_s``. clock: in seconds."""
 
     def __init__(self, clock: Callable[[], float], most_s: float = math.inf) -> None:
         self._clock, self._most_s = clock, most_s
@@ -27,7 +24,7 @@ class Throttle:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Around the work; where it fails it stays due."""
+        """Run the block, which does the work; if it fails, the work is still due."""
         began = self._clock()
         yield
         self.last = self._clock()

@@ -35,7 +35,7 @@ class SlurmReader:
 
 
 class Scheduler:
-    """Lets a policy schedule the managed jobs. ``scheduling.py`` puts one together."""
+    """Lets a policy schedule the managed jobs. ``scheduling.py`` creates one."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Scheduler:
         self._saver, self._rank_maps, self._audit, self._clock = saver, rank_maps, audit, clock
 
     def cycle(self, now: float) -> float | None:
-        """Do everything once. Returns when there is something to decide again. Raises SlurmError.
+        """Run one cycle. Returns the time at which the next decision is due. Raises SlurmError.
 
-        At once where tasks were split from an array of which none waits: they may start.
+        It is due at once if tasks were split from an array without a queued task, because they may start.
         """
         self.timer.start()
         lines = self._audit.lines
@@ -73,7 +73,7 @@ class Scheduler:
         return now if at_once else self.decider.policy.next_wakeup(now)
 
     def between_cycles(self, pause_s: float) -> None:
-        """What takes long and delays no decision, in a pause of so many seconds. Raises SlurmError, OSError."""
-        self._saver.save(self._clock.time())  # what came of the writes: asrptd may die before the next cycle
+        """Do slow work that does not delay decisions, in a pause of ``pause_s``. Raises SlurmError, OSError."""
+        self._saver.save(self._clock.time())  # the results of the updates, in case asrptd dies before the next cycle
         self._rank_maps.write(pause_s)
         self.reader.client.catch_up()

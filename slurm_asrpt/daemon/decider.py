@@ -44,7 +44,7 @@ class Decider:
         self._preemption, self._audit, self._mode = preemption, audit, mode
 
     def decide(self, now: float) -> list[ManagedJob]:
-        """Ask the policy; what it starts is pinned (in mode enforce only after it has been written)."""
+        """Let the policy decide, and pin the jobs that it starts. Returns these jobs."""
         view = self.cluster.view.copy()
         for job in self._jobs.in_state(JobState.PINNED):
             placements.reserve(view, job)
@@ -65,7 +65,7 @@ class Decider:
         return starts
 
     def _note_unsaid(self, now: float) -> None:
-        """Why new jobs wait that the policy did not come to look at."""
+        """Note why new jobs are pending that the policy has not considered."""
         unsaid = [job for job in self._jobs.in_state(JobState.QUEUED) if job.reason is None]
         reasons = dict(self.policy.queue(now)) if unsaid else {}
         for job in unsaid:
@@ -81,8 +81,8 @@ class Decider:
         return job
 
     def _record_start(self, job: ManagedJob, start: Start, view: ClusterView, number: int, now: float) -> None:
-        """view: what was free before this one of the cycle's starts; afterwards without it."""
-        best, compared = self.cluster.best_alpha(start.job), number <= decisions.MOST_COMPARED
+        """Record a start. view: the free resources before it; this start's are removed from it."""
+        best, compared = self.cluster.best_alpha(start.job), number <= decisions.MAX_COMPARED
         recorded = decisions.start_facts(start, best, view, self._settings.name, self.cluster.fabric, compared)
         self._audit.record(now, "start", start.job.id, mapped=job.mapped, **recorded)
         view.take(start.placement.gpus, start.job.request)

@@ -11,7 +11,7 @@ from slurm_asrpt.daemon.policy_feed import PolicyFeed
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.slurm.request import LeftToSlurm
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 from slurm_asrpt.switch import OperatingMode
 
 
@@ -32,7 +32,7 @@ class Eligibility:
         self._audit, self._mode = audit, mode
 
     def update(self, now: float) -> None:
-        """Submit what has become eligible; after a restart let the policy take up its saved state first."""
+        """Submit newly eligible jobs; after a restart, restore the policy's saved state first."""
         eligible = [job for job in self._jobs.pending() if self._is_eligible(job, now)]
         if not self.feed.resumed:
             self.feed.resume(eligible, now)
@@ -40,7 +40,7 @@ class Eligibility:
         self.feed.submit(eligible, now)
 
     def _is_eligible(self, job: ManagedJob, now: float) -> bool:
-        """Whether the policy should hold this pending job; if not, ``reason`` says why not."""
+        """Whether the policy should have this pending job in its queue; if not, ``reason`` says why."""
         if job.state is JobState.RUNNING:
             job.waits_again()
         if job.state is JobState.PINNED and self._mode.enforcing and job.original is None:

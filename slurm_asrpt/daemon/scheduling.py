@@ -1,4 +1,4 @@
-"""Puts a scheduler together: every class gets what it needs, and nothing else."""
+"""Creates a scheduler with all its parts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from slurm_asrpt.switch import OperatingMode
 
 @dataclass(frozen=True)
 class Scheduling:
-    """What the daemon's loop runs once Slurm has answered, and again after a step of the clock."""
+    """What the daemon's loop uses; created when Slurm has answered, and again after a step of the clock."""
 
     scheduler: Scheduler
     jobs: JobTable
@@ -64,7 +64,7 @@ def assemble(
     mode: OperatingMode,
     clock: Any = time,
 ) -> Scheduling:
-    """A scheduler that goes on from the saved state. Raises InputError, AsrptError for a state that cannot be read."""
+    """Create a scheduler from the saved state. Raises InputError, AsrptError if the state cannot be read."""
     saved = store.load() or {}
     recent.start_adjustment = saved_adjustment(saved)
     jobs, cluster = JobTable(saved.get("jobs")), ClusterState(settings, slurm.memory_consumed)

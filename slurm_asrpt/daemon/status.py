@@ -1,4 +1,4 @@
-"""status.json from what the daemon knows: what asrpt-status shows."""
+"""Builds status.json, which asrpt-status shows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ORDER: dict[str, int] = {
 
 
 def _group(row: JobStatus) -> int:
-    """Jobs with a rank come by rank, then those that are not in the queue yet, then those left to Slurm."""
+    """The position of a job's group in the status: jobs with a rank, then those not in the queue yet, then others."""
     return _RANKED if row.rank is not None else _ORDER[row.state]
 
 
@@ -101,7 +101,7 @@ class JobRows:
         return admitted.band + 1 if admitted and self._fairshare_bands > 1 else None
 
     def _place_on_offer(self, job: ManagedJob, why: Reason) -> Placement | None:
-        """Where a job that has a reservation, or is delayed, could run at once: what waiting saves it from."""
+        """Where a job with a reservation or a delay could run now, to compare."""
         if job.state is not JobState.QUEUED or job.job is None or why.kind not in ("reserved", "placement"):
             return None
         return place(self._cluster.view, job.job, Strategy.MOST_FREE, self._cluster.fabric)
@@ -111,13 +111,13 @@ class JobRows:
         return rounded_interval(low, high) if high else (None, None)
 
     def _unused_profile(self, job: ManagedJob) -> dict[str, str]:
-        """Why the profile that a job names does not count, where it does not."""
+        """Why the job's profile is not used, if so."""
         if job.tag is None or not job.tag.profile or job.job is None or job.job.profiled:
             return {}
         return {UNUSED_PROFILE: self._profiles.problem(job.tag, job.job.gpus)}
 
     def add_service(self, row: JobStatus, job: ManagedJob, policy: PreemptivePolicy, now: float) -> None:
-        """The service that it has attained, where the order goes by that."""
+        """Add the attained service, if the policy uses it."""
         row.attained_gpu_s = job.service.at(now)
         row.queue = policy.queue_of(row.attained_gpu_s) + 1
         row.interruptions = job.service.interruptions
@@ -125,7 +125,7 @@ class JobRows:
             row.never_interrupted = self._preemption.why_never(job)
 
     def add_progress(self, row: JobStatus, job: ManagedJob, observed: Observed | None, now: float) -> None:
-        """How far a running job is."""
+        """Add the progress of a running job."""
         profiled = job.job is not None and job.job.profiled  # others' predictions are seconds, not iterations
         total = total_iterations(observed, row.predicted_iterations if profiled else 0)
         alpha = row.alpha if profiled else None
@@ -142,9 +142,9 @@ class JobRows:
     def _remaining_interval(
         self, row: JobStatus, job: ManagedJob, observed: Observed | None, ran_s: float
     ) -> tuple[float | None, float | None]:
-        """10% and 90% of what is left, seconds, given that it has run so long; the time limit ends it in any case.
+        """The 10-90% interval of the remaining runtime, seconds, given the elapsed time; capped at the time limit.
 
-        None where the job has said how much is left, or nothing is predicted.
+        None if the job reports its total iterations, or there is no prediction.
         """
         if row.predicted_high is None or (observed is not None and observed.progress.total):
             return None, None
@@ -154,7 +154,7 @@ class JobRows:
 
 
 class StatusBuilder:
-    """Builds the status of the daemon after a cycle. leader: host, pid and since when."""
+    """Builds the status after a cycle. leader: host, pid and start time."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class StatusBuilder:
         self._rows, self._progress, self._mode, self._leader = rows, progress, mode, leader
 
     def build(self, now: float, forecaster: Forecaster) -> Status:
-        """Everything asrpt-status shows, jobs in the order in which they should start, running ones first."""
+        """The status, with running jobs first, then the others in the order in which they should start."""
         queue = self._policy.queue(now)
         ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
         reasons = {str(job_id): why for job_id, why in queue}
@@ -213,7 +213,7 @@ class StatusBuilder:
 
 
 def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: float) -> None:
-    """When a waiting job will start, or why no forecast is known."""
+    """Add the forecast of a pending job's start, or why there is none."""
     found = forecaster.current(job, now)
     if found is None:
         row.start_unknown = forecaster.why_not(job, row.text)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 from .conftest import Cluster, wait_for
 

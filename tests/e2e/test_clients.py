@@ -11,7 +11,7 @@ from slurm_asrpt.slurm import pyslurm, writeback
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import JobRecord, Update
-from slurm_asrpt.slurm.request import read_ask
+from slurm_asrpt.slurm.request import read_request
 
 from .conftest import Cluster, wait_for
 
@@ -63,7 +63,7 @@ def test_all_requests_of_a_job_are_read(
 ) -> None:
     job_id = waiting(cluster, *options)
     job = next(j for j in client.jobs() if j.job_id == job_id)
-    ask = read_ask(job, client.nodes(), ["other"])
+    ask = read_request(job, client.nodes(), ["other"])
     assert (ask.gpus, ask.request.per_node, ask.request.unit) == (gpus, per_node, unit)
     assert without_reason(job) == without_reason(cluster.job(job_id))  # every field as squeue reports it
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from slurm_asrpt.lab.spec import DEFAULT_SCHEDULER_PARAMETERS
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 from .conftest import QUICK, Cluster, own_cluster, wait_for
 

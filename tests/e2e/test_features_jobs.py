@@ -6,7 +6,7 @@ import time
 import pytest
 
 from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 from .conftest import Cluster, wait_for
 

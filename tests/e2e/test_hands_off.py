@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 from .conftest import LEASE_S, SOON_S, Cluster, wait_for
 

@@ -272,7 +272,7 @@ def db_corrupt(arena: Arena, rng: Random, size: int) -> int:
     return 1
 
 
-@fault("disk-full", "the disk of the state folder is full")
+@fault("disk-full", "the disk of the state directory is full")
 def disk_full(arena: Arena, rng: Random, size: int) -> int:
     """The state directory is its own file system."""
     filler = arena.paths / "state" / "filler"

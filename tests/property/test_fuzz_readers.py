@@ -29,7 +29,7 @@ from slurm_asrpt.profile.schema import LIBRARY, parse_profile
 from slurm_asrpt.progress import parse_losses
 from slurm_asrpt.slurm import incremental, parse
 from slurm_asrpt.slurm.records import JobRecord
-from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
+from slurm_asrpt.slurm.request import LeftToSlurm, read_request
 from slurm_asrpt.spool import parse_progress
 from slurm_asrpt.status.document import JobStatus, Status, read_screenful, read_status, write_status
 from slurm_asrpt.traces.accounting import parse_sinfo
@@ -69,7 +69,7 @@ def read_jobs(data: bytes) -> None:
     for job in parse.parse_jobs(text_of(data)):
         parse_tag(job.admin_comment)
         try:
-            ask = read_ask(job, [], ["gpu"])
+            ask = read_request(job, [], ["gpu"])
         except LeftToSlurm:
             continue
         assert ask.gpus > 0

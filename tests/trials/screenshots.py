@@ -184,7 +184,7 @@ def shoot_pages(folder: Path, environment: dict[str, str]) -> None:
     run([BIN / "asrpt-sim", "compare", *compared, "-o", str(folder / "out")], environment)
     run([BIN / "asrpt-sim", "report", str(folder / "out"), "-o", str(report)], environment)
     with chromium() as browser:
-        picture(browser, audit, "asrpt-admin-audit", 1100, click='#gpus rect[data-life="70"]')
+        picture(browser, audit, "asrpt-admin-audit", 1100, click='#gpus rect[data-run="70"]')
         picture(browser, report, "asrpt-sim-report", 1300)
 
 

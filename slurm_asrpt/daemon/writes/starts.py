@@ -22,7 +22,7 @@ from slurm_asrpt.slurm.records import Update
 from slurm_asrpt.switch import OperatingMode
 
 NODE_LOST = "NodeDown"
-"""As Slurm says it of a node that is down, drained or gone."""
+"""Slurm's reason for a node that is down, drained or gone."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class StartWithdrawal:
         self._fences, self._pins, self._audit, self._mode = fences, pins, audit, mode
 
     def take_back_what_did_not_start(self, now: float) -> None:
-        """Unpin what Slurm has not started in time, and what a requeue left pinned."""
+        """Unpin jobs that Slurm has not started in time, and jobs that are still pinned after a requeue."""
         pinned = [job for job in self._jobs.pending(JobState.PINNED) if job.pin is not None]
         reasons = {job.record.job_id: why for job in pinned if (why := self._in_vain(job, now))}
         late = [job for job in pinned if job.record.job_id in reasons]
@@ -65,26 +65,26 @@ class StartWithdrawal:
                 self.did_not_start(job, reasons[job.record.job_id], now)
 
     def reconsider_what_slurm_has_not_started(self, now: float) -> None:
-        """Modes shadow and order: Slurm goes its own way, and GPUs must not stay reserved for a job for ever."""
+        """Modes shadow and order: withdraw starts that Slurm does not follow, so that no GPUs stay reserved forever."""
         for job in self._jobs.pending(JobState.PINNED):
             if job.pin is not None and now - job.pin.at > self._settings.unpin_after_s:
                 self.did_not_start(job, job.record.reason, now)
 
     def carrying_pins(self, now: float, *states: JobState) -> list[ManagedJob]:
-        """Waiting jobs in these states, without any in all, on which Slurm still holds a pin of ours."""
+        """Pending jobs in these states (default: all) that still have a pin in Slurm."""
         stale = [job for job in self._jobs.pending(*states) if job.original is not None]
         for job in stale:  # before a new lease covers what Slurm or the owner has set
             follow_begin_time(job, now, self._settings.lease_s, self._mode.enforcing)
         return stale
 
     def take_pins_off(self, jobs: list[ManagedJob], now: float) -> list[ManagedJob]:
-        """Those of these jobs that still wait: each has a fresh lease and, unless Slurm refused, its pin no more."""
+        """Remove pins. Returns the jobs that are still pending, with a new lease; Slurm may have kept some pins."""
         fenced = [job for job in self._fences.fence_unplanned(jobs, now) if job.original is not None]
         self._pins.take_off(fenced)
         return fenced
 
     def did_not_start(self, job: ManagedJob, why: str, now: float) -> None:
-        """Back to waiting: at once the first time (unless a limit holds it), then after growing pauses."""
+        """Return the job to the queue: at once the first time unless a limit holds it, then after growing pauses."""
         self._listener.gone(job.record.job_id, now)  # it holds no GPUs; it returns when it may
         waits = reason(Phase.WAITING, self._kind(why), slurm_reason=why)
         avoid = why not in ("Resources", "Priority", "None")
@@ -93,10 +93,10 @@ class StartWithdrawal:
         self._audit.record(now, "not-started", job.record.job_id, why=why, retry_at=job.retry_at)
 
     def _in_vain(self, job: ManagedJob, now: float) -> str:
-        """Why the pin of a waiting job is to be taken back, in Slurm's words; "" while it may still lead to a start.
+        """Slurm's reason if the pin of a pending job must be removed; "" while the job may still start.
 
-        At once where a node of it cannot be used any more: a slurmctld that comes back without that node would end
-        the job.
+        A pin is removed at once if one of its nodes is no longer usable: a slurmctld that restarts without that node
+        would end the job.
         """
         assert job.pin is not None  # noqa: S101  (the caller has seen to it)
         if self._pins.has_lost_nodes(job):
@@ -169,5 +169,5 @@ def _is_to_hand_over(job: ManagedJob, now: float) -> bool:
 
 
 def is_limit(slurm_reason: str) -> bool:
-    """A reason of Slurm that only time or an admin removes: no use in keeping GPUs for the job meanwhile."""
+    """Whether only time or an admin removes Slurm's reason, so that GPUs should not be kept for the job."""
     return any(word in slurm_reason for word in ("Limit", "Assoc", "QOS", "Licenses", "MaxJobs", "MaxGRES"))

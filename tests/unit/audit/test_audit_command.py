@@ -164,7 +164,7 @@ def test_a_snapshot_that_cannot_be_written_delays_no_job(site: Bench, caplog: py
     (state / WANTED).touch()
     free = site.slurm.submit(2)
     site.cycle()
-    assert "snapshot not written" in caplog.text
+    assert "the snapshot is not written" in caplog.text
     assert not (state / WANTED).exists()
     assert site.state(free) == "RUNNING"
 
@@ -258,12 +258,12 @@ def test_hostile_snapshots_are_rejected_in_one_line(site: Bench, tmp_path: Path,
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\x80\x04\x95", "is no snapshot"),
-        (b"", "is no snapshot"),
-        (b"[" * 200_000, "is no snapshot"),
-        (b'{"kind":"asrpt snapshot","version":99}', "has version 99, this release reads 1"),
+        (b"\x80\x04\x95", "is not a snapshot"),
+        (b"", "is not a snapshot"),
+        (b"[" * 200_000, "is not a snapshot"),
+        (b'{"kind":"asrpt snapshot","version":99}', "has version 99; this release reads version 1"),
         (json.dumps({"kind": KIND, "version": VERSION, "inputs": 5, "decisions": 5}).encode(), "damaged"),
-        (json.dumps({"kind": KIND, "version": VERSION, "inputs": {}, "decisions": []}).encode(), "has been changed"),
+        (json.dumps({"kind": KIND, "version": VERSION, "inputs": {}, "decisions": []}).encode(), "was changed after"),
     ],
 )
 def test_a_file_that_is_no_snapshot_is_rejected(data: bytes, why: str) -> None:

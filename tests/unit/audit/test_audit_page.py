@@ -80,16 +80,16 @@ def test_in_a_browser_the_page_zooms_and_shows_the_clicked_job(browser: Any, tmp
     assert len(find("css selector", "#errors circle")) == 1
     assert find("css selector", "#queue path")
 
-    find("css selector", '#gpus rect[data-life="1"]')[0].click()
+    find("css selector", '#gpus rect[data-run="1"]')[0].click()
     wait.until(lambda _: find("css selector", "#gpus rect.chosen"))
     shown = find("css selector", "#job")[0].text
     assert "2 (other) of </script><script>document.title='pwned'" in shown
     assert "n2:2" in shown
-    assert "2 GPUs, waited 00:00:00, ran unknown" in find("css selector", '#gpus rect[data-life="1"] title')[
+    assert "2 GPUs, waited 00:00:00, ran unknown" in find("css selector", '#gpus rect[data-run="1"] title')[
         0
     ].get_attribute("textContent")
     assert len(find("css selector", "#gpus rect.dim")) == 2
-    assert find("css selector", "tr.chosen")[0].get_attribute("data-life") == "1"
+    assert find("css selector", "tr.chosen")[0].get_attribute("data-run") == "1"
 
     find("css selector", "body")[0].send_keys("\ue00c")  # Escape: the job's details cover a part of the charts
     wait.until(lambda _: not find("css selector", "#gpus rect.chosen"))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.audit.timeline import Life, Lives, slots
+from slurm_asrpt.audit.timeline import JobRun, Timeline, gpu_rows
 from slurm_asrpt.audit.trail import FILE_NAME, entries
 from slurm_asrpt.config.settings import AuditSettings
 from slurm_asrpt.daemon.record.audit import AuditWriter
@@ -118,9 +118,9 @@ def test_times_are_parsed_as_in_slurm(text: str, meant: str | None) -> None:
         assert read_time(text, NOW) == datetime.fromisoformat(meant).timestamp()
 
 
-def lives(bench: Bench) -> dict[str, Life]:
-    found = Lives(entries(bench.settings.paths.state)).lives
-    return {life.job: life for life in found}
+def runs_of(bench: Bench) -> dict[str, JobRun]:
+    found = Timeline(entries(bench.settings.paths.state)).runs
+    return {run.job: run for run in found}
 
 
 def test_a_job_waits_runs_and_ends(make_bench: Any) -> None:
@@ -131,7 +131,7 @@ def test_a_job_waits_runs_and_ends(make_bench: Any) -> None:
     bench.slurm.end(job_id)
     bench.slurm.end(other, "CANCELLED")
     bench.cycle()
-    found, gone = lives(bench)[job_id], lives(bench)[other]
+    found, gone = runs_of(bench)[job_id], runs_of(bench)[other]
     assert (found.name, found.size, found.gpus, found.state) == ("a train", 4, {"n1": 4}, "COMPLETED")
     assert found.wait_s is not None
     assert found.queued == 1_000_000.0
@@ -143,14 +143,14 @@ def test_a_job_waits_runs_and_ends(make_bench: Any) -> None:
     assert gone.end is not None
 
 
-def test_a_requeued_job_has_two_lives(bench: Bench) -> None:
+def test_a_requeued_job_has_two_runs(bench: Bench) -> None:
     job_id = bench.slurm.submit(4)
     bench.cycle(4)
     bench.slurm.requeue(job_id)
     bench.slurm.change(job_id, eligible_time=0.0, reason="None")
     bench.cycle(6)
-    found = [life for life in Lives(entries(bench.settings.paths.state)).lives if life.job == job_id]
-    assert [life.state for life in found] == ["REQUEUED", ""]
+    found = [run for run in Timeline(entries(bench.settings.paths.state)).runs if run.job == job_id]
+    assert [run.state for run in found] == ["REQUEUED", ""]
     assert found[0].end is not None
     assert found[1].start is not None
     assert found[0].end <= found[1].start
@@ -171,9 +171,9 @@ FACTS = ("gpus", "began", "ended", "submitted", "reason", "state", "iterations",
 )
 def test_any_entries_form_lives_or_are_skipped(events: list[tuple[str, str, dict[str, Any]]]) -> None:
     told = [{"time": float(at), "event": event, "job": job, **facts} for at, (event, job, facts) in enumerate(events)]
-    for life in Lives(told).lives:
-        assert life.job in ("1", "2")
-        assert life.wait_s is None or life.wait_s >= 0 or life.wait_s != life.wait_s
+    for run in Timeline(told).runs:
+        assert run.job in ("1", "2")
+        assert run.wait_s is None or run.wait_s >= 0 or run.wait_s != run.wait_s
 
 
 runs = st.lists(st.tuples(st.integers(0, 50), st.none() | st.integers(1, 50), st.integers(1, 4)), max_size=12)
@@ -182,14 +182,14 @@ runs = st.lists(st.tuples(st.integers(0, 50), st.none() | st.integers(1, 50), st
 @given(runs)
 def test_no_two_runs_overlap_in_a_row(drawn: list[tuple[int, int | None, int]]) -> None:
     begun = [
-        Life(str(at), start=float(start), end=None if ran is None else float(start + ran), gpus={"n1": gpus, "n2": 1})
+        JobRun(str(at), start=float(start), end=None if ran is None else float(start + ran), gpus={"n1": gpus, "n2": 1})
         for at, (start, ran, gpus) in enumerate(drawn)
     ]
-    placed = slots(begun, "n1", 100.0)
-    assert {id(life): len(rows) for life, rows in placed} == {id(life): life.gpus["n1"] for life in begun}
-    for at, (life, rows) in enumerate(placed):
+    placed = gpu_rows(begun, "n1", 100.0)
+    assert {id(run): len(rows) for run, rows in placed} == {id(run): run.gpus["n1"] for run in begun}
+    for at, (run, rows) in enumerate(placed):
         for other, others in placed[:at]:
-            together = (life.start or 0) < (other.end or 100.0) and (other.start or 0) < (life.end or 100.0)
+            together = (run.start or 0) < (other.end or 100.0) and (other.start or 0) < (run.end or 100.0)
             assert not (together and set(rows) & set(others))
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt import progress
-from slurm_asrpt.progress import COST, EVERY_S, FOLDER_VARIABLE, MOST_LOSSES, Losses, Reporter, has_rank_zero
+from slurm_asrpt.progress import COST, EVERY_S, FOLDER_VARIABLE, Losses, Reporter, has_rank_zero
 from tests.benches.progress import Clock, new_process, written
 
 # which process writes
@@ -195,7 +195,7 @@ def test_the_loss_curve_is_bounded_and_evenly_spaced(count: int) -> None:
     for number in range(count):
         losses.add(number, 1.0)
     iterations = [number for number, _ in losses.points]
-    assert len(iterations) < MOST_LOSSES
+    assert len(iterations) < MAX_LOSSES
     assert iterations[0] == 0
     gaps = {later - earlier for earlier, later in itertools.pairwise(iterations)}
     assert len(gaps) <= 1

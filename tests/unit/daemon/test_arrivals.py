@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
-from slurm_asrpt.daemon.forecasts.recent_jobs import KEPT, MOST, WINDOW_S, Arrivals
+from slurm_asrpt.daemon.forecasts.recent_jobs import WINDOW_S, Arrivals
 from slurm_asrpt.forecast.sampling import Quantiles
 
 NOW = 1e6
@@ -29,10 +29,10 @@ def test_without_arrivals_the_list_is_empty() -> None:
     assert arrivals_at().recent(NOW) == ((), WINDOW_S)
 
 
-@pytest.mark.parametrize("number", [MOST, 3 * MOST - 1, KEPT])
+@pytest.mark.parametrize("number", [MAX_ARRIVALS, 3 * MAX_ARRIVALS - 1, MAX_PER_DAY])
 def test_a_sample_of_many_arrivals_keeps_their_rate(number: int) -> None:
     jobs, window_s = arrivals_at(*(NOW - WINDOW_S * (1 - n / number) for n in range(1, number))).recent(NOW)
-    assert len(jobs) <= MOST
+    assert len(jobs) <= MAX_ARRIVALS
     assert len(jobs) / window_s == pytest.approx((number - 1) / WINDOW_S)
     times = [job.job.submit_time for job in jobs]
     assert NOW - window_s < times[0] < NOW - 0.99 * window_s
@@ -40,8 +40,8 @@ def test_a_sample_of_many_arrivals_keeps_their_rate(number: int) -> None:
 
 
 def test_a_burst_does_not_raise_the_rate_for_the_whole_day() -> None:
-    jobs, window_s = arrivals_at(*(NOW - 60 + n / KEPT for n in range(2 * KEPT))).recent(NOW)
-    assert len(jobs) / window_s == pytest.approx(KEPT / WINDOW_S)
+    jobs, window_s = arrivals_at(*(NOW - 60 + n / MAX_PER_DAY for n in range(2 * MAX_PER_DAY))).recent(NOW)
+    assert len(jobs) / window_s == pytest.approx(MAX_PER_DAY / WINDOW_S)
 
 
 def test_time_before_the_first_observation_does_not_lower_the_rate() -> None:

@@ -201,7 +201,7 @@ def depends(slurm, job_id):
 
 @pytest.mark.parametrize(
     ("what", "says"),
-    [(changed, "none yet"), (held, "held"), (left, "contiguous nodes"), (depends, "dependency")],
+    [(changed, "no estimate yet"), (held, "held"), (left, "contiguous nodes"), (depends, "dependency")],
 )
 def test_an_estimate_of_a_changed_job_is_withdrawn_and_not_judged(forecasts, waiting, what, says):
     forecasts.estimate(waiting, forecasts.slurm.now + 80, None, None)

@@ -141,7 +141,7 @@ def test_runs_lost_at_shutdown_are_logged(bench, monkeypatch, caplog):
     monkeypatch.setattr(recorder.history, "record", lambda runs: (_ for _ in ()).throw(HistoryError("gone")))
     with caplog.at_level(logging.ERROR, "asrptd"):
         recorder.close()
-    assert "lost: 2 runs that could not be written" in caplog.text
+    assert "2 runs could not be written and are lost" in caplog.text
 
 
 def test_a_history_locked_at_startup_is_opened_later_and_its_rows_are_kept(bench, caplog):

@@ -69,7 +69,7 @@ def test_a_standby_takes_over_however_the_leader_ended(tmp_path, other, number, 
     assert process.wait() == -number
     said = [record.message for record in caplog.records]
     assert said == [
-        f"standing by: {name} leads; this asrptd takes over when that one is gone",
+        f"standing by: {name} leads; this asrptd takes over when it ends",
         f"leading: {lead.name}",
     ]
     lead.close()
@@ -116,7 +116,7 @@ def test_a_daemon_that_lost_the_lock_saves_nothing(lead, damage):
         lead.close()  # both locks belong to this process: within a second, their names would be the same
         second.name = "elsewhere pid 1 since today"
         second.path.write_text(second.name)
-    with pytest.raises(LeadershipLostError, match="it is gone" if damage == "deleted" else "elsewhere pid 1"):
+    with pytest.raises(LeadershipLostError, match="it is missing" if damage == "deleted" else "elsewhere pid 1"):
         store.save({}, {"1": "{}"}, 2.0)
     assert store.path.read_bytes() == before
     second.close()

@@ -106,8 +106,8 @@ def test_without_a_checkpoint_report_the_job_keeps_its_grace_time(hlas: Bench) -
         ({"admin_comment": "", "leased": False}, "the hook has not tagged it"),
         ({"requeue": False}, "--requeue"),
         ({"partition": "gpu,other"}, "interrupt.partitions"),
-        ({"exclusive": "user", "leased": False}, "left to Slurm"),
-        ({"contiguous": True, "leased": False}, "left to Slurm"),
+        ({"exclusive": "user", "leased": False}, "leaves such jobs to Slurm"),
+        ({"contiguous": True, "leased": False}, "leaves such jobs to Slurm"),
     ],
 )
 def test_jobs_that_did_not_opt_in_or_are_unmanaged_are_never_preempted(
@@ -341,7 +341,7 @@ def test_retries_of_a_lost_requeue_are_bounded(make: Callable[..., Bench], refus
     hlas.restart()
     hlas.cycle(int(5 * GRACE_S))
     (refused,) = hlas.audit("interrupt-refused", long)
-    assert ("disabled" if refuses else "shown as going on") in refused["error"]
+    assert ("disabled" if refuses else "still shows the ended run") in refused["error"]
     asked = len(hlas.audit("requeued-again", long))
     hlas.cycle(20)
     assert len(hlas.audit("requeued-again", long)) == asked

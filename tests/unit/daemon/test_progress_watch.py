@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from slurm_asrpt.daemon.record import progress
 from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remaining_s, total_iterations
 from slurm_asrpt.spool import (
+    MAX_FILES,
     MAX_PROGRESS_BYTES,
-    MOST_FILES,
     Progress,
     parse_progress,
     progress_dir,
@@ -187,7 +187,7 @@ def test_nested_directories_are_not_removed(tmp_path: Path) -> None:
 def test_very_many_files_are_removed_in_batches(tmp_path: Path) -> None:
     folder = progress_dir(tmp_path) / "7"
     folder.mkdir(parents=True)
-    for number in range(MOST_FILES + 5):
+    for number in range(MAX_FILES + 5):
         (folder / str(number)).touch()
     remove_progress(tmp_path, "7")
     assert len(list(folder.iterdir())) == 5

@@ -253,6 +253,6 @@ def test_the_state_of_a_later_release_is_refused_and_kept(bench):
     bench.stop()
     text = json.dumps({"schema": SCHEMA + 1, "jobs": {}})
     state_file(bench).write_text(text)
-    with pytest.raises(InputError, match=f"schema {SCHEMA + 1}.*reads up to {SCHEMA}; install"):
+    with pytest.raises(InputError, match=f"schema {SCHEMA + 1}.*reads up to {SCHEMA}. Install"):
         bench.start()
     assert state_file(bench).read_text() == text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.spool import MOST_FILES, forgotten_progress, progress_dir, remove_progress
+from slurm_asrpt.spool import forgotten_progress, progress_dir, remove_progress
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_deeply_nested_directories_are_left_in_place(folder: Path, tmp_path: Pat
 
 
 def test_many_files_are_removed_in_several_steps(folder: Path, tmp_path: Path) -> None:
-    for number in range(MOST_FILES + 5):
+    for number in range(MAX_FILES + 5):
         (folder / str(number)).touch()
     remove_progress(tmp_path, "7")
     assert len(os.listdir(folder)) == 5

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from slurm_asrpt.config.settings import Mode
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.status.left_to_slurm import LEFT_CHANGES, LEFT_WORDS
-from slurm_asrpt.status.reason_texts import WORDS
+from slurm_asrpt.status.reason_texts import LEFT_CHANGES, LEFT_WORDS, WORDS
 from tests.benches.commands import commands
 
 ROOT = Path(__file__).parents[3]

@@ -11,7 +11,7 @@ import pytest
 
 from slurm_asrpt import __version__
 from slurm_asrpt.config.settings import GroupSettings, Settings, parse_settings
-from slurm_asrpt.daemon.metrics import SELDOM_S, Metrics
+from slurm_asrpt.daemon.metrics import HISTORY_INTERVAL_S, Metrics
 from slurm_asrpt.doctor import State, examine
 from slurm_asrpt.doctor.predictions import STALE_TABLE_S, recent_drift
 from slurm_asrpt.errors import InputError
@@ -194,9 +194,9 @@ def test_metrics_are_served() -> None:
     port = free_port()
     metrics = Metrics(f"127.0.0.1:{port}")
     try:
-        assert metrics.wants_a_look(NOW)
+        assert metrics.history_due(NOW)
         metrics.drift(Drift(200, 0.75, 0.25, 0.5))
-        assert not metrics.wants_a_look(NOW + SELDOM_S - 1)
+        assert not metrics.history_due(NOW + HISTORY_INTERVAL_S - 1)
         metrics.cycle(NOW, 0.5, {"read": 0.375, "write": 0.125})
         metrics.cycle(NOW, 0.25, {"read": 0.125})
         metrics.state("shadow", 8, 4, ["running", "waiting", "waiting"])
@@ -222,5 +222,5 @@ def test_an_invalid_metrics_address_is_an_input_error(listen: str) -> None:
 
 def test_without_an_address_no_metrics_are_served() -> None:
     metrics = Metrics("")
-    assert not metrics.wants_a_look(NOW)
+    assert not metrics.history_due(NOW)
     metrics.close()

@@ -262,7 +262,7 @@ def test_a_rest_shows_when_its_next_and_its_last_task_start(bench: Bench) -> Non
     array = bench.slurm.submit(1, 50, array_tasks="0-199")
     bench.cycle(2)
     cycle()
-    assert rows(bench, forecaster)[array].start_unknown.startswith("none yet")
+    assert rows(bench, forecaster)[array].start_unknown.startswith("no estimate yet")
     now = bench.slurm.now
     computations.answers.append(
         {array: [now + 10, now + 20, now + 30], f"{array}_199": [now + 100, now + 200, now + 300]}
@@ -296,4 +296,4 @@ def test_of_an_array_too_long_only_the_next_task_is_told(bench: Bench) -> None:
     found = rows(bench, forecaster)
     assert found[array].start_earliest is not None
     assert found[array].last_start_earliest is None
-    assert found[long].start_unknown == "not within 24 hours, or too many jobs, or tasks of arrays, to tell"
+    assert found[long].start_unknown == "not within 24 hours, or too many jobs or array tasks in the queue"

@@ -280,7 +280,7 @@ def test_for_an_array_only_the_first_task_is_shown(site, tmp_path, monkeypatch, 
 def test_an_unused_profile_is_not_shown_as_used(site, tmp_path, monkeypatch, capsys):
     words = ["--comment=asrpt:profile=vgg19-dp16"]  # of 16 GPUs; the script asks for 4
     why = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)["unused_profile"]
-    assert why == "profile vgg19-dp16 is for 16 GPUs, a job asks for 4"
+    assert why == "profile vgg19-dp16 is for 16 GPUs, but a job requests 4"
     said = " ".join(shown([], SCRIPT, words, tmp_path, monkeypatch, capsys).split())
     assert f"GPUs 4; profile ignored: {why}" in said
     assert "alpha" not in said  # of the substitute profile, which is meaningless

@@ -19,7 +19,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.attachments import (
     GROUP,
     JOB_NAME,
-    MOST,
+    MAX_ATTACHMENTS,
     Attachments,
     attach,
     format_attachments,
@@ -95,9 +95,11 @@ def test_an_invalid_file_is_rejected(text: str, complaint: str) -> None:
 
 
 def test_the_maximum_number_of_attachments_fits_into_hook_conf() -> None:
-    found = Attachments({f"{i:016x}": "p" * 30 for i in range(MOST)}, {f"{i:060}": "p" * 30 for i in range(MOST)})
-    assert render_hook_conf(["gpu"], 0, 0, GroupSettings(), found).count(b"\nattach_") == 2 * MOST
-    with pytest.raises(InputError, match=f"more than {MOST}"):
+    found = Attachments(
+        {f"{i:016x}": "p" * 30 for i in range(MAX_ATTACHMENTS)}, {f"{i:060}": "p" * 30 for i in range(MAX_ATTACHMENTS)}
+    )
+    assert render_hook_conf(["gpu"], 0, 0, GroupSettings(), found).count(b"\nattach_") == 2 * MAX_ATTACHMENTS
+    with pytest.raises(InputError, match=f"more than {MAX_ATTACHMENTS}"):
         attach(found, JOB_NAME, "one more", "p")
 
 
@@ -123,8 +125,10 @@ def test_asrptd_reloads_the_file_and_keeps_the_previous_one_if_invalid(
     path.write_text("version = 1\n[group]\nnonsense")
     assert [following.current().groups for _ in range(3)] == [{ID: "p"}] * 3
     assert len([r for r in caplog.records if "the previous attachments stay in force" in r.message]) == 1
-    too_large = {f"{i:0128}": "p" * 64 for i in range(MOST)}
-    path.write_text(format_attachments(Attachments(too_large, {"é" * 100 + str(i): "p" * 64 for i in range(MOST)})))
+    too_large = {f"{i:0128}": "p" * 64 for i in range(MAX_ATTACHMENTS)}
+    path.write_text(
+        format_attachments(Attachments(too_large, {"é" * 100 + str(i): "p" * 64 for i in range(MAX_ATTACHMENTS)}))
+    )
     assert following.current().groups == {ID: "p"}
     path.unlink()
     assert following.current() == Attachments()

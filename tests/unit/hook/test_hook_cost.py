@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.hook.attachments import MOST, Attachments
+from slurm_asrpt.hook.attachments import Attachments
 from slurm_asrpt.hook.hook_conf import render_hook_conf, write_hook_conf
 from tests.benches.lua_hook import INTERPRETERS, LuaHook
 
@@ -54,7 +54,7 @@ def test_a_longer_argument_does_not_cost_more(lua: LuaHook, piece: bytes) -> Non
 
 def test_attached_profiles_cost_little_for_any_job_names(lua: LuaHook) -> None:
     """The maximum number of patterns, each with the worst name, costs about as much as a script of 1 KB."""
-    names = {f"{'a*' * 10}{'a' * 100}{i:03}": "p" for i in range(MOST)}
+    names = {f"{'a*' * 10}{'a' * 100}{i:03}": "p" for i in range(MAX_ATTACHMENTS)}
     lua.ask("rules", render_hook_conf([], 0, 0, GroupSettings(), Attachments(names=names)))
     lua.forget_rules()
     assert int(lua.ask("attached-steps", "0" * 16, b"a" * 1024)) < 100_000

@@ -82,10 +82,10 @@ def test_hare_prints_the_page(call: Call) -> None:
         (("papers", "fig5"), "known: fig6"),
         (("papers", "\x1b[31m\u202e<script>"), "known: fig6"),
         (("papers.sjf_bco", "fig3"), "known: bco-fig4"),
-        (("papers", "fig6", "-o", "no/such/page.md"), "folder"),
+        (("papers", "fig6", "-o", "no/such/page.md"), "directory"),
         (("papers.asrpt", "fig6", "--load", "0"), "above 0"),
         (("papers.asrpt", "fig6", "--retrain", "1w"), "e.g. 1h"),
-        (("papers.hare", "fig14", "--keep", __file__), "not a folder"),
+        (("papers.hare", "fig14", "--keep", __file__), "not a directory"),
     ],
 )
 def test_bad_input_is_one_line(call: Call, words: tuple[str, ...], says: str) -> None:

@@ -57,11 +57,11 @@ def test_a_stored_run_is_resumed(tmp_path, monkeypatch):
     run(["fig9"], TINY, first)
     text = page(["fig9"], TINY, first)
     monkeypatch.setattr(simulations, "measure", lambda sim: pytest.fail("run again"))
-    told = []
+    calls = []
     again = Results(Kept(tmp_path))
-    run(["fig9"], TINY, again, told=lambda *words: told.append(words))
+    run(["fig9"], TINY, again, on_progress=lambda *words: calls.append(words))
     assert page(["fig9"], TINY, again) == text
-    assert not told
+    assert not calls
     next(tmp_path.glob("*.json")).write_text("{")
     with pytest.raises(pytest.fail.Exception):
         run(["fig9"], TINY, Results(Kept(tmp_path)))
@@ -170,7 +170,7 @@ def test_free_gpus_fit_the_job_on_several_servers():
 
 def test_table2():
     done = []
-    rows = table2(cases=2, limit_s=2.0, told=lambda: done.append(1))
+    rows = table2(cases=2, limit_s=2.0, on_progress=lambda: done.append(1))
     assert [row.model for row in rows] == ["VGG19", "GPT-175B"]
     assert len(done) == 4
     assert all(row.exact <= row.heavy_edge * (1 + 1e-9) for row in rows)

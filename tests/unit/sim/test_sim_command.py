@@ -128,7 +128,7 @@ def test_collect_reports_missing_cells(sim: Sim, tmp_path: Path) -> None:
         (["describe", "no-such-file"], "or a sample (philly, itp, helios)"),
         (["describe", "pai-like:x"], "pai-like[:jobs[:days]]"),
         (["run", "/dev/zero"], "not a regular file"),
-        (["run", "/etc"], "a folder without the tables"),
+        (["run", "/etc"], "a directory without the tables"),
         (["run", "philly", "--format", "nope"], "unknown format 'nope'"),
         (["run", "pai-like", "--format", "nope"], "unknown format 'nope'"),
         (["run", "philly", "--column", "gpus"], "write NAME=TITLE"),

@@ -9,7 +9,7 @@ from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.parse import parse_jobs, parse_update_errors
 from slurm_asrpt.slurm.records import RUNNING_STATES, Update
-from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
+from slurm_asrpt.slurm.request import LeftToSlurm, read_request
 from tests.benches.recorded_client import RecordedClient
 
 FOLDERS = sorted(p for p in (Path(__file__).parents[2] / "recorded").iterdir() if (p / "squeue.json").exists())
@@ -136,7 +136,7 @@ def test_exit_codes_and_times_are_read(jobs):
     ],
 )
 def test_recorded_requests_are_read(client, jobs, name, gpus, per_node, unit, candidates):
-    ask = read_ask(jobs[name], client.nodes(), ["gpu"])
+    ask = read_request(jobs[name], client.nodes(), ["gpu"])
     assert (ask.gpus, ask.request.per_node, ask.request.unit) == (gpus, per_node, unit)
     assert len(ask.request.candidates or ()) == candidates
 
@@ -152,7 +152,7 @@ def test_recorded_requests_are_read(client, jobs, name, gpus, per_node, unit, ca
 )
 def test_left_to_slurm(client, jobs, name, why):
     with pytest.raises(LeftToSlurm) as verdict:
-        read_ask(jobs[name], client.nodes(), ["gpu"])
+        read_request(jobs[name], client.nodes(), ["gpu"])
     assert verdict.value.why == why
 
 
@@ -164,8 +164,8 @@ def test_heterogeneous_jobs_are_recognized(client):
 def test_node_bounds_and_memory_are_read(jobs, client):
     assert (jobs["bounds"].min_nodes, jobs["bounds"].max_nodes) == (2, 3)
     assert jobs["total"].max_nodes == 0
-    assert read_ask(jobs["gres"], client.nodes(), ["gpu"]).request.memory_per_node == 1000
-    assert read_ask(jobs["t4"], client.nodes(), ["gpu"]).request.memory_per_gpu == 200
+    assert read_request(jobs["gres"], client.nodes(), ["gpu"]).request.memory_per_node == 1000
+    assert read_request(jobs["t4"], client.nodes(), ["gpu"]).request.memory_per_gpu == 200
 
 
 def test_tags_written_by_the_hook_are_read(jobs):

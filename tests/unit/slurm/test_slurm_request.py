@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.slurm.request import LeftToSlurm, read_request
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 
 def node(index, gpus=8, kind="h100", partitions=("gpu",), other=False, features=()):
@@ -26,7 +26,7 @@ BASE = JobRecord("1", "train", "ann", 1, "gpu", "PENDING", "None", 0.0, cpus=4, 
 
 
 def ask(**fields):
-    return read_ask(dataclasses.replace(BASE, **fields), NODES, ["gpu", "gpu-long"])
+    return read_request(dataclasses.replace(BASE, **fields), NODES, ["gpu", "gpu-long"])
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_only_nodes_of_the_partition_with_plain_gpus_are_candidates():
 
 def within(nodes, **fields):
     """The alternative node sets of the request, then all candidate nodes, by number."""
-    request = read_ask(dataclasses.replace(BASE, **fields), nodes, ["gpu", "gpu-long"]).request
+    request = read_request(dataclasses.replace(BASE, **fields), nodes, ["gpu", "gpu-long"]).request
     return [" ".join(sorted(name[1:] for name in names)) for names in (*request.within, request.candidates)]
 
 
@@ -163,7 +163,7 @@ def test_owners_can_restrict_the_candidate_nodes(fields, candidates):
 def test_the_partition_with_the_nodes_of_nodelist_is_used():
     nodes = [node(1), node(2), node(3, partitions=("gpu-long",))]
     wanted = dataclasses.replace(BASE, partition="gpu-long,gpu", tres_per_job="gres:gpu:4", required_nodes="n3")
-    assert read_ask(wanted, nodes, ["gpu", "gpu-long"]).request.candidates == {"n3"}
+    assert read_request(wanted, nodes, ["gpu", "gpu-long"]).request.candidates == {"n3"}
 
 
 def test_every_node_of_nodelist_is_used():

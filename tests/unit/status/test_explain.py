@@ -116,8 +116,8 @@ def test_numbers_and_durations_are_readable(kind: str, facts: dict[str, object],
 def test_ignored_profiles_are_shown_for_each_job(gated: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     """Two jobs with the same profile have reasons of their own; a valid profile has none."""
     reasons = {
-        gated.slurm.submit(2, 10, profile="flat"): "is for 4 GPUs, a job asks for 2",
-        gated.slurm.submit(3, 10, profile="flat"): "is for 4 GPUs, a job asks for 3",
+        gated.slurm.submit(2, 10, profile="flat"): "is for 4 GPUs, but a job requests 2",
+        gated.slurm.submit(3, 10, profile="flat"): "is for 4 GPUs, but a job requests 3",
         gated.slurm.submit(2, 10, profile="nowhere"): "no profile nowhere",
     }
     fits, plain = gated.slurm.submit(4, 10, profile="flat"), gated.slurm.submit(1, 10)

@@ -356,7 +356,7 @@ def test_a_file_that_is_no_trace_is_a_one_line_error(tmp_path: Path, content: by
 def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_trace(tmp_path / "absent")
-    with pytest.raises(InputError, match="a folder without the tables"):
+    with pytest.raises(InputError, match="a directory without the tables"):
         read_trace(tmp_path)
     with pytest.raises(InputError, match="not a regular file"):
         read_trace(Path("/dev/zero"))
