@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt import progress
-from slurm_asrpt.progress import COST, EVERY_S, FOLDER_VARIABLE, Losses, Reporter, has_rank_zero
+from slurm_asrpt.progress import COST, EVERY_S, FOLDER_VARIABLE, MAX_LOSSES, Losses, Reporter, has_rank_zero
 from tests.benches.progress import Clock, new_process, written
 
 # which process writes

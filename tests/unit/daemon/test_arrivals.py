@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
-from slurm_asrpt.daemon.forecasts.recent_jobs import WINDOW_S, Arrivals
+from slurm_asrpt.daemon.forecasts.recent_jobs import MAX_ARRIVALS, MAX_PER_DAY, WINDOW_S, Arrivals
 from slurm_asrpt.forecast.sampling import Quantiles
 
 NOW = 1e6

@@ -13,7 +13,7 @@ from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
 from slurm_asrpt.core.policies.queue_policy import QueuePolicy
 from slurm_asrpt.core.policies.registry import policy_class, policy_names
 from slurm_asrpt.daemon import main, setup
-from slurm_asrpt.daemon.clock import pause_after
+from slurm_asrpt.daemon.clock import MAX_PAUSE_S, pause_after
 from slurm_asrpt.daemon.leader import wait_to_lead
 from slurm_asrpt.daemon.main import Daemon
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError

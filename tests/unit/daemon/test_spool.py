@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.spool import forgotten_progress, progress_dir, remove_progress
+from slurm_asrpt.spool import MAX_FILES, forgotten_progress, progress_dir, remove_progress
 
 
 @pytest.fixture

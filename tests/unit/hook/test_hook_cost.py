@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.hook.attachments import Attachments
+from slurm_asrpt.hook.attachments import MAX_ATTACHMENTS, Attachments
 from slurm_asrpt.hook.hook_conf import render_hook_conf, write_hook_conf
 from tests.benches.lua_hook import INTERPRETERS, LuaHook
 
