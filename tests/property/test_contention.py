@@ -114,7 +114,7 @@ def test_contention_aware_policies_run_every_job_once(name, table):
     assert sorted(row for row, _, _ in ledger.starts) == list(range(len(table)))
     assert ledger.most_held(result) <= 4
     assert len(result.ended) == len(table)
-    assert policy.contention.crowded(ClusterView(NODES)) == 0
+    assert policy.contention.servers_in_use(ClusterView(NODES)) == 0
 
 
 def test_an_interrupted_simulation_returns_the_jobs_that_ended():

@@ -278,5 +278,5 @@ def test_any_bytes_give_a_snapshot_or_a_one_line_error(data: bytes | str) -> Non
 
 
 def test_a_device_is_not_accepted_as_a_snapshot() -> None:
-    with pytest.raises(InputError, match="is no file"):
+    with pytest.raises(InputError, match="is not a file"):
         read(Path("/dev/zero"))

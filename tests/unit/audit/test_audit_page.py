@@ -53,7 +53,7 @@ def test_the_page_is_one_file_that_runs_only_its_own_script() -> None:
 def test_runs_are_drawn_at_their_nodes_and_times() -> None:
     found = data_of(page(day(), 900.0, 1200.0, "all jobs"))
     assert (found["t0"], found["t1"]) == (1000.0, 1200.0)  # the job still runs, so until the end of the page
-    first, second, third = found["lives"]
+    first, second, third = found["runs"]
     assert (first["where"], first["wait"], first["ran"], first["predicted"]) == ("n1:4 n2:2", 10.0, 100.0, 50.0)
     assert (first["error"], first["ratio"]) == (2.0, 2.0)
     assert second["end"] is None

@@ -66,7 +66,7 @@ def test_truncated_and_foreign_lines_are_skipped(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_foreign_trail_is_a_one_line_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AsrptError, match=r"is not there: asrptd has decided nothing yet"):
+    with pytest.raises(AsrptError, match=r"does not exist: asrptd has decided nothing yet"):
         list(entries(tmp_path))
     (tmp_path / FILE_NAME).touch()
 

@@ -79,7 +79,7 @@ def test_a_full_disk_cuts_off_no_line_and_the_line_is_written_later(tmp_path):
 
 
 def test_when_too_many_entries_are_unwritten_the_oldest_are_dropped(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MOST_UNWRITTEN", 2)
+    monkeypatch.setattr(module, "MAX_UNWRITTEN", 2)
     audit = AuditWriter(tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))

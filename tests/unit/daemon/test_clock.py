@@ -154,7 +154,7 @@ def test_nothing_is_written_while_the_clocks_differ(daemon, clocks, monkeypatch)
     before = len(slurm.writes)
     clocks.stepped = -HOUR
     for _ in range(3):
-        with pytest.raises(SlurmError, match=r"slurmctld's clock is \+3600 s from asrptd's"):
+        with pytest.raises(SlurmError, match=r"slurmctld's clock differs from asrptd's by \+3600 s"):
             daemon.cycle(clocks.time())
     assert len(slurm.writes) == before
     clocks.stepped = 0.0

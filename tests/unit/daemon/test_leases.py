@@ -203,8 +203,8 @@ def test_the_priority_of_a_pinned_job_is_restored(make_bench, multifactor):
 
 @pytest.fixture
 def few_renewals(monkeypatch):
-    monkeypatch.setattr(module, "FEWEST_RENEWALS", 3)
-    monkeypatch.setattr(module, "MOST_RENEWALS", 10)
+    monkeypatch.setattr(module, "MIN_RENEWALS", 3)
+    monkeypatch.setattr(module, "MAX_RENEWALS", 10)
 
 
 def renewed(bench, cycles):

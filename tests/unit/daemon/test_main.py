@@ -105,7 +105,7 @@ def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
         assert daemon.history.history.count("1", ()) == left
     monkeypatch.setattr(main, "prune", history_is_locked)
     daemon.cycle(now + 50 * 3600)
-    assert "locked; trying again tomorrow" in caplog.text
+    assert "locked; retrying tomorrow" in caplog.text
 
 
 def history_is_locked(*_):
@@ -228,7 +228,7 @@ def test_mode_order_needs_multifactor(make_daemon):
 
 
 def test_fairshare_bands_need_fair_share_and_a_policy_with_bands(make_daemon, slurm):
-    with pytest.raises(InputError, match=r"fairshare_bands: needs .* and slurmdbd"):
+    with pytest.raises(InputError, match=r"fairshare_bands: requires .* and slurmdbd"):
         make_daemon(policy="asrpt-gated", fairshare_bands=4).run()
     slurm.multifactor, slurm.shares = True, {("ann", "lab"): 0.5}
     with pytest.raises(InputError, match=r"fairshare_bands: asrpt does not support bands; use asrpt-gated"):

@@ -100,7 +100,7 @@ def test_a_damaged_state_file_is_set_aside_and_the_daemon_starts_fresh(bench, te
     bench.start()
     bench.cycle()
     assert state_file(bench).with_suffix(".damaged").read_bytes() == text.encode("latin-1")
-    assert "state.json is damaged: kept as " in caplog.text
+    assert "state.json is damaged and was renamed to " in caplog.text
     assert set(queue_order(bench)) == set(jobs)
     assert bench.job_state(blocker) is JobState.RUNNING
 

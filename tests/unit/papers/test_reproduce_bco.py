@@ -44,9 +44,9 @@ def test_seeds_determine_batches_and_smaller_clusters_are_prefixes_of_larger_one
 
 
 def test_a_figure_is_simulated_and_described_in_a_page():
-    told = []
-    points = run(["bco-fig7"], Seeds(5, 1, told=lambda *words: told.append(words)))
-    assert told[-1][:2] == (8, 8)
+    calls = []
+    points = run(["bco-fig7"], Seeds(5, 1, on_progress=lambda *words: calls.append(words)))
+    assert calls[-1][:2] == (8, 8)
     text = bco_page(["bco-fig7"], points, Seeds(5, 1))
     assert "python -m papers.sjf_bco bco-fig7 --seed 5 --seeds 1" in text
     lines = [line for line in text.splitlines() if line.startswith("|")]

@@ -42,9 +42,9 @@ def test_figures_have_the_papers_columns_and_schedulers():
 
 
 def test_a_figure_is_simulated_and_described_in_a_page():
-    told = []
-    found = run(["hare-fig14"], Seeds(5, 2, told=lambda *words: told.append(words)))
-    assert told[-1][:2] == (10, 10)
+    calls = []
+    found = run(["hare-fig14"], Seeds(5, 2, on_progress=lambda *words: calls.append(words)))
+    assert calls[-1][:2] == (10, 10)
     text = hare_page(["hare-fig14"], found, Seeds(5, 2))
     assert "python -m papers.hare hare-fig14 --seed 5 --seeds 2" in text
     rows = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]

@@ -264,7 +264,7 @@ def test_a_long_wait_has_a_reason(tmp_path: Path) -> None:
 
 
 def test_a_directory_as_output_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="is a directory"):
         write_report([], tmp_path)
 
 
