@@ -222,10 +222,8 @@ def test_the_first_estimate_survives_a_restart(forecasts, waiting):
     forecasts.start()
     forecasts.cycle()
     assert forecasts.bench.job(waiting).forecast == said
-    assert (
-        why = forecasts.row(waiting).start_unknown
-        assert why == f"no estimate yet; only the first {MAX_JOBS} jobs in the queue get one"
-    )
+    why = forecasts.row(waiting).start_unknown
+    assert why == f"no estimate yet; only the first {MAX_JOBS} jobs in the queue get one"
 
 
 def test_a_forecast_process_that_fails_or_hangs_is_logged_and_retried(forecasts, computations, waiting, caplog):
