@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PAUSE_FACTOR = 9.0
-"""Such work takes a tenth of the time at most."""
+"""Such work takes a tenth of the time at most, unless a Throttle says otherwise."""
 
 
 class Throttle:
-    """``due`` once PAUSE_FACTOR times the duration of the last time has passed since, or ``most_s``.
+    """``due`` once ``pause_factor`` times the duration of the last time has passed since, or ``most_s``.
 
     clock: in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float], most_s: float = math.inf) -> None:
-        self._clock, self._most_s = clock, most_s
+    def __init__(
+        self, clock: Callable[[], float], most_s: float = math.inf, pause_factor: float = PAUSE_FACTOR
+    ) -> None:
+        self._clock, self._most_s, self._pause_factor = clock, most_s, pause_factor
         self.last = -math.inf
         self._next = -math.inf
 
@@ -31,4 +33,4 @@ class Throttle:
         began = self._clock()
         yield
         self.last = self._clock()
-        self._next = self.last + min(self._most_s, PAUSE_FACTOR * (self.last - began))
+        self._next = self.last + min(self._most_s, self._pause_factor * (self.last - began))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
+from slurm_asrpt.core.limits import Headroom
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ class ClusterView:
     kinds: as ``kinds_of`` says; empty where all GPUs are of one.
     overdrawn: whether a node has been short of memory for what runs on it: it serves nobody, so masks say too much.
     version: counts the changes; the same view with the same version is the same state.
+    headroom: what is left of the site's limits; its owner takes and gives back charges there.
 
     Raises ValueError when a node would fall below zero or above its GPUs: no GPU is given twice.
     """
@@ -122,7 +124,9 @@ class ClusterView:
         free: Mapping[str, int] | None = None,
         free_cpus: Mapping[str, float] | None = None,
         free_memory: Mapping[str, float] | None = None,
+        headroom: Headroom | None = None,
     ) -> None:
+        self.headroom = headroom or Headroom()
         self.nodes = tuple(sorted(nodes, key=lambda n: n.index))
         self.by_name = {node.name: node for node in self.nodes}
         kinds = kinds_of(self.nodes)
@@ -218,7 +222,7 @@ class ClusterView:
         """An independent view with the same free GPUs, for planning several starts at once."""
         clone = object.__new__(ClusterView)
         clone.__dict__.update(self.__dict__)  # the table of nodes and what belongs to it is shared
-        clone.free, clone.masks = self.free.copy(), self.masks.copy()
+        clone.free, clone.masks, clone.headroom = self.free.copy(), self.masks.copy(), self.headroom.copy()
         clone.free_cpus = None if self.free_cpus is None else self.free_cpus.copy()
         clone.free_memory = None if self.free_memory is None else self.free_memory.copy()
         return clone

@@ -110,7 +110,7 @@ class Scheduler:
         records, nodes = self._client.jobs(), self._client.nodes()
         self.timer.done("read")
         self._lifecycle.follow_nodes(nodes, now)
-        self._rules.follow(nodes, now)
+        self._rules.follow(nodes, records, now)
         self._lifecycle.follow_jobs(records, now)
         self.timer.done("decide")
 
@@ -125,8 +125,10 @@ class Scheduler:
     def _decide(self, now: float) -> list[ManagedJob]:
         """Ask the policy; what it starts is pinned (in mode enforce only after it has been written)."""
         view = self.cluster.view.copy()
-        for job in self.jobs.in_state(JobState.PINNED):
+        starting = self.jobs.in_state(JobState.PINNED)
+        for job in starting:
             placements.reserve(view, job)
+        view.headroom = self._rules.limits.headroom(starting)
         fabric = self.cluster.fabric
         self.decided = decisions.decide(self.policy, self._settings, self.jobs, fabric, view, now)
         decisions.serve_snapshot(self._state_folder, self.decided)
@@ -165,6 +167,7 @@ class Scheduler:
         recorded = decisions.start_facts(start, best, view, self._settings.name, self.cluster.fabric, compared)
         self._audit.record(now, "start", start.job.id, mapped=job.mapped, **recorded)
         view.take(start.placement.gpus, start.job.request)
+        view.headroom.take(start.job.charges)
 
     def _note_wait(self, job: ManagedJob, wait: Wait, now: float) -> None:
         why = explain_wait(job, wait.reason, self.cluster, now)

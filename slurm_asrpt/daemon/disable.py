@@ -16,6 +16,7 @@ from slurm_asrpt import switch
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.leader import LeaderLock
 from slurm_asrpt.daemon.lifecycle import JobLifecycle, RunSink
@@ -127,7 +128,8 @@ def _release(
     lifecycle.follow_jobs(records, now)
     leases = Leases(settings, jobs, client, operating, time)
     rank_maps = RankMaps(settings.paths.spool, cluster, client, time)
-    starts = Starts(settings, jobs, cluster, listener, client, slurm, leases, rank_maps, audit, operating, save)
+    limits = LimitsWatch(client, slurm.enforces_limits)
+    starts = Starts(settings, jobs, cluster, listener, client, slurm, leases, rank_maps, limits, audit, operating, save)
     Release(jobs, starts, client, audit, operating, settings.daemon.lease_s).release_all(now)
 
 

@@ -64,14 +64,16 @@ def assemble(
     recent.start_adjustment = saved_adjustment(saved)
     spool, lease_s = settings.paths.spool, settings.daemon.lease_s
     jobs, cluster = JobTable(saved.get("jobs")), ClusterState(settings, slurm.memory_consumed)
-    rules = SiteRules(client, slurm.preempt_by, settings.policy.fairshare_bands)
+    rules = SiteRules(client, slurm, settings.policy.fairshare_bands)
     feed = PolicyFeed(policy, settings.policy.name, jobs, cluster, recent, audit)
     runs = RunRecorder(history, recent, progress)
     lifecycle = JobLifecycle(settings, jobs, cluster, feed, profiles, audit, mode, runs)
     saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent)
     leases = Leases(settings, jobs, client, mode, clock)
     rank_maps = RankMaps(spool, cluster, client, clock)
-    starts = Starts(settings, jobs, cluster, feed, client, slurm, leases, rank_maps, audit, mode, saver.save)
+    starts = Starts(
+        settings, jobs, cluster, feed, client, slurm, leases, rank_maps, rules.limits, audit, mode, saver.save
+    )
     preemption = Preemption(settings, policy, jobs, cluster, client, audit, mode)
     scheduler = Scheduler(
         settings=settings.policy,

@@ -165,9 +165,16 @@ class Interrupts(Protocol):
 # why a job has no placement now
 
 
+def over_limit(job: Job, plan: Plan) -> Reason | None:
+    """That the job would exceed a limit of the site, if so."""
+    limit = plan.over_limit(job)
+    return None if limit is None else reason(Phase.WAITING, "over-limit", limit=limit)
+
+
 def no_room(job: Job, plan: Plan) -> Reason:
-    """Why a job has no placement now: too few GPUs free where it may run, or not in its shape, or no CPUs or memory."""
-    found = too_few(job, plan)
+    """Why a job has no placement now: a limit, too few GPUs free where it may run, or not in its shape, or no CPUs or
+    memory."""
+    found = over_limit(job, plan) or too_few(job, plan)
     if found is not None:
         return found
     (free, most), shape = plan.free_for(job.request), job.request.shape(job.gpus)
@@ -178,6 +185,9 @@ def no_room(job: Job, plan: Plan) -> Reason:
 
 def lacks_room(job: Job, plan: Plan) -> Reason | None:
     """Why the job would have no placement now, if so; for many jobs at once: one look at the servers for each shape."""
+    limited = over_limit(job, plan) if job.charges else None
+    if limited is not None:
+        return limited
     if job.request is ANYWHERE:
         return too_few(job, plan)
     return too_few(job, plan) or (None if plan.has_room(job) else no_room(job, plan))

@@ -29,6 +29,7 @@ from slurm_asrpt.core.policies.base import (
     behind,
     lacks_room,
     no_room,
+    over_limit,
     reason,
     standing,
 )
@@ -106,6 +107,8 @@ class PriorityQueue(Policy):
         self._add(job, job.band)
         if self._first is None:  # nobody was left waiting
             return False
+        if job.charges or self._jobs[self._first[4]].charges:  # a limit may keep back those that come before it
+            return False
         return job.gpus > self._free if self.conserving else self._first[4] != job.id
 
     def returned(self, job: Job, now: float) -> None:
@@ -141,7 +144,9 @@ class PriorityQueue(Policy):
             self._first = key
 
     def _shelf(self, job: Job) -> Hashable:
-        """Where a job stands; the strict orders have a single shelf."""
+        """Where a job stands; the strict orders have a single shelf for all jobs that count against the same limits."""
+        if job.charges:
+            return (job.charges, job.gpus, job.request) if self.conserving else job.charges
         if not self.conserving:
             return None
         return job.gpus if job.request is ANYWHERE else (job.gpus, job.request)  # hashing a request is slow
@@ -173,7 +178,11 @@ class PriorityQueue(Policy):
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         free = cluster.total_free
         # keys differ in the job's id, so that shelves are never compared
-        heads = [(keys[0], shelf) for shelf, keys in self._shelves.items() if self._jobs[keys[0][4]].gpus <= free]
+        heads = [
+            (keys[0], shelf)
+            for shelf, keys in self._shelves.items()
+            if self._jobs[keys[0][4]].gpus <= free or not self.conserving
+        ]
         plan = Plan(cluster)
         starts: list[Decision] = []
         if heads:
@@ -189,8 +198,12 @@ class PriorityQueue(Policy):
         while heads:
             key, shelf = heapq.heappop(heads)
             job = self._jobs[key[4]]
+            if plan.over_limit(job):
+                continue
             placement = plan.place(job, _MOST_FREE, self.fabric)
             if placement is None:  # nor will any other of this shape fit before GPUs come back
+                if not self.conserving:
+                    return
                 continue
             starts.append(Start(job, placement, key))
             plan.add(job, placement)
@@ -205,16 +218,26 @@ class PriorityQueue(Policy):
             return None
         if self._first is None:
             self._first = min([keys[0] for keys in self._shelves.values()])
+        if self._jobs[self._first[4]].charges:
+            return self._first_within_limits(plan)
         job, last = self._jobs[self._first[4]], self._last
         if last is not None and last.job is job and self._free == plan.free and job.request is ANYWHERE:
             return last  # nothing to say that was not said
+        return Wait(job, no_room(job, plan))
+
+    def _first_within_limits(self, plan: Plan) -> Wait | None:
+        """The same where limits of the site keep jobs back: those delay no other."""
+        heads = [keys[0] for keys in self._shelves.values() if not plan.over_limit(self._jobs[keys[0][4]])]
+        if not heads:
+            return None
+        job = self._jobs[min(heads)[4]]
         return Wait(job, no_room(job, plan))
 
     # what users see, and restarts
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
         order = [key[-1] for key in sorted(self._keys.values())]
-        head = next((job_id for job_id in order if job_id not in self._misfits), None)
+        head = next((job_id for job_id in order if job_id not in self._misfits and not self._limited(job_id)), None)
         return [(job_id, self._why(job_id, ahead, head)) for ahead, job_id in enumerate(order)]
 
     def _why(self, job_id: JobId, ahead: int, head: JobId | None) -> Reason:
@@ -223,8 +246,15 @@ class PriorityQueue(Policy):
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if self._last is not None and job_id == self._last.job.id:
             return self._last.reason
+        limited = self._limited(job_id)
+        if limited is not None:
+            return limited
         short = lacks_room(job, self._left) if self.conserving and self._last and self._left else None
         return short or behind(job_id, ahead, head)
+
+    def _limited(self, job_id: JobId) -> Reason | None:
+        job = self._jobs[job_id]
+        return over_limit(job, self._left) if job.charges and self._left is not None else None
 
     def dump(self) -> dict[str, Any]:
         return {"returns": self._returns, "order": [[key[-1], *key[:3]] for key in sorted(self._keys.values())]}

@@ -9,6 +9,7 @@ from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.admission import follow_begin_time
+from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -38,6 +39,7 @@ class Starts:
         slurm: SlurmConfig,
         leases: Leases,
         rank_maps: RankMaps,
+        limits: LimitsWatch,
         audit: AuditWriter,
         mode: OperatingMode,
         save: Callable[[float], None],
@@ -45,7 +47,7 @@ class Starts:
         """save: what a restart must know; asked for before Slurm is touched."""
         self._daemon, self._jobs, self._cluster, self._listener = settings.daemon, jobs, cluster, listener
         self._client, self._slurm, self._leases, self._rank_maps = client, slurm, leases, rank_maps
-        self._audit, self._mode, self._save = audit, mode, save
+        self._limits, self._audit, self._mode, self._save = limits, audit, mode, save
 
     def write(self, starts: list[ManagedJob], waiting: list[ManagedJob], tasks: list[Update], now: float) -> None:
         """Start some jobs and renew the leases of others as was intended; hand over leased jobs that are Slurm's.
@@ -158,7 +160,10 @@ class Starts:
         self._listener.gone(job.record.job_id, now)  # it holds no GPUs; it returns when it may
         waits = reason(Phase.WAITING, self._kind(why), slurm_reason=why)
         avoid = why not in ("Resources", "Priority", "None")
-        job.not_started(now, waits, at_once=not is_limit(why), avoid=avoid)
+        if is_limit(why) and self._limits.refused(job.record, why, now):
+            job.over_limit(now, waits)
+        else:
+            job.not_started(now, waits, at_once=not is_limit(why), avoid=avoid)
         self._rank_maps.remove([job])
         self._audit.record(now, "not-started", job.record.job_id, why=why, retry_at=job.retry_at)
 

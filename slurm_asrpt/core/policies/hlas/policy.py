@@ -99,7 +99,7 @@ class Hlas(PriorityQueue):
         for key in self._in_order(room):
             job = self._jobs[key[-1]]
             shape = (job.gpus, job.request, key[1])
-            if shape in hopeless:  # what is free only becomes less
+            if shape in hopeless or plan.over_limit(job):  # what is free only becomes less
                 continue
             placement = plan.start(job)
             if placement is not None:
