@@ -16,9 +16,7 @@ class Throttle:
     clock: in seconds.
     """
 
-    def __init__(
-        self, clock: Callable[[], float], most_s: float = math.inf, pause_factor: float = PAUSE_FACTOR
-    ) -> None:
+    def __init__(self, clock: Callable[[], float], most_s: float = math.inf, pause_factor: float | None = None) -> None:
         self._clock, self._most_s, self._pause_factor = clock, most_s, pause_factor
         self.last = -math.inf
         self._next = -math.inf
@@ -33,4 +31,5 @@ class Throttle:
         began = self._clock()
         yield
         self.last = self._clock()
-        self._next = self.last + min(self._most_s, self._pause_factor * (self.last - began))
+        factor = PAUSE_FACTOR if self._pause_factor is None else self._pause_factor
+        self._next = self.last + min(self._most_s, factor * (self.last - began))

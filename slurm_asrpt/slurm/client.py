@@ -16,7 +16,8 @@ class SlurmConfig:
     """The settings of slurm.conf that asrptd uses.
 
     accounts: accounting uses slurmdbd. preempt_by: "qos", "partition_prio", or "". slurm_uid: uid of SlurmUser.
-    enforces_limits: jobs are held to the limits of QOS and associations. private_jobs: PrivateData contains jobs. time: slurmctld's clock when it answered, in whole seconds; 0: unknown.
+    private_jobs: PrivateData contains jobs. enforces_limits: jobs are held to the limits of QOS and associations.
+    time: slurmctld's clock when it answered, in whole seconds; 0: unknown.
     """
 
     version: str

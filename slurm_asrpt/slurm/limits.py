@@ -209,9 +209,8 @@ def _counted(text: str) -> dict[str, float]:
     for part in filter(None, text.split(",")):
         match = re.fullmatch(r"([A-Za-z0-9_/:.-]+)=([0-9.]+)([KMGTP]?)", part)
         if match:
-            found[match[1]] = (
-                float(match[2]) * _UNITS[match[3]] / (1 if match[1] != "mem" or not match[3] else _UNITS["M"])
-            )
+            in_bytes = match[1] == "mem" and match[3]
+            found[match[1]] = float(match[2]) * _UNITS[match[3]] / (_UNITS["M"] if in_bytes else 1.0)
     return found
 
 
