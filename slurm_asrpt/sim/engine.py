@@ -20,6 +20,7 @@ import numpy as np
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.limits import Headroom
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Decision, Start
 from slurm_asrpt.sim.job_table import Floats, Ints, JobTable
@@ -163,7 +164,7 @@ class PlainRun:
     ) -> None:
         self.policy, self.table = policy, table
         self.progress, self.on_start = progress, on_start
-        self.view = ClusterView(nodes)
+        self.view = ClusterView(nodes, headroom=Headroom(table.caps))
         self.iterations = array("d", np.asarray(table.iterations, dtype=float).tobytes())
         self.coming = table.jobs()
         self.submit = array("d", np.append(table.submit, _NEVER).tobytes())

@@ -243,7 +243,8 @@ class LimitBook:
                 found += self._of_qos(qos, use, held)
                 held |= qos.group.keys() | qos.job.keys() | qos.user.keys()
         found += self._of_associations(use, held)
-        found += [self._charge(f"license {n}", self.limits.licenses.get(n, 0.0), a) for n, a in use.licenses.items()]
+        known = self.limits.licenses
+        found += [self._charge(f"license {n}", known[n], a) for n, a in use.licenses.items() if n in known]
         return tuple(found)
 
     def _of_qos(self, qos: Qos, use: Use, held: set[str]) -> Iterator[Charge]:

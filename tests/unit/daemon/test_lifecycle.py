@@ -161,7 +161,7 @@ def test_records_are_only_ever_replaced(bench):
 
 
 def test_a_job_under_a_limit_gives_its_gpus_back_at_once(bench):
-    """Slurm answers a start with a limit of an association: the reason is told, and others get the GPUs."""
+    """Slurm answers a start with a limit that asrptd did not know: its scope waits, and others get the GPUs."""
     bench.slurm.starts_jobs = False
     limited = bench.slurm.submit(12)
     bench.cycle()
@@ -169,5 +169,6 @@ def test_a_job_under_a_limit_gives_its_gpus_back_at_once(bench):
     bench.cycle()
     assert bench.slurm.records[limited].required_nodes == ""
     bench.cycle()
-    assert bench.job(limited).reason.kind == "limit"
+    why = bench.job(limited).reason
+    assert (why.kind, why.facts["limit"]) == ("over-limit", "AssocGrpGRES (user asrpt1, account )")
     assert bench.audit("not-started", limited)[0]["why"] == "AssocGrpGRES"
