@@ -27,8 +27,8 @@ from slurm_asrpt.throttle import Throttle
 LOG = logging.getLogger("asrptd")
 READ_PAUSE_FACTOR = 99.0
 """Reading the limits takes a hundredth of the time at most."""
-PROBE_S = 60.0
-"""After so long one more job of a refused scope is tried: an admin may have raised the limit."""
+FIRST_PROBE_S, LAST_PROBE_S = 15.0, 300.0
+"""After so long one more job of a refused scope is tried, if none ends before; twice as long after each refusal."""
 MOST_KNOWN = 100_000
 _counted_by = attrgetter(
     *("user", "account", "qos", "partition", "tres", "licenses", "time_limit", "cpus", "min_nodes"),
@@ -71,10 +71,14 @@ def scope_of(why: str, record: JobRecord) -> Scope | None:
 
 @dataclass
 class _Refusal:
-    """most: jobs of the scope that may run at a time. at: when that was learned, or last probed."""
+    """most: jobs of the scope that may run at a time. at: when that was learned, or last probed.
+
+    probe_s: seconds until the next probe.
+    """
 
     most: int
     at: float
+    probe_s: float = FIRST_PROBE_S
 
 
 class LimitsWatch:
@@ -88,14 +92,18 @@ class LimitsWatch:
         self._known: dict[Any, Charges] = {}
         self._running: list[JobRecord] = []
         self._refused: dict[Scope, _Refusal] = {}
+        self._holders: set[tuple[str, str, str]] = set()  # those who had jobs when limits were last read
         self._logged = ""
 
     def follow(self, records: Iterable[JobRecord], now: float) -> None:
         """The jobs as of now, managed or not; the limits, where they are due to be read again."""
+        records = list(records)
         self._running = [r for r in records if r.state in RUNNING_STATES and r.state != "COMPLETING"]
-        if self._reading.due:
+        holders = {(r.user, r.account, r.qos) for r in records if not r.has_ended}
+        if self._reading.due or not holders <= self._holders:  # slurmctld shows limits of users who have jobs
             with self._reading.spending():
                 self._read()
+            self._holders |= holders
         for scope, refusal in list(self._refused.items()):
             self._probe(scope, refusal, now)
 
@@ -116,7 +124,7 @@ class LimitsWatch:
         running = sum(map(scope.holds, self._running))
         if running > refusal.most:
             del self._refused[scope]
-        elif now >= refusal.at + PROBE_S:
+        elif now >= refusal.at + refusal.probe_s:
             refusal.most, refusal.at = running + 1, now
 
     def refused(self, record: JobRecord, why: str, now: float) -> bool:
@@ -124,7 +132,9 @@ class LimitsWatch:
         scope = scope_of(why, record)
         if scope is None:
             return False
-        self._refused[scope] = _Refusal(sum(map(scope.holds, self._running)), now)
+        before = self._refused.get(scope)
+        probe_s = FIRST_PROBE_S if before is None else min(LAST_PROBE_S, 2 * before.probe_s)
+        self._refused[scope] = _Refusal(sum(map(scope.holds, self._running)), now, probe_s)
         return True
 
     def charges(self, record: JobRecord) -> Charges:
