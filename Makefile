@@ -134,17 +134,17 @@ test-rpm: setup rpm ## Those installed, upgraded and removed by rpm in a bare De
 reproduction: setup ## Run the papers' simulations again, into docs/reproduction.md: about an hour; resumes where it was interrupted
 	$(BIN)/python -m papers all --keep build/reproduction -o docs/reproduction.md
 
-man: setup ## Write the manuals, completion, etc/asrpt.toml, docs/settings.md and docs/status.schema.json anew, and check them
+man: setup ## Write the manuals, completion, etc/asrpt.toml, docs/settings.md and docs/status.schema.json, and check them
 	$(BIN)/python -m slurm_asrpt.config.reference
 	$(BIN)/python -m slurm_asrpt.status.schema
 	$(BIN)/python -m slurm_asrpt_cli._app.mandoc
 	$(BIN)/python -m slurm_asrpt_cli._app.completion
 	$(BIN)/pytest -q tests/unit/docs/test_config_doc.py tests/unit/cli/test_mandoc.py tests/unit/docs/test_docs.py
 
-screenshots: setup test-packages ## Draw docs/img anew: asrpt-status on a terminal of 80x24, pages in a browser
+screenshots: setup test-packages ## Draw docs/img: asrpt-status on a terminal of 80x24, pages in a browser
 	$(BIN)/python -m tests.trials.screenshots
 
-figures: setup ## Draw the pictures of docs/how-it-decides.md anew
+figures: setup ## Draw the pictures of docs/how-it-decides.md
 	$(BIN)/python -m tests.trials.figures
 
 clean: ## Remove .venv and all that was built

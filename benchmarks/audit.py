@@ -97,8 +97,8 @@ def _measured(bench: Bench, pending: int) -> dict[str, Any]:
         slurm.end(next(job_id for job_id, record in slurm.records.items() if record.state == "RUNNING"))
 
     busy = cycles(bench, one_ends)
-    told = trail.read_text().splitlines()[lines:]
-    starts = [line for line in told if '"event": "start"' in line]
+    new_lines = trail.read_text().splitlines()[lines:]
+    starts = [line for line in new_lines if '"event": "start"' in line]
     share = statistics.median((spent["whole"] and sum(_parts(spent).values()) / spent["whole"]) for spent in busy)
     return {
         "pending": pending,
@@ -107,13 +107,13 @@ def _measured(bench: Bench, pending: int) -> dict[str, Any]:
         "share": round(share, 3),
         "idle_bytes": idle_bytes,
         "bytes_per_start": round(statistics.mean(len(line) + 1 for line in starts)),
-        "bytes_per_decision": round(sum(len(line) + 1 for line in told) / len(starts)),
+        "bytes_per_decision": round(sum(len(line) + 1 for line in new_lines) / len(starts)),
     }
 
 
 def _start_pinned(bench: Bench) -> None:
     """Start a pinned job, as Slurm does."""
-    for tracked in bench.scheduler.jobs.values():
+    for tracked in bench.scheduling.jobs.values():
         if tracked.pin is not None and tracked.record.state == "PENDING":
             bench.slurm.change(tracked.record.job_id, state="RUNNING", reason="None", start_time=bench.slurm.now,
                                nodes=",".join(tracked.pin.gpus), gpus_by_node=tracked.pin.gpus)  # fmt: skip

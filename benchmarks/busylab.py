@@ -35,7 +35,7 @@ from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import PENDING, Update
 
 T = TypeVar("T")
-MOST_GPUS = 32
+MAX_GPUS = 32
 GROUPS_A_USER = 50
 CHURN_S = 2.0
 """Seconds between two job ends, as on 250 servers with jobs of eight minutes each."""
@@ -83,10 +83,10 @@ class Recurring:
 
 
 def recurring(users: Sequence[str]) -> list[Recurring]:
-    """The jobs of each user: models of Table I on up to MOST_GPUS GPUs."""
+    """The jobs of each user: models of Table I on up to MAX_GPUS GPUs."""
     draw = random.Random(1)
     sizes = {name: load_profile(name, []).gpus for name in library_names()}
-    names = [name for name, gpus in sizes.items() if gpus <= MOST_GPUS]
+    names = [name for name, gpus in sizes.items() if gpus <= MAX_GPUS]
     chosen = [(user, number, draw.choice(names)) for user in users for number in range(GROUPS_A_USER)]
     return [Recurring(user, number, name, sizes[name]) for user, number, name in chosen]
 

@@ -15,9 +15,9 @@ submitted before the training, ``trained`` those after it, ``all`` both, and ``s
 ``every`` also counts the further jobs; ``coming`` counts those of them whose estimate was made two minutes or more
 before the last job arrived. ``inside``, ``early`` and ``late`` are shares of the ``jobs`` with an estimate, which came
 in this number of ``batches``. ``inside_95`` and ``together_95`` are confidence intervals of ``inside``
-(benchmarks.held). ``closed`` has the same figures for intervals with an upper bound. ``width_s`` is the median of
-their widths, ``wait_s`` that of the waits after the estimate, in seconds of the lab. ``--runs`` writes the underlying
-data to a file. Needs root; takes 5 to 30 minutes.
+(benchmarks.start_coverage). ``closed`` has the same figures for intervals with an upper bound. ``width_s`` is the
+median of their widths, ``wait_s`` that of the waits after the estimate, in seconds of the lab. ``--runs`` writes the
+underlying data to a file. Needs root; takes 5 to 30 minutes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.busylab import big_lab, replay_spec
-from benchmarks.held import Verdict, held
+from benchmarks.start_coverage import Verdict, start_coverage
 from benchmarks.swing import swinging
 from slurm_asrpt.config.settings import DEFAULT_POLICY, load_settings
 from slurm_asrpt.history.store import FILE_NAME, History, Run
@@ -131,14 +131,14 @@ def recorded(lab: Lab, history: History) -> list[Run]:
 
 
 def figures(runs: Sequence[Run]) -> dict[str, Any]:
-    told = [run for run in runs if run.forecast_made]
-    closed = [run for run in told if run.forecast_high]
-    widths = [run.forecast_high - run.forecast_low for run in closed]
+    estimated = [run for run in runs if run.forecast_made]
+    bounded = [run for run in estimated if run.forecast_high]
+    widths = [run.forecast_high - run.forecast_low for run in bounded]
     return {
-        **held([verdict(run) for run in told]),
-        "closed": held([verdict(run) for run in closed]),
+        **start_coverage([verdict(run) for run in estimated]),
+        "closed": start_coverage([verdict(run) for run in bounded]),
         "width_s": median(widths) if widths else None,
-        "wait_s": median(run.start_time - run.forecast_made for run in told) if told else None,
+        "wait_s": median(run.start_time - run.forecast_made for run in estimated) if estimated else None,
     }
 
 

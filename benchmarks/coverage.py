@@ -21,7 +21,7 @@ from slurm_asrpt.sim.predictor_evaluation import cases_of_trace
 from slurm_asrpt.traces.sources import column_titles, load_trace
 
 CUTS, PART = (0.4, 0.5, 0.6, 0.7, 0.8), 0.2
-SAID = ("jobs", "inside", "width", "table_inside", "table_width")
+COLUMNS = ("jobs", "inside", "width", "table_inside", "table_width")
 
 
 def main() -> int:
@@ -39,8 +39,8 @@ def main() -> int:
     for cut in CUTS:
         first, last = int(cut * len(cases)), round((cut + PART) * len(cases))
         for learned, every_s in (("once", None), ("rolling", chosen.retrain * DAY_S)):
-            told = asdict(evaluate_predictor(chosen.predictor, cases[:last], first, every_s, 100, 0))
-            found.append({"train": cut, "learned": learned} | {name: told[name] for name in SAID})
+            result = asdict(evaluate_predictor(chosen.predictor, cases[:last], first, every_s, 100, 0))
+            found.append({"train": cut, "learned": learned} | {name: result[name] for name in COLUMNS})
             print(f"{cut} {learned}", file=sys.stderr)
     print(json.dumps({"data": chosen.data, "parts": found}) if chosen.json else "\n".join(map(str, found)))
     return 0

@@ -28,7 +28,7 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from benchmarks.held import held
+from benchmarks.start_coverage import start_coverage
 from benchmarks.swing import swinging
 from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.job import Job, JobId
@@ -44,13 +44,13 @@ from slurm_asrpt.predict.predictors.base import Example
 from slurm_asrpt.predict.predictors.intervals import with_intervals
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
-from slurm_asrpt.sim.predictors import chains_of, taught
+from slurm_asrpt.sim.predictors import chains_of, trained
 from slurm_asrpt.sim.workload import Cluster, Options, build
 from slurm_asrpt.traces.sources import load_trace
 
 DAY_S = 86400.0
 Spans = Mapping[JobId, Quantiles]
-Told = tuple[float, Estimate, float]
+StartedEstimate = tuple[float, Estimate, float]
 """The time of an estimate, the estimate, and the start."""
 
 
@@ -139,7 +139,7 @@ def workload(chosen: argparse.Namespace, seed: int) -> tuple[JobTable, Cluster, 
     past = trace.jobs.iloc[: len(trace) - len(table)]
     chains = chains_of(past["group"].tolist(), past["user"].tolist(), past["gpus"].tolist())
     lessons = [Example(keys, seconds) for keys, seconds in zip(chains, past["duration_s"].tolist(), strict=True)]
-    entries = with_intervals(taught("expected", chains, past["duration_s"].to_numpy()).entries(), lessons)
+    entries = with_intervals(trained("expected", chains, past["duration_s"].to_numpy()).entries(), lessons)
     spans = {}
     for row, keys in enumerate(chains_of(table.groups, table.users, table.gpus.tolist())):
         found = answer(keys, {}, entries.get)
@@ -155,10 +155,10 @@ def timed(snapshot: Snapshot, seed: int, chosen: argparse.Namespace) -> tuple[fl
 
 @dataclass(frozen=True)
 class Outcome:
-    """One seed. told: as simulated; shown: after the adjustment; cpu_s, waiting: of each forecast, seconds and jobs."""
+    """One seed. simulated: before adjustment; shown: after it; cpu_s, waiting: seconds and jobs of each forecast."""
 
-    told: list[Told]
-    shown: list[Told]
+    simulated: list[StartedEstimate]
+    shown: list[StartedEstimate]
     untold: int
     cpu_s: list[float]
     waiting: list[int]
@@ -178,46 +178,48 @@ def outcome(chosen: argparse.Namespace, seed: int) -> Outcome:
     for snapshot, (_, found) in zip(snapshots, answers, strict=True):
         for each in snapshot.waiting:
             first.setdefault(each.job.id, (snapshot.now, found.get(each.job.id)))
-    told = [(made, found, start[int(job_id)]) for job_id, (made, found) in first.items() if found]
+    simulated = [(made, found, start[int(job_id)]) for job_id, (made, found) in first.items() if found]
     waiting = [len(snapshot.waiting) for snapshot in snapshots]
-    return Outcome(told, with_margins(told), len(first) - len(told), [cpu_s for cpu_s, _ in answers], waiting)
+    return Outcome(
+        simulated, adjusted_estimates(simulated), len(first) - len(simulated), [cpu_s for cpu_s, _ in answers], waiting
+    )
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    told, shown = ([each for one in outcomes for each in getattr(one, name)] for name in ("told", "shown"))
-    closed = [each for each in shown if each[1].latest < math.inf]
+    simulated, shown = ([each for one in outcomes for each in getattr(one, name)] for name in ("simulated", "shown"))
+    bounded = [each for each in shown if each[1].latest < math.inf]
     return {
         "forecasts": sum(len(one.cpu_s) for one in outcomes),
         "waiting": round(fmean(chain.from_iterable(one.waiting for one in outcomes)), 1),
         **shares(shown),
-        "raw": shares(told),
-        "closed": shares(closed),
+        "raw": shares(simulated),
+        "closed": shares(bounded),
         "untold": sum(one.untold for one in outcomes),
-        "wait_s": round(median(began - made for made, _, began in told)),
-        "width_s": round(median(found.latest - found.earliest for _, found, _ in closed)),
+        "wait_s": round(median(began - made for made, _, began in simulated)),
+        "width_s": round(median(found.latest - found.earliest for _, found, _ in bounded)),
         "ms": round(1000 * fmean(chain.from_iterable(one.cpu_s for one in outcomes))),
     }
 
 
-def with_margins(told: Sequence[Told]) -> list[Told]:
+def adjusted_estimates(simulated: Sequence[StartedEstimate]) -> list[StartedEstimate]:
     """The estimates as asrptd would have shown them: adjusted by the earlier starts known by then."""
-    shown: list[Told] = []
+    shown: list[StartedEstimate] = []
     waiting: list[tuple[float, int]] = []  # pending starts, and their jobs
-    margins = StartConformal()
-    ordered = sorted(told, key=lambda each: each[0])
+    conformal = StartConformal()
+    ordered = sorted(simulated, key=lambda each: each[0])
     for made, found, began in ordered:
         while waiting and waiting[0][0] <= made:
             start, number = heapq.heappop(waiting)
-            made_then, simulated, _ = ordered[number]
-            margins = margins.updated(simulated, shown[number][1], made_then, start)
+            made_then, before, _ = ordered[number]
+            conformal = conformal.updated(before, shown[number][1], made_then, start)
         still = [(ordered[number][1], ordered[number][0]) for _, number in waiting]
         heapq.heappush(waiting, (began, len(shown)))
-        shown.append((made, margins.with_waiting(made, still).adjusted(found, made), began))
+        shown.append((made, conformal.with_waiting(made, still).adjusted(found, made), began))
     return shown
 
 
-def shares(told: Sequence[Told]) -> dict[str, Any]:
-    return held([(made, began < found.earliest, began > found.latest) for made, found, began in told])
+def shares(simulated: Sequence[StartedEstimate]) -> dict[str, Any]:
+    return start_coverage([(made, began < found.earliest, began > found.latest) for made, found, began in simulated])
 
 
 def main() -> int:

@@ -32,7 +32,7 @@ from slurm_asrpt.profile.schema import library_names, load_file
 FABRIC = Fabric(inter=1.25e9, intra=300e9)
 SERVER_GPUS = 8
 # Beyond this size, the exact placement takes minutes, so GPT-175B on 48 and 96 GPUs is left out.
-MOST_GPUS = 32
+MAX_GPUS = 32
 REPEATS = 5  # timings per placement, of which the median counts
 
 Ranks = tuple[int, ...]
@@ -60,7 +60,7 @@ def models() -> dict[str, list[JobProfile]]:
     found: dict[str, list[JobProfile]] = {}
     for name in library_names():
         document = load_file(name, ())
-        if 2 <= document.profile.gpus <= MOST_GPUS:
+        if 2 <= document.profile.gpus <= MAX_GPUS:
             found.setdefault(document.head.model, []).append(document.profile)
     return found
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, all_alike
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, with_reference_gpus
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import placement_on
 from slurm_asrpt.core.policies.base import Start
@@ -80,7 +80,7 @@ def really(nodes: Sequence[Node], fabric: Fabric) -> Runner:
 def run(made: Workload, policy: str) -> Result:
     nodes, fabric = made.cluster.nodes, made.cluster.fabric
     if policy == BLIND:
-        return simulate_named(AWARE, all_alike(nodes), made.table, fabric, runner=really(nodes, fabric))
+        return simulate_named(AWARE, with_reference_gpus(nodes), made.table, fabric, runner=really(nodes, fabric))
     return simulate_named(policy, nodes, made.table, fabric)
 
 

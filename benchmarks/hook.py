@@ -32,9 +32,9 @@ from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
 
-TIMES, CONTROL = Path("log") / "hook-times", Path("log") / "control-times"  # where the lab deletes them
+TIMES, CONTROL = Path("log") / "hook-times", Path("log") / "control-times"  # a directory that the lab deletes
 CONTROL_NAME = "control"
-ROUNDS = 20_000  # of the loop, which takes about as long as the hook
+ROUNDS = 20_000  # iterations of the loop, which takes about as long as the hook
 TIMED = """\
 local asrpt = dofile("{etc}/job_submit_asrpt.lua").open("{hook}")
 local function arithmetic()

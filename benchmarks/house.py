@@ -1,7 +1,7 @@
-"""The plan of the house in figures: python -m benchmarks.house --json
+"""Structure of the code base in figures: python -m benchmarks.house --json
 
-Files and lines per package, the share of short files, pairs of packages that import each other, the longest functions.
-It reads the sources as text, so it can measure another checkout, too: ``--tree DIR``.
+Prints files and lines per package, the share of short files, pairs of packages that import each other, and the longest
+functions. It reads the sources as text, so it can also measure another checkout: ``--tree DIR``.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def module_of(path: Path) -> tuple[str, ...]:
 
 
 def layer_of(module: tuple[str, ...]) -> str:
-    """What the layers contract counts: a package below slurm_asrpt, a module directly in it, or another root."""
+    """The unit of the layers contract: a package or module directly in slurm_asrpt, or another root package."""
     return ".".join(module[:2]) if module[0] == "slurm_asrpt" else module[0]
 
 
 def imports(tree: ast.Module, modules: frozenset[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
-    """The modules of ours that a file imports, also inside functions."""
+    """Our modules that a file imports, also inside functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             base = tuple(node.module.split("."))
@@ -42,7 +42,7 @@ def imports(tree: ast.Module, modules: frozenset[tuple[str, ...]]) -> Iterator[t
 
 
 def functions(tree: ast.Module) -> Iterator[int]:
-    """Lines of each function."""
+    """The number of lines of each function."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield (node.end_lineno or node.lineno) - node.lineno + 1
@@ -89,7 +89,9 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tree", type=Path, default=Path(__file__).parents[1], metavar="DIR", help="another checkout")
+    parser.add_argument(
+        "--tree", type=Path, default=Path(__file__).parents[1], metavar="DIR", help="checkout to measure"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     found = measure(arguments.tree)

@@ -43,7 +43,7 @@ PROGRAMS = {
 
 
 def loops(folder: str) -> dict[str, Callable[[], None]]:
-    """The timed loops, of CALLS calls each."""
+    """The timed loops, with CALLS calls each."""
     inside, outside = Reporter({FOLDER_VARIABLE: folder}), Reporter({})
 
     def empty() -> None:

@@ -190,8 +190,8 @@ def plan(options: argparse.Namespace) -> Plan:
     """Raises InputError if the trace has no such job."""
     fabric = Fabric(options.gbit * 1e9 / 8, INTRA)
     spec = replay_spec(options.nodes, options.port)
-    told = {"inter_bytes_per_s": fabric.inter, "intra_bytes_per_s": fabric.intra}
-    spec = replace(spec, settings={**spec.settings, "fabric": told})
+    bandwidths = {"inter_bytes_per_s": fabric.inter, "intra_bytes_per_s": fabric.intra}
+    spec = replace(spec, settings={**spec.settings, "fabric": bandwidths})
     span_s, fold_s = options.hours * 3600, options.fold * 3600 or math.inf
     all_jobs = submitted(read_trace(options.trace), options.least_gpus, fold_s)
     window = busiest(all_jobs, span_s)

@@ -1,17 +1,17 @@
-"""Whether two checkouts make the same schedules: python -m benchmarks.schedules --json -o before.json
+"""Compare the schedules of two checkouts: python -m benchmarks.schedules --json -o before.json
 
-Runs asrpt-sim over many cells (a workload, a policy, its settings), and prints a SHA-256 of each cell's schedule: when
-each job started and ended, how fast it ran, on which servers. The file of one checkout is compared with another:
+Runs asrpt-sim on many cells (a workload, a policy, its settings), and prints a SHA-256 of each cell's schedule: start,
+end, speed and servers of each job. Compare the file of one checkout with another:
 
     python -m benchmarks.schedules --bin OLD/.venv/bin -o before.json
     python -m benchmarks.schedules --against before.json
 
-Exit code 1 if a cell differs, is missing, or was not there before, or a command fails. --quick: the groups that take a
-minute together, under the same names, so that the file of a full run serves it, too. Only commands and their files are
-used, nothing of the packages, so one script reads both checkouts. Run it at the root of the checkout.
+The exit code is 1 if a cell differs, is missing or is new, or if a command fails. --quick runs only the groups that
+take about a minute in total, with the same names, so it can use the file of a full run. The script uses only commands
+and their files, and imports no packages, so it can check any checkout. Run it in the root directory of the checkout.
 
-Not hashed, as asrpt-sim has no way to it: fair-share bands, and the jobs that hlas interrupts. Its settings change
-nothing in a simulation.
+Not covered, because asrpt-sim does not support it: fair-share bands, and preemption by hlas, whose settings have no
+effect in a simulation.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from rich.progress import track
 Hashes = dict[str, str]
 
 COLUMNS = ("job", "submit_s", "start_s", "end_s", "alpha_s", "best_alpha_s", "iterations", "predicted", "gpus", "nodes")
-"""Columns of jobs.csv.gz that are hashed. The others are names and words."""
+"""Columns of jobs.csv.gz that are hashed; the others are names and text."""
 
 SMALL = ("pai-like:1500", "--servers=16")
 SPLIT = (*SMALL, "--gpus-per-server=6", "--single-gpu=0.3")
-"""Six GPUs a server: jobs of eight are split, mostly unevenly."""
+"""Six GPUs per server: jobs on eight GPUs are split, mostly unevenly."""
 BASELINES = ("easy-backfill", "fifo", "hlas", "spjf", "spwf", "wcs-duration", "wcs-subtime", "wcs-workload")
 CHEAP = ("asrpt", "asrpt-gated", *BASELINES)
-"""All policies but sjf-bco-online, of which a cell takes as long as a hundred of the others."""
+"""All policies except sjf-bco-online, which takes a hundred times as long per cell."""
 PLANNING = "sjf-bco-online"
 PERFECT = tuple(f"{name}-perfect" for name in CHEAP if name not in ("easy-backfill", "fifo", "hlas"))
 SHARING = ("asrpt:contention=true", "asrpt:contention=true,delay=aside", "asrpt-gated:contention=true")
@@ -62,9 +62,9 @@ THREE_KINDS = "--gpu-types=6:h100:2.3,6:a100:1,4:v100:0.4"
 
 @dataclass(frozen=True)
 class Group:
-    """A sweep: each policy on each workload of the grid. arguments: the trace and options of all of them.
+    """A sweep: each policy on each workload of the grid. arguments: their trace and options.
 
-    The cells' names begin with ``name``.
+    Names of its cells start with ``name``.
     """
 
     name: str
@@ -101,23 +101,23 @@ GROUPS = (
 )
 
 UNEQUAL = "unequal servers"
-"""The group of what-if: the only command that takes servers of several sizes."""
+"""The group of what-if, the only command that supports servers of several sizes."""
 
 PAPERS: Mapping[str, tuple[str, ...]] = {
     "asrpt": tuple(f"fig{number}" for number in range(6, 10)),
     "sjf_bco": tuple(f"bco-fig{number}" for number in range(4, 8)),
     "hare": tuple(f"hare-fig{number}" for number in range(14, 28)),
 }
-"""Figures of each paper that are drawn again, in small."""
+"""The figures of each paper, at a smaller size."""
 QUICK_FIGURES = frozenset({"bco-fig5", "hare-fig16", "hare-fig22"})
 
 
 class CommandError(Exception):
-    """A command failed; the text says which and what it said."""
+    """A command failed; the message has the command and its output."""
 
 
 def call(command: Sequence[str | Path]) -> str:
-    """What a command prints. Raises CommandError."""
+    """Run a command; return its output. Raises CommandError."""
     done = subprocess.run([*map(str, command)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CommandError(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr[-2000:]}")
@@ -125,7 +125,7 @@ def call(command: Sequence[str | Path]) -> str:
 
 
 def digest(parts: Iterable[bytes]) -> str:
-    """SHA-256 of several texts; it tells where one ends and the next begins."""
+    """SHA-256 of several texts and their boundaries."""
     made = hashlib.sha256()
     for part in parts:
         made.update(len(part).to_bytes(8, "little"))
@@ -134,7 +134,7 @@ def digest(parts: Iterable[bytes]) -> str:
 
 
 def schedule_digest(folder: Path) -> str:
-    """SHA-256 of the schedule in a result folder. Raises KeyError for a folder that lacks a column."""
+    """SHA-256 of the schedule in a result directory. Raises KeyError if a column is missing."""
     with gzip.open(folder / "jobs.csv.gz", "rt", encoding="utf-8", newline="") as file:
         jobs = ["\t".join(row[name] for name in COLUMNS) for row in csv.DictReader(file)]
     with np.load(folder / "placements.npz", allow_pickle=False) as arrays:
@@ -143,7 +143,7 @@ def schedule_digest(folder: Path) -> str:
 
 
 def figures_digest(figures: Any) -> str:
-    """SHA-256 of JSON values; the order of an object's keys means nothing."""
+    """SHA-256 of JSON values, independent of the order of keys."""
     return digest([json.dumps(figures, sort_keys=True).encode()])
 
 
@@ -154,7 +154,7 @@ def cell_name(group: str, row: Mapping[str, Any], keys: Iterable[str]) -> str:
 
 
 def sweep(binaries: Path, group: Group) -> Hashes:
-    """The schedules of one group, simulated in one process. Raises CommandError."""
+    """Simulate one group in one process; return hashes of its schedules. Raises CommandError."""
     grid = [f"--grid={values}" for values in group.grid]
     policies = f"--policies={','.join(group.policies)}"
     with tempfile.TemporaryDirectory(prefix="schedules-") as place:
@@ -168,7 +168,7 @@ def sweep(binaries: Path, group: Group) -> Hashes:
 
 
 def past(jobs: int, seed: int) -> str:
-    """What sacct prints of so many jobs, in groups that recur: up to 8 GPUs, minutes to hours, waits."""
+    """Output of sacct for this many jobs in recurrent groups: up to 8 GPUs, minutes to hours, with waits."""
     draw = random.Random(seed)
     titles = (
         "JobID|User|Partition|Submit|Start|End|ElapsedRaw|TimelimitRaw|State|ReqTRES|AllocTRES|AdminComment|JobName"
@@ -186,7 +186,7 @@ def past(jobs: int, seed: int) -> str:
 
 
 def what_if(binaries: Path) -> Hashes:
-    """The waits that what-if finds on servers of several sizes. Raises CommandError."""
+    """The waits computed by what-if on servers of several sizes. Raises CommandError."""
     policies = (*CHEAP, PLANNING)
     nodes = "".join(f"n{number}|gpu:{gpus}|idle\n" for number, gpus in enumerate((8, 4, 4, 2)))
     with tempfile.TemporaryDirectory(prefix="schedules-") as place:
@@ -199,16 +199,16 @@ def what_if(binaries: Path) -> Hashes:
 
 
 def kept(document: Any) -> Any:
-    """A document of reproduce --keep without the seconds that it took, and without the names of its options."""
+    """A document of reproduce --keep without its elapsed seconds and the names of its options."""
     if isinstance(document, dict):
         return {key: value for key, value in document["figures"].items() if key != "seconds"}
-    if isinstance(document[-1], list):  # of Hare: mean, weighted mean, seconds of computing, each job's
+    if isinstance(document[-1], list):  # for Hare: mean, weighted mean, seconds of computing, values of each job
         return [*document[:2], *document[3:]]
     return document
 
 
 def reproduce(binaries: Path, paper: str, figure: str) -> Hashes:
-    """One figure of a paper, in small: all its simulations together. Raises CommandError."""
+    """The simulations of one figure of a paper, at a smaller size. Raises CommandError."""
     command = paper_command(binaries, paper)
     with tempfile.TemporaryDirectory(prefix="schedules-") as place:
         documents = Path(place, "kept")
@@ -220,7 +220,7 @@ def reproduce(binaries: Path, paper: str, figure: str) -> Hashes:
 
 @cache
 def paper_command(binaries: Path, paper: str) -> Sequence[str | Path]:
-    """What draws a paper's figures in this checkout. Raises CommandError if nothing does."""
+    """The command that draws a paper's figures in this checkout. Raises CommandError if there is none."""
     python = (binaries / "python", "-m")
     candidates = ((*python, f"papers.{paper}"), (*python, "papers"), (binaries / "asrpt-sim", "reproduce"))
     for command in candidates:
@@ -233,7 +233,7 @@ def paper_command(binaries: Path, paper: str) -> Sequence[str | Path]:
 
 
 Task = tuple[str, Callable[[], Hashes]]
-"""The group of its cells, and what makes them."""
+"""The name of a group of cells, and the function that makes them."""
 
 
 def tasks(binaries: Path, quick: bool, papers: bool) -> Iterator[Task]:
@@ -248,7 +248,7 @@ def tasks(binaries: Path, quick: bool, papers: bool) -> Iterator[Task]:
 
 
 def run(planned: Sequence[Task]) -> tuple[Hashes, list[str]]:
-    """The hashes of all cells, and which groups failed; whatever fails, the others go on."""
+    """The hashes of all cells, and the failed groups; a failure does not stop the others."""
     hashes: Hashes = {}
     failed: list[str] = []
     for group, make in track(planned, "simulating", console=Console(stderr=True)):
@@ -260,7 +260,7 @@ def run(planned: Sequence[Task]) -> tuple[Hashes, list[str]]:
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str], groups: Iterable[str]) -> list[str]:
-    """What differs between two runs, a line each. groups: those that ran now; others may be missing."""
+    """The differences between two runs, one per line. groups: those of this run; others may be missing."""
     ran = tuple(groups)
     changed = [f"differs: {cell}" for cell, value in after.items() if before.get(cell, value) != value]
     new = [f"not there before: {cell}" for cell in after if cell not in before]
@@ -274,12 +274,12 @@ def _in(cell: str, groups: Iterable[str]) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one JSON object of cells and hashes, else a line for each")
-    parser.add_argument("--quick", action="store_true", help="fewer groups: about a minute")
-    parser.add_argument("--no-papers", action="store_true", help="leave out what reproduces the papers' figures")
-    parser.add_argument("--bin", type=Path, default=Path(sys.executable).parent, help="where asrpt-sim is")
-    parser.add_argument("-o", "--output", type=Path, help="write the hashes to this file, too, as JSON")
-    parser.add_argument("--against", type=Path, help="a file of -o: name the cells that differ from it")
+    parser.add_argument("--json", action="store_true", help="print one JSON object of cells and hashes")
+    parser.add_argument("--quick", action="store_true", help="run fewer groups; takes about a minute")
+    parser.add_argument("--no-papers", action="store_true", help="leave out the figures of the papers")
+    parser.add_argument("--bin", type=Path, default=Path(sys.executable).parent, help="directory of asrpt-sim")
+    parser.add_argument("-o", "--output", type=Path, help="also write the hashes to this file, as JSON")
+    parser.add_argument("--against", type=Path, help="compare with this file, written by -o")
     chosen = parser.parse_args()
     before = json.loads(chosen.against.read_text(encoding="utf-8")) if chosen.against else None
     planned = list(tasks(chosen.bin, chosen.quick, not chosen.no_papers))

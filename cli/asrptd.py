@@ -47,7 +47,7 @@ def asrptd(
 ) -> None:
     """Order the queue and place jobs on GPUs in the partitions of asrpt.toml. Stops cleanly on SIGTERM.
 
-    A second one on the same state folder stands by, and takes over when the first is gone.
+    A second one on the same state directory stands by, and takes over when the first is gone.
     """
     levels = logging.getLevelNamesMapping()
     if log_level.upper() not in levels:

@@ -22,7 +22,7 @@ from papers.asrpt.page import page as asrpt_page
 from papers.asrpt.table2 import CASES, MODELS, Row, table2
 from papers.hare import simulations as hare
 from papers.hare.page import hare_page
-from papers.seeded import Kept, Seeds, Told
+from papers.seeded import Kept, OnProgress, Seeds
 from papers.sjf_bco import simulations as sjf_bco
 from papers.sjf_bco.page import bco_page
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
@@ -67,9 +67,9 @@ class Request:
     def checked(self) -> Request:
         """Raises InputError for values that cannot be used."""
         if self.output and (self.output.is_dir() or not self.output.resolve().parent.is_dir()):
-            raise InputError(f"--output {self.output}: name a file in an existing folder")
+            raise InputError(f"--output {self.output}: name a file in an existing directory")
         if self.keep and self.keep.exists() and not self.keep.is_dir():
-            raise InputError(f"--keep {self.keep}: not a folder")
+            raise InputError(f"--keep {self.keep}: not a directory")
         if self.load is not None and not 0 < self.load < 1000:
             raise InputError(f"--load must be above 0, not {self.load:g}")
         return self
@@ -83,8 +83,8 @@ def _asrpt(asked: Sequence[str], request: Request) -> str:
     divide = asrpt.QUICK if request.quick else request.divide
     base = asrpt.Jobs(seed=request.seed, divide=divide, load=request.load, retrain_s=request.retrain_s)
     results = asrpt.Results(Kept(request.keep))
-    with _told("simulating") as told:
-        asrpt.run([name for name in asked if name in asrpt.FIGURES], base, results, request.processes, told)
+    with _progress_bar("simulating") as on_progress:
+        asrpt.run([name for name in asked if name in asrpt.FIGURES], base, results, request.processes, on_progress)
     rows = _table2(request) if "table2" in asked else []
     return asrpt_page(asked, base, results, rows)
 
@@ -92,14 +92,14 @@ def _asrpt(asked: Sequence[str], request: Request) -> str:
 def _table2(request: Request) -> list[Row]:
     cases, limit = (QUICK_CASES, QUICK_LIMIT_S) if request.quick else (CASES, LIMIT_S)
     numbers = itertools.count(1)
-    with progress("placing", cases * len(MODELS)) as told:
-        return table2(request.seed, cases, limit, lambda: told(next(numbers), ""))
+    with progress("placing", cases * len(MODELS)) as on_progress:
+        return table2(request.seed, cases, limit, lambda: on_progress(next(numbers), ""))
 
 
 def _sjf_bco(asked: Sequence[str], request: Request) -> str:
     seeds = request.several(sjf_bco.SEEDS, sjf_bco.QUICK_SEEDS)
-    with _told("planning") as told:
-        points = sjf_bco.run(asked, replace(seeds, told=told))
+    with _progress_bar("planning") as on_progress:
+        points = sjf_bco.run(asked, replace(seeds, on_progress=on_progress))
     if request.output is None:
         return bco_page(asked, points, seeds)
     from papers.sjf_bco.plots import write_pictures  # matplotlib takes long to import
@@ -109,8 +109,8 @@ def _sjf_bco(asked: Sequence[str], request: Request) -> str:
 
 def _hare(asked: Sequence[str], request: Request) -> str:
     seeds, divide = request.several(hare.SEEDS, hare.QUICK_SEEDS), hare.QUICK if request.quick else request.divide
-    with _told("simulating rounds") as told:
-        outcomes = hare.run(asked, replace(seeds, told=told), divide)
+    with _progress_bar("simulating rounds") as on_progress:
+        outcomes = hare.run(asked, replace(seeds, on_progress=on_progress), divide)
     return hare_page(asked, outcomes, seeds, divide)
 
 
@@ -118,7 +118,7 @@ _PAGES: Mapping[str, Callable[[Sequence[str], Request], str]] = {"asrpt": _asrpt
 
 
 @contextmanager
-def _told(text: str) -> Iterator[Told]:
+def _progress_bar(text: str) -> Iterator[OnProgress]:
     """A progress bar, for what runs simulations."""
     with progress(text, None) as show:
         yield lambda done, total, note: show(done, note, total)

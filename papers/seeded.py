@@ -1,4 +1,4 @@
-"""Simulations over several seeds: running them, keeping their results in a folder, and statistics over the seeds."""
+"""Runs simulations over several seeds, keeps their results in a directory, and computes statistics over the seeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from slurm_asrpt.files import replace_file
 
-Told = Callable[[int, int, str], None]
+OnProgress = Callable[[int, int, str], None]
 """Called with the simulations done, all simulations, and the name of the last one."""
 
 
@@ -65,7 +65,7 @@ class Seeds:
     number: int
     processes: int = 1
     kept: Kept = Kept()
-    told: Told | None = None
+    on_progress: OnProgress | None = None
 
     @property
     def text(self) -> str:
@@ -85,8 +85,8 @@ class Seeds:
         for done, (task, row) in enumerate(zip(todo, ran, strict=True), start=len(tasks) - len(todo) + 1):
             rows[task] = row
             self.kept.put(_name(*task), row)
-            if self.told:
-                self.told(done, len(tasks), task[0].label)
+            if self.on_progress:
+                self.on_progress(done, len(tasks), task[0].label)
         found: dict[Cell, list[Sequence[Any]]] = {}
         for (cell, _), row in rows.items():
             found.setdefault(cell, []).append(row)

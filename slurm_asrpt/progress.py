@@ -38,8 +38,8 @@ CHECKPOINT_NAME = "checkpoint"
 
 EVERY_S = 1.0
 COST = 100.0  # after a write of t seconds, none for 100 t: a slow file system costs 1% at most
-MOST_ITERATIONS = 10**15 - 1
-MOST_LOSSES = 256
+MAX_ITERATIONS = 10**15 - 1
+MAX_LOSSES = 256
 
 # The launcher's rank takes precedence: srun may have started one torchrun per node, and torchrun assigns the ranks.
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -197,12 +197,12 @@ class Reporter:
 
 
 class Losses:
-    """A loss curve of at most MOST_LOSSES points, spread evenly; one line per point in the file."""
+    """A loss curve of at most MAX_LOSSES points, spread evenly; one line per point in the file."""
 
     def __init__(self, text: bytes = b"", before: int = 0) -> None:
         """text: from an earlier process of this job; its points from iteration ``before`` on are discarded."""
         self.points = [point for point in parse_losses(text) if point[0] < before]
-        if len(self.points) > MOST_LOSSES // 2:
+        if len(self.points) > MAX_LOSSES // 2:
             del self.points[1::2]
         self._offered, self._stride = 0, 1
 
@@ -214,7 +214,7 @@ class Losses:
         while self.points and self.points[-1][0] >= iteration:  # reported twice, or resumed from a checkpoint
             self.points.pop()
         self.points.append((iteration, loss))
-        if len(self.points) >= MOST_LOSSES:
+        if len(self.points) >= MAX_LOSSES:
             del self.points[1::2]
             self._stride *= 2
         return True
@@ -226,7 +226,7 @@ class Losses:
 def parse_losses(text: bytes) -> list[tuple[int, float]]:
     """The valid points of a loss file. Its contents are the user's: data only."""
     points = []
-    for line in text.splitlines()[:MOST_LOSSES]:
+    for line in text.splitlines()[:MAX_LOSSES]:
         words = line[:64].split()
         loss = to_number(words[1]) if len(words) == 2 else None
         if loss is not None and is_count(words[0]):
@@ -240,7 +240,7 @@ def to_count(value: Any) -> int | None:
         number = int(value)
     except Exception:
         return None
-    return number if 0 <= number <= MOST_ITERATIONS else None
+    return number if 0 <= number <= MAX_ITERATIONS else None
 
 
 def to_number(value: Any) -> float | None:
@@ -253,8 +253,8 @@ def to_number(value: Any) -> float | None:
 
 
 def is_count(word: bytes) -> bool:
-    """Whether a word of a progress file is a whole number of at most MOST_ITERATIONS' length."""
-    return word.isdigit() and len(word) <= len(str(MOST_ITERATIONS))
+    """Whether a word of a progress file is a whole number of at most MAX_ITERATIONS' length."""
+    return word.isdigit() and len(word) <= len(str(MAX_ITERATIONS))
 
 
 def has_rank_zero(environment: Mapping[str, str]) -> bool:
@@ -291,7 +291,7 @@ def _read(folder: str, name: str) -> bytes:
     except OSError:
         return b""
     try:
-        return os.read(descriptor, 64 * MOST_LOSSES)
+        return os.read(descriptor, 64 * MAX_LOSSES)
     except OSError:
         return b""
     finally:

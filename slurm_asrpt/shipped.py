@@ -13,19 +13,19 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def folders(name: str) -> list[Path]:
-    """Candidates for a directory of the project, likeliest first."""
+    """Possible locations of a directory of the project, most likely first."""
     return [PACKAGE.parent / name, Path(sys.prefix) / "share" / "slurm-asrpt" / name]
 
 
 def shipped(name: str, file: str) -> bytes:
-    """A file of ours. Raises FileNotFoundError."""
+    """The content of a shipped file. Raises FileNotFoundError."""
     return _shipped_path(name, file).read_bytes()
 
 
 def shipped_code(name: str, file: str) -> bytes:
-    """A file of ours that Python runs. Raises FileNotFoundError.
+    """The content of a shipped file that Python runs. Raises FileNotFoundError.
 
-    Raises PermissionError where someone could have written it who cannot write this package.
+    Raises PermissionError if users who cannot write this package could have written it.
     """
     path, package = _shipped_path(name, file), PACKAGE.stat()
     with path.open("rb") as opened:

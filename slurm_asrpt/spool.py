@@ -1,17 +1,17 @@
-"""The folder shared by the controller and the nodes, and the small files in it.
+"""The directory that the controller and the nodes share, and its small files.
 
 ``hosts/<jobid>``           rank map of a running job, one host per rank (written by asrptd, read by TaskProlog)
-``hosts/<jobid>.wait``      present from the release of a mapped job until its host file is written
-``progress/<jobid>/``       made by the Slurm Prolog; its owner is the job's user, its group asrptd's, its mode 0770
+``hosts/<jobid>.wait``      exists from the start of a job with a rank map until its host file is written
+``progress/<jobid>/``       created by the Slurm Prolog, mode 0770; owned by the job's user and asrptd's group
 ``progress/<jobid>/iterations``  ``<done> <total> <loss> <start>`` on one line, replaced by rename by the job; the last
-                            three may be missing, a total of 0 is none, a loss of ``-`` too
+                            three may be missing; a total of 0 or a loss of ``-`` means unknown
 ``progress/<jobid>/checkpoint``  ``<iteration>`` of the last checkpoint, replaced by rename by the job
-``progress/<jobid>/losses``  ``<iteration> <loss>``, a line a point, at most 256
+``progress/<jobid>/losses``  ``<iteration> <loss>``, one line per point, at most 256
 
-Other users cannot enter a job's folder, so its files may be readable to all: that is how asrptd, in the folder's group,
-reads them without a privilege. All that stands below ``progress/<jobid>`` is the user's and may be anything: a link, a
-pipe, a terabyte. It fills the user's quota, not asrptd's memory. Only a plain file of the folder's own owner is
-read: one of somebody else has got there as a hard link.
+Other users cannot enter a job's directory, so its files may be readable by all. Thus asrptd, in the directory's group,
+reads them without privileges. Everything below ``progress/<jobid>`` belongs to the user and may be anything: a link, a
+pipe, a terabyte. It fills the user's quota, but not asrptd's memory. Only regular files that the directory's owner owns
+are read, because a file of another owner is a hard link.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from slurm_asrpt.progress import CHECKPOINT_NAME, FILE_NAME, LOSSES_NAME, MOST_LOSSES, is_count, parse_losses, to_number
+from slurm_asrpt.progress import CHECKPOINT_NAME, FILE_NAME, LOSSES_NAME, MAX_LOSSES, is_count, parse_losses, to_number
 
-MOST_FILES = 1000
-"""Removed from one folder; the writers leave two, and a few drafts."""
+MAX_FILES = 1000
+"""Maximum number of files removed from one directory; writers leave two, and a few temporary ones."""
 MAX_PROGRESS_BYTES = 256
-MAX_LOSSES_BYTES = 64 * MOST_LOSSES
+MAX_LOSSES_BYTES = 64 * MAX_LOSSES
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a job has reported. Iterations count from the beginning of the training, total 0 where it is not known.
+    """What a job has reported. Iterations count from the beginning of the training; total: 0 if unknown.
 
-    start: iterations that had been done before the job began (a checkpoint of another job). written: when, in seconds
-    since the epoch by the clock of the file server.
+    start: iterations done before the job (in a checkpoint of another job). written: seconds since the epoch, by the
+    clock of the file server.
     """
 
     done: int
@@ -48,7 +48,7 @@ class Progress:
 
     @property
     def ran(self) -> int:
-        """Iterations by which this job has brought the training on, requeues included: what the predictor learns."""
+        """Iterations that this job has done, including its runs before requeues. Predictors learn from this."""
         return max(0, self.done - self.start)
 
 
@@ -61,13 +61,13 @@ def progress_dir(spool: Path) -> Path:
 
 
 def read_progress(spool: Path, job_id: str) -> Progress | None:
-    """What the job has reported so far, or None."""
+    """The job's last report, or None."""
     text, written = _read(progress_dir(spool) / job_id, FILE_NAME, MAX_PROGRESS_BYTES)
     return parse_progress(text, written)
 
 
 def parse_progress(text: bytes, written: float = 0.0) -> Progress | None:
-    """The words of a progress file; None where the first is no number, and any other that is none counts as missing."""
+    """Parse a progress file. None if the first word is not a number; other words that are not numbers are ignored."""
     words = [*text.split()[:4], b"", b"", b""]
     if not is_count(words[0]):
         return None
@@ -81,13 +81,13 @@ def read_losses(spool: Path, job_id: str) -> list[tuple[int, float]]:
 
 
 def checkpoint_mark(spool: Path, job_id: str) -> str:
-    """Another text after each checkpoint that the job has reported; "" before the first."""
+    """A text that changes with each checkpoint that the job reports; "" before the first."""
     text, written = _read(progress_dir(spool) / job_id, CHECKPOINT_NAME, MAX_PROGRESS_BYTES)
     return f"{written!r} {text!r}" if text else ""
 
 
 def _read(folder: Path, name: str, most: int) -> tuple[bytes, float]:
-    """At most so many bytes of a user's file, and when it was written; no bytes where it is no plain file of theirs."""
+    """At most ``most`` bytes of a user's file, and when it was written; none unless it is a regular file of theirs."""
     how = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
     with suppress(OSError), _opened(folder, os.O_PATH | os.O_DIRECTORY) as inside, _opened(name, how, inside) as file:
         status = os.fstat(file)
@@ -98,7 +98,7 @@ def _read(folder: Path, name: str, most: int) -> tuple[bytes, float]:
 
 @contextmanager
 def _opened(path: Path | str, flags: int, inside: int | None = None) -> Iterator[int]:
-    """A descriptor of what stands at ``path`` in the folder ``inside``; no link is followed. Raises OSError."""
+    """A descriptor of ``path`` in the directory ``inside``; links are not followed. Raises OSError."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside)
     try:
         yield descriptor
@@ -107,15 +107,14 @@ def _opened(path: Path | str, flags: int, inside: int | None = None) -> Iterator
 
 
 def remove_progress(spool: Path, job_id: str) -> None:
-    """Delete a job's progress folder, if it holds but files, and not too many of them.
+    """Delete a job's progress directory, unless it has too many files, or directories with content.
 
-    Folders in it are a user's doing and could be nested without end: empty ones go, else it stays. Nothing happens
-    where we may not.
+    Such directories come from users and could be nested without limit. Errors are ignored.
     """
     folder = progress_dir(spool) / job_id
     with suppress(OSError):
         with _opened(folder, os.O_RDONLY | os.O_DIRECTORY) as inside, os.scandir(inside) as entries:
-            for entry in islice(entries, MOST_FILES):
+            for entry in islice(entries, MAX_FILES):
                 remove = os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink
                 with suppress(OSError):
                     remove(entry.name, dir_fd=inside)
@@ -123,7 +122,7 @@ def remove_progress(spool: Path, job_id: str) -> None:
 
 
 def forgotten_progress(spool: Path, known: Container[str], before: float) -> list[str]:
-    """Jobs that nobody knows any more and whose folders have not changed since ``before``, seconds since the epoch."""
+    """Jobs not in ``known`` whose directories have not changed since ``before``, seconds since the epoch."""
     with suppress(OSError), os.scandir(progress_dir(spool)) as entries:
         return [e.name for e in entries if e.name not in known and e.stat(follow_symlinks=False).st_mtime < before]
     return []

@@ -1,6 +1,6 @@
 """What asrptd may write to Slurm now: its configured mode, and the switch of ``asrpt-admin disable``.
 
-The switch is a file in the state folder. While it is there asrptd only takes back what it has written before.
+The switch is a file in the state directory. While it exists, asrptd only undoes what it has written before.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ FILE_NAME = "disabled"
 
 @dataclass
 class OperatingMode:
-    """The mode of the settings, and whether asrptd is disabled at present."""
+    """The configured mode, and whether asrptd is disabled."""
 
     configured: Mode
     disabled: bool = False
 
     @property
     def current(self) -> Mode:
-        """While disabled no more than in mode shadow."""
+        """The mode that applies; shadow while disabled."""
         return Mode.SHADOW if self.disabled else self.configured
 
     @property
@@ -32,7 +32,7 @@ class OperatingMode:
 
     @property
     def label(self) -> str:
-        """As status and audit trail name it."""
+        """The mode's name in the status and the audit trail."""
         return "disabled" if self.disabled else str(self.configured)
 
 
@@ -43,12 +43,12 @@ def is_off(state: Path) -> bool:
 
 def turn_off(state: Path) -> None:
     """Disable asrptd. Raises OSError."""
-    replace_file(state / FILE_NAME, b"asrpt-admin enable takes this away\n", mode=0o600)
+    replace_file(state / FILE_NAME, b"asrpt-admin enable removes this file\n", mode=0o600)
     give_to_folder_owner(state / FILE_NAME)
 
 
 def turn_on(state: Path) -> bool:
-    """Enable asrptd; whether it was disabled. Raises OSError."""
+    """Enable asrptd. Returns whether it was disabled. Raises OSError."""
     there = is_off(state)
     (state / FILE_NAME).unlink(missing_ok=True)
     return there

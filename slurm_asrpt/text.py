@@ -1,4 +1,4 @@
-"""Numbers and durations as people who use Slurm read them."""
+"""Numbers and durations in Slurm's notation."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from functools import lru_cache
 
 
 def counted(number: int, noun: str, form: str = "") -> str:
-    """``1 job``, ``2 jobs``. form: how the number is written, as ``","`` for 2,000."""
+    """``1 job``, ``2 jobs``. form: format of the number, such as ``","`` for 2,000."""
     return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
 
 
 UNKNOWN = "-"
-"""What stands where a duration or a figure is not known."""
+"""Shown for an unknown duration or figure."""
 
 
-@lru_cache(4096)  # asrpt-status asks four times for each of 10,000 jobs, and jobs that recur are predicted alike
+@lru_cache(4096)  # asrpt-status calls it four times for each of 10,000 jobs, often with equal values
 def slurm_time(seconds: float | None) -> str:
-    """A duration as Slurm writes it: [D-]HH:MM:SS; ``-`` where not known."""
+    """A duration in Slurm's notation, [D-]HH:MM:SS; ``-`` if unknown."""
     if seconds is None or not 0 <= seconds < 1e12:
         return UNKNOWN
     minutes, second = divmod(round(seconds), 60)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PAUSE_FACTOR = 9.0
-"""Such work takes a tenth of the time at most, unless a Throttle says otherwise."""
+"""The work takes at most a tenth of the time."""
 
 
 class Throttle:
-    """``due`` once ``pause_factor`` times the duration of the last time has passed since, or ``most_s``.
+    """``due`` when ``pause_factor`` times the duration of the last work has passed, or ``most_s``.
 
-    clock: in seconds.
+    clock: in seconds. pause_factor: PAUSE_FACTOR by default.
     """
 
     def __init__(self, clock: Callable[[], float], most_s: float = math.inf, pause_factor: float | None = None) -> None:
@@ -27,7 +27,7 @@ class Throttle:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Around the work; where it fails it stays due."""
+        """Run the block, which does the work; if it fails, the work is still due."""
         began = self._clock()
         yield
         self.last = self._clock()

@@ -1,7 +1,6 @@
-"""Which examples the property tests look at: the same ones in each run, unless asked for others.
+"""Property tests try the same examples in each run, so that a failure is caused by the change and not by chance.
 
-A failure that comes and goes stops everybody's work and tells the one who changed something nothing about the change.
-`make test-random` looks for new ones: its failures print the example, which then becomes a test of its own.
+`make test-random` tries new examples. A failure prints its example, which then becomes a separate test.
 """
 
 from __future__ import annotations
@@ -14,4 +13,4 @@ settings.register_profile("fixed", derandomize=True, database=None, deadline=Non
 settings.register_profile("random", print_blob=True, deadline=None)
 settings.load_profile("fixed")
 
-os.umask(0o022)  # what is made with another could be refused as somebody else's
+os.umask(0o022)  # with another umask, files could be refused because others can write them

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 import typer.main
@@ -145,18 +145,23 @@ def _show_all(context: typer.Context, value: bool) -> None:
 HelpAll = Annotated[bool, help_all_option("the seldom used commands")]
 
 
+class Listed(NamedTuple):
+    """A command as --help of its tool lists it."""
+
+    module: str
+    """It has ``add_commands``, and is imported when the command is called: all together take up to a second."""
+    summary: str
+    seldom: bool = False
+    """Whether only --help-all lists it."""
+
+
 class Tools(App):
-    """A tool with several commands, imported when they are called: all together take up to a second.
+    """A tool with several commands. listed: the commands by name; None: they are added as to a Typer."""
 
-    modules: the module of each command, with ``add_commands``. seldom: commands that only --help-all lists.
-    """
-
-    def __init__(
-        self, modules: Mapping[str, str] | None = None, seldom: Collection[str] = frozenset(), **given: Any
-    ) -> None:
-        group = type("Group", (_Group,), {"modules": modules, "seldom": seldom})
-        super().__init__(no_args_is_help=True, cls=group, **given)
-        self.callback()(_large_tool if seldom else _tool)
+    def __init__(self, listed: Mapping[str, Listed] | None = None, **given: Any) -> None:
+        super().__init__(no_args_is_help=True, cls=type("Group", (_Group,), {"listed": listed}), **given)
+        large = any(command.seldom for command in (listed or {}).values())
+        self.callback()(_large_tool if large else _tool)
 
 
 def _tool(version: Version = False) -> None:
@@ -168,13 +173,12 @@ def _large_tool(version: Version = False, help_all: HelpAll = False) -> None:
 
 
 class _Group(TyperGroup):
-    modules: Mapping[str, str] | None
-    seldom: Collection[str]
+    listed: Mapping[str, Listed] | None
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        if self.modules:
-            self.commands: Any = _Commands(self.modules)
+        if self.listed:
+            self.commands: Any = _Commands(self.listed)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of the commands; TyperGroup's method would import them all."""
@@ -182,13 +186,12 @@ class _Group(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands; the seldom used ones in a section of their own, with --help-all only."""
-        width = formatter.width - 6 - max(map(len, self.commands))
-        parts: dict[str, list[tuple[str, str]]] = {"Commands": [], "Seldom used commands": []}
-        for name in self.commands if everything_asked_for(ctx) else [n for n in self.commands if n not in self.seldom]:
-            title = "Seldom used commands" if name in self.seldom else "Commands"
-            parts[title].append((name, self.commands[name].get_short_help_str(width)))
-        for title, rows in parts.items():
-            if rows:
+        if not self.listed:
+            super().format_commands(ctx, formatter)
+            return
+        for title, seldom in (("Commands", False), ("Seldom used commands", True)):
+            rows = [(name, each.summary) for name, each in self.listed.items() if each.seldom == seldom]
+            if rows and (not seldom or everything_asked_for(ctx)):
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
@@ -196,17 +199,17 @@ class _Group(TyperGroup):
 class _Commands(Mapping[str, Any]):
     """The commands by name, imported on access."""
 
-    def __init__(self, modules: Mapping[str, str]) -> None:
-        self._modules = modules
+    def __init__(self, listed: Mapping[str, Listed]) -> None:
+        self._listed = listed
 
     def __getitem__(self, name: str) -> Any:
-        return _in_module(self._modules[name])[name]
+        return _in_module(self._listed[name].module)[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
+        return iter(self._listed)
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(self._listed)
 
 
 @cache

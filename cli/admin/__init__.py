@@ -5,33 +5,30 @@ from __future__ import annotations
 from typing import NoReturn
 
 from slurm_asrpt_cli._app.errors import run_app
-from slurm_asrpt_cli._app.help import Tools
+from slurm_asrpt_cli._app.help import Listed, Tools
 
-MODULES = {
-    "doctor": "admin.doctor",
-    "install": "admin.install",
-    "disable": "admin.switch",
-    "enable": "admin.switch",
-    "audit": "admin.audit",
-    "snapshot": "admin.replay",
-    "replay": "admin.replay",
-    "shadow-report": "admin.shadow",
-    "calibrate": "admin.calibration",
-    "calibration": "admin.calibration",
-    "retrain": "admin.models",
-    "predict": "admin.predict",
-    "explain-prediction": "admin.predict",
-    "evaluate": "admin.evaluate",
-    "group": "admin.group",
-    "models": "admin.models",
-    "history": "admin.history",
+COMMANDS = {
+    "doctor": Listed("admin.doctor", "Find problems and say how to fix them."),
+    "install": Listed("admin.install", "Install on the controller, or uninstall."),
+    "disable": Listed("admin.switch", "Hand all waiting jobs back to Slurm now."),
+    "enable": Listed("admin.switch", "Let asrptd schedule again, in its configured mode."),
+    "audit": Listed("admin.audit", "Show what asrptd decided, and why."),
+    "snapshot": Listed("admin.replay", "Save the inputs and decisions of asrptd's next cycle.", seldom=True),
+    "replay": Listed("admin.replay", "Repeat the decisions of a snapshot offline.", seldom=True),
+    "shadow-report": Listed("admin.shadow", "Show what mode enforce would have done last week."),
+    "calibrate": Listed("admin.calibration", "Fit bandwidths to reported iteration times.", seldom=True),
+    "calibration": Listed("admin.calibration", "Show how often jobs started when asrpt-status said."),
+    "retrain": Listed("admin.models", "Learn from completed jobs."),
+    "predict": Listed("admin.predict", "Show the prediction for a job script.", seldom=True),
+    "explain-prediction": Listed("admin.predict", "Show the past runs that a prediction is based on.", seldom=True),
+    "evaluate": Listed("admin.evaluate", "Compare predictors on unseen jobs.", seldom=True),
+    "group": Listed("admin.group", "Show the recurrence group of job scripts.", seldom=True),
+    "models": Listed("admin.models", "List the stored models, activate one, roll back.", seldom=True),
+    "history": Listed("admin.history", "Import, export and inspect past runs."),
 }
 
-SELDOM = frozenset(("snapshot", "replay", "calibrate", "explain-prediction", "predict", "evaluate", "group", "models"))
-
 app = Tools(
-    MODULES,
-    SELDOM,
+    COMMANDS,
     help="Manage slurm-asrpt: find problems, see what it did and why.",
     epilog="""\b
 Examples:

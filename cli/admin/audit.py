@@ -27,8 +27,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.reporting import audit
 from slurm_asrpt.slurm.notation import read_time
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
-from slurm_asrpt.status.reason_texts import in_words
+from slurm_asrpt.status.reason_texts import LEFT_WORDS, in_words
 from slurm_asrpt.text import counted, slurm_time
 
 SCHEMA = 1
@@ -120,10 +119,10 @@ def _what(asked: Asked) -> str:
 def _read(asked: Asked, cycles: bool) -> Iterator[Entry]:
     """Only some events of a job name its user; the others get it from them. Raises AsrptError."""
     state, found, owners = asked.settings.paths.state, list[Entry](), dict[str, str]()
-    with progress("reading the audit trail") if size(state) > BIG else nullcontext() as told:
-        tell = None if told is None else lambda done, whole: told(done, "", whole)
+    with progress("reading the audit trail") if size(state) > BIG else nullcontext() as show:
+        on_progress = None if show is None else lambda done, total: show(done, "", total)
         numbers = {job.partition("_")[0] for job in asked.jobs}
-        for entry in entries(state, asked.since, asked.until, tell, numbers):
+        for entry in entries(state, asked.since, asked.until, on_progress, numbers):
             if asked.wants_job(entry):
                 found.append(entry)
                 if entry.get("user"):
@@ -180,9 +179,9 @@ def _row(entry: Entry, dated: bool) -> list[str]:
 def what(entry: Entry) -> str:
     """An entry in words; its bare facts if another release wrote it in another form."""
     try:
-        told = _WHAT.get(entry["event"])
-        if told is not None:
-            return told(entry)
+        describe = _WHAT.get(entry["event"])
+        if describe is not None:
+            return describe(entry)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
         pass
     facts = {name: fact for name, fact in entry.items() if name not in ("time", "event", "job", "user")}

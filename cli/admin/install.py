@@ -156,7 +156,7 @@ def _show(steps: Sequence[Step], wanted: Sequence[Line], take: bool, root: Path,
             print(printable(f"{step.where}: {step.note}"))
     _show_lines(wanted, take, site)
     if not take and root == Path("/"):
-        _show_next(steps, wanted, site)
+        show_next(steps, wanted, site)
 
 
 def _show_lines(wanted: Sequence[Line], take: bool, site: Site) -> None:
@@ -176,7 +176,7 @@ def _show_lines(wanted: Sequence[Line], take: bool, site: Site) -> None:
         print(printable(f"  {line.text}{note}"))
 
 
-def _show_next(steps: Sequence[Step], wanted: Sequence[Line], site: Site) -> None:
+def show_next(steps: Sequence[Step], wanted: Sequence[Line], site: Site) -> None:
     """The next manual step. enable --now would leave an asrptd of an older release running."""
     if any(step.state is not State.PRESENT for step in steps):
         print("\nNext: asrpt-admin install --apply")

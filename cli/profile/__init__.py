@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import NoReturn
 
 from slurm_asrpt_cli._app.errors import run_app
-from slurm_asrpt_cli._app.help import Tools
+from slurm_asrpt_cli._app.help import Listed, Tools
 
-MODULES = {
-    "run": "profile.run",
-    "plan": "profile.plan",
-    "attach": "profile.attach",
-    "list": "profile.files",
-    "show": "profile.files",
-    "diff": "profile.files",
-    "validate": "profile.files",
-    "convert": "profile.files",
+COMMANDS = {
+    "run": Listed("profile.run", "Measure the time and bytes of each block of a model."),
+    "plan": Listed("profile.plan", "List the fastest ways to distribute a model over GPUs."),
+    "attach": Listed("profile.attach", "Attach a profile to jobs; without options, list them."),
+    "list": Listed("profile.files", "List the available profiles."),
+    "show": Listed("profile.files", "Show a profile and where the time goes."),
+    "diff": Listed("profile.files", "Show how two profiles differ; exit status 1 if they do."),
+    "validate": Listed("profile.files", "Check profile files; print line, field and fix of errors."),
+    "convert": Listed("profile.files", "Write a profile as TOML or JSON, or a model cut into stages."),
 }
 
 app = Tools(
-    MODULES,
+    COMMANDS,
     help="Measure models, plan how GPUs share them, and attach profiles to jobs.",
     epilog="""\b
 Examples:

@@ -24,7 +24,7 @@ from slurm_asrpt.profile.planner import Plan, plans
 from slurm_asrpt.profile.schema import format_profile
 from slurm_asrpt.text import counted
 
-MOST_GPUS = 1024
+MAX_GPUS = 1024
 DEFAULT_PER_NODE = 8
 
 _NODES = re.compile(r"([0-9]{1,5})x([0-9]{1,4})")
@@ -44,7 +44,7 @@ def add_commands(app: typer.Typer) -> None:
 def plan_command(
     profile: ProfileArgument,
     gpus: Annotated[
-        int, typer.Option("--gpus", "-g", min=1, max=MOST_GPUS, metavar="N", help="Maximum number of GPUs.")
+        int, typer.Option("--gpus", "-g", min=1, max=MAX_GPUS, metavar="N", help="Maximum number of GPUs.")
     ],
     memory: Annotated[
         str, typer.Option("--memory-per-gpu", metavar="BYTES", help="Memory of a GPU, e.g. 80G.")

@@ -5,22 +5,22 @@ from __future__ import annotations
 import sys
 
 from slurm_asrpt_cli._app.errors import run_app
-from slurm_asrpt_cli._app.help import Tools
+from slurm_asrpt_cli._app.help import Listed, Tools
 
-MODULES = {
-    "run": "sim.runs",
-    "compare": "sim.runs",
-    "sweep": "sim.sweep",
-    "report": "sim.sweep",
-    "import": "sim.traces",
-    "describe": "sim.traces",
-    "generate": "sim.traces",
-    "formats": "sim.traces",
-    "what-if": "sim.what_if",
+COMMANDS = {
+    "run": Listed("sim.runs", "Simulate one policy on a trace."),
+    "compare": Listed("sim.runs", "Simulate several policies on the same jobs and rank them."),
+    "sweep": Listed("sim.sweep", "Simulate policies over a grid of workloads."),
+    "report": Listed("sim.sweep", "Plot results into an HTML file, with PNG files beside it."),
+    "import": Listed("sim.traces", "Convert a trace to the CSV format that is read fastest."),
+    "describe": Listed("sim.traces", "Summarize a trace, and plot it."),
+    "generate": Listed("sim.traces", "Generate a trace like that of Alibaba's PAI."),
+    "formats": Listed("sim.traces", "List the trace formats that can be read."),
+    "what-if": Listed("sim.what_if", "Replay past jobs of Slurm with other policies."),
 }
 
 app = Tools(
-    MODULES,
+    COMMANDS,
     help="Replay traces of jobs with the policies of asrptd, and compare them.",
     epilog="""\b
 Examples:

@@ -292,17 +292,17 @@ def _table2(rows: Sequence[Row]) -> Section:
     vgg, gpt = rows
     good = [vgg.heavy_edge / vgg.exact <= 88.11 / 82.96, gpt.heavy_edge / gpt.exact <= 1.0005]
     status = HOLDS if all(good) else PARTLY if any(good) else FAILS
-    said = [
+    sentences = [
         f"{row.model}: Heavy-Edge is {100 * (row.heavy_edge / row.exact - 1):.1f}% above the exact placement, "
         f"{row.exact_took / row.heavy_edge_took:,.0f} times as fast to find."
         for row in rows
     ]
-    said.append(
+    sentences.append(
         "Compare ratios, not absolute times: our profiles are not the paper's, whose GPT figures are of three layers. "
         "The solver is HiGHS instead of Gurobi, on another machine, and knows what a heuristic has reached."
     )
     if any(row.unproven for row in rows):
-        said.append("Where the solver ran out of time, its best placement so far counts.")
+        sentences.append("Where the solver ran out of time, its best placement so far counts.")
     cells = [
         [
             *(
@@ -324,7 +324,7 @@ def _table2(rows: Sequence[Row]) -> Section:
         "exact took, ms",
         "unproven",
     ]
-    return Section(TITLES["table2"], CLAIMS["table2"], (status, said), [Table(head, cells)])
+    return Section(TITLES["table2"], CLAIMS["table2"], (status, sentences), [Table(head, cells)])
 
 
 def _hours(seconds: float) -> str:

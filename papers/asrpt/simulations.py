@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from papers.seeded import Kept, Told, digest
+from papers.seeded import Kept, OnProgress, digest
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.metrics import bounds, summary
@@ -106,7 +106,7 @@ class Results:
         return min(sims, key=lambda sim: float(self.found[sim]["mean_jct_s"]))
 
     def load(self, sim: Sim) -> bool:
-        """Whether the results are in memory or in the folder."""
+        """Whether the results are in memory or in the directory."""
         if sim in self.found:
             return True
         try:
@@ -212,16 +212,23 @@ def _view(column: Column, results: Results, figure: str) -> View:
     return View(column.x, pairs, results.found[best], results.found[tau1], ideal, others)
 
 
-def run(figures: Sequence[str], base: Jobs, results: Results, processes: int = 1, told: Told | None = None) -> None:
-    """Run what is not in ``results`` yet. Ctrl-C raises KeyboardInterrupt; finished simulations are in its folder."""
+def run(
+    figures: Sequence[str], base: Jobs, results: Results, processes: int = 1, on_progress: OnProgress | None = None
+) -> None:
+    """Run what is not in ``results`` yet. Ctrl-C raises KeyboardInterrupt; finished simulations are kept there."""
     planned = {figure: columns(figure, base) for figure in figures}
     first = [sim for found in planned.values() for column in found for sim in (*column.ours, *column.others)]
     expected = sum(len(found) for figure, found in planned.items() if figure != "fig9")
-    _run(first, results, processes, told, expected)
-    _run([sim for figure, found in planned.items() for sim in second(figure, found, results)], results, processes, told)
+    _run(first, results, processes, on_progress, expected)
+    _run(
+        [sim for figure, found in planned.items() for sim in second(figure, found, results)],
+        results,
+        processes,
+        on_progress,
+    )
 
 
-def _run(sims: Iterable[Sim], results: Results, processes: int, told: Told | None, later: int = 0) -> None:
+def _run(sims: Iterable[Sim], results: Results, processes: int, on_progress: OnProgress | None, later: int = 0) -> None:
     from joblib import Parallel, delayed  # slow to import, and only this needs it
 
     unique = list(dict.fromkeys(sims))
@@ -234,8 +241,8 @@ def _run(sims: Iterable[Sim], results: Results, processes: int, told: Told | Non
     for sim, figures in ran:
         results.put(sim, figures)
         done += 1
-        if told:
-            told(done, len(unique) + later, f"{sim.workload.jobs // sim.workload.divide:,} jobs, {sim.label}")
+        if on_progress:
+            on_progress(done, len(unique) + later, f"{sim.workload.jobs // sim.workload.divide:,} jobs, {sim.label}")
 
 
 def _numbered(sim: Sim) -> tuple[Sim, Figures]:

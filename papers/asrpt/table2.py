@@ -18,7 +18,7 @@ from slurm_asrpt.profile.schema import library_names, load_file
 
 FABRIC = Fabric(inter=1.25e9, intra=300e9)
 SERVER_GPUS = 8
-MOST_GPUS = 32
+MAX_GPUS = 32
 """Larger jobs take minutes to place exactly, so GPT-175B on 48 and 96 GPUs is left out."""
 MODELS = {"VGG19": "vgg19", "GPT-175B": "gpt-175b"}
 CASES = 20
@@ -42,21 +42,21 @@ class Row:
 
 
 def table2(
-    seed: int = 0, cases: int = CASES, limit_s: float = 60.0, told: Callable[[], None] | None = None
+    seed: int = 0, cases: int = CASES, limit_s: float = 60.0, on_progress: Callable[[], None] | None = None
 ) -> list[Row]:
-    """Both models of the paper. limit_s: seconds for each exact placement. told: called after each case."""
-    return [_row(model, prefix, seed, cases, limit_s, told) for model, prefix in MODELS.items()]
+    """Both models of the paper. limit_s: seconds for each exact placement. on_progress: called after each case."""
+    return [_row(model, prefix, seed, cases, limit_s, on_progress) for model, prefix in MODELS.items()]
 
 
-def _row(model: str, prefix: str, seed: int, cases: int, limit_s: float, told: Callable[[], None] | None) -> Row:
+def _row(model: str, prefix: str, seed: int, cases: int, limit_s: float, on_progress: Callable[[], None] | None) -> Row:
     draw = random.Random(f"{seed} {model}")  # noqa: S311  (no secret)
     profiles = _profiles(prefix)
     found = []
     for _ in range(cases):
         profile = draw.choice(profiles)
         found.append(_case(profile, free_gpus(profile.gpus, draw), limit_s))
-        if told:
-            told()
+        if on_progress:
+            on_progress()
     alpha, took, refined, exact, exact_took, proven = zip(*found, strict=True)
     mean = statistics.fmean
     placed = (mean(alpha), mean(took), mean(refined), mean(exact), mean(exact_took))
@@ -64,9 +64,9 @@ def _row(model: str, prefix: str, seed: int, cases: int, limit_s: float, told: C
 
 
 def _profiles(prefix: str) -> list[JobProfile]:
-    """The model's configurations of Table I with two GPUs or more, up to MOST_GPUS."""
+    """The model's configurations of Table I with two GPUs or more, up to MAX_GPUS."""
     found = [load_file(name, ()).profile for name in library_names() if name.startswith(f"{prefix}-")]
-    return [profile for profile in found if 2 <= profile.gpus <= MOST_GPUS]
+    return [profile for profile in found if 2 <= profile.gpus <= MAX_GPUS]
 
 
 def free_gpus(gpus: int, draw: random.Random) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""AlloX [6]: which job runs where and when, by min-cost bipartite matching; a job is one unit on one GPU.
+"""AlloX [6]: places and orders jobs by min-cost bipartite matching; each job runs on one GPU.
 
-Job n as the k-th last on GPU m delays k jobs by its own time p_{n,m}, so the matching of jobs to pairs (m, k) of least
-sum k p_{n,m} is the order of least total completion time on machines that differ. "It conducts job-level scheduling and
-ignores the intra-job parallelism" (section VII): the tasks of a job run one after another on its GPU.
+The k-th last job n on GPU m delays k jobs by its own time p_{n,m}. So the matching of jobs to pairs (m, k) with the
+smallest sum of k p_{n,m} minimizes the total completion time on unrelated machines. "It conducts job-level scheduling
+and ignores the intra-job parallelism" (section VII): the tasks of a job run one after another on its GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from papers.hare.round_policy import IdleGpus, register
 
 @register("sched-allox", clairvoyant=True)
 class SchedAllox:
-    """Matched anew when a job arrives or ends; only jobs that have not begun move."""
+    """Repeats the matching when a job arrives or ends; only jobs that have not started can move."""
 
     def __init__(self, fleet: Fleet, jobs: Sequence[RoundJob]) -> None:
         self._fleet = fleet
@@ -29,7 +29,7 @@ class SchedAllox:
         self._stale = False
 
     def seconds(self, job: RoundJob) -> np.ndarray:
-        """p_{n,m} by type: all rounds on one GPU, each with its tasks in a row and one synchronization."""
+        """p_{n,m} by type: all rounds on one GPU, each with all its tasks in sequence and one synchronization."""
         each = job.tasks * np.array(job.compute_s) + np.array(job.sync_s)
         return np.asarray((job.rounds or 1) * each)
 
@@ -64,7 +64,7 @@ class SchedAllox:
         return job.take((gpu,), (job.job.tasks,))
 
     def _first(self, now: float) -> list[tuple[str, int]]:
-        """Who is the first on an idle GPU: of those matched to it the one with the highest k."""
+        """The first job on each idle GPU: the one with the highest k among those matched to it."""
         from scipy.optimize import linear_sum_assignment  # half a second, and only this needs it
 
         names = list(self._waiting)
@@ -83,4 +83,4 @@ class SchedAllox:
 
 @register("sched-allox-unit")
 class SchedAlloxUnit(SchedAllox):
-    """The same as used online (section VI-D): without sizes, one round of each job."""
+    """The online variant (section VI-D): sizes are unknown, so each job counts as one round."""

@@ -1,6 +1,6 @@
-"""Schedulers that Hare is compared with, whose jobs hold one GPU for each task (section VI-A; 2D-LAS: Tiresias [18]).
+"""Hare's baselines whose jobs hold one GPU per task (section VI-A; 2D-LAS: Tiresias [18]).
 
-The paper describes each in a sentence or two; what is read into them is said at each class.
+The paper describes each in a sentence or two; each class states its interpretation.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from slurm_asrpt.core.policies.hlas.policy import thresholds
 
 
 def _round(job: Progress, gpus: Sequence[int], kind: Sequence[int]) -> Part:
-    """A whole round; with fewer GPUs than tasks, each task where it ends first."""
+    """A whole round; with fewer GPUs than tasks, each task runs where it ends first."""
     if len(gpus) == job.left:
         return job.take(gpus, [1] * len(gpus))
     return job.take(gpus, share_out(job.left, [job.job.compute_s[kind[gpu]] for gpu in gpus]))
 
 
 class _Holding(ABC):
-    """Jobs that keep their GPUs from the first round to the last, in the order of ``key``; the head waits for enough.
+    """Jobs keep their GPUs from the first round to the last. They start in the order of ``key``; the first one blocks
+    the others.
 
-    Between two rounds a job's GPUs are idle to the engine but not to this policy.
+    Between two rounds, a job's GPUs are idle for the engine, but not for this policy.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -40,11 +41,11 @@ class _Holding(ABC):
 
     @abstractmethod
     def key(self, job: RoundJob) -> float:
-        """Jobs with the least go first."""
+        """The sort key; jobs with the smallest key run first."""
 
     @abstractmethod
     def gpus(self, job: RoundJob) -> list[int]:
-        """GPUs for it, taken from the idle ones; none if it must wait."""
+        """Take idle GPUs for the job; empty if it must wait."""
 
     def arrived(self, job: Progress, now: float) -> None:
         self._number += 1
@@ -81,7 +82,7 @@ class _Holding(ABC):
 
 @register("gavel-fifo")
 class GavelFifo(_Holding):
-    """First in, first out, on the fastest idle GPUs; waits until there is one for each task."""
+    """First in, first out, on the fastest idle GPUs; a job waits until there is one for each task."""
 
     def __init__(self, fleet: Fleet, jobs: Sequence[RoundJob]) -> None:
         super().__init__(fleet)
@@ -96,10 +97,10 @@ class GavelFifo(_Holding):
 
 @register("sched-homo", clairvoyant=True)
 class SchedHomo(_Holding):
-    """Least predicted time over weight first, blind to types; a job starts on what is idle, up to a GPU for each task.
+    """Jobs with the smallest predicted time over weight run first, on idle GPUs of any type, at most one per task.
 
-    Our reading of Zhang et al. [4], who choose how much each job gets: at least half a GPU a task, held to the end,
-    and never preempted. Without sizes all jobs count as equally long.
+    Our interpretation of Zhang et al. [4], who choose the resources of each job: at least half a GPU per task, held to
+    the end, without preemption. If sizes are unknown, all jobs count as equally long.
     """
 
     def __init__(self, fleet: Fleet, jobs: Sequence[RoundJob]) -> None:
@@ -116,14 +117,14 @@ class SchedHomo(_Holding):
 
 @register("sched-homo-unit")
 class SchedHomoUnit(SchedHomo):
-    """The same as used online (section VI-D): a unit size for all jobs."""
+    """The online variant (section VI-D): unit size for all jobs."""
 
     def key(self, job: RoundJob) -> float:
         return job.arrival_s
 
 
 class _ByRounds:
-    """Jobs that may be preempted between rounds: the first of the order gets one GPU for each task, or all wait."""
+    """Jobs may be preempted between rounds. The first job gets one GPU per task, or all jobs wait."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.idle = IdleGpus(fleet)
@@ -134,13 +135,13 @@ class _ByRounds:
         self.idle.add(gpus)
 
     def enough(self, job: RoundJob) -> int:
-        """GPUs that it needs; more tasks than there are GPUs run one after another."""
+        """GPUs that the job needs; if the cluster has fewer GPUs than tasks, all of them."""
         return min(job.tasks, self.all)
 
 
 @register("srtf", clairvoyant=True)
 class Srtf(_ByRounds):
-    """Shortest remaining time first: rounds left times the mean GPU's seconds, on the fastest idle GPUs."""
+    """Shortest remaining time first: remaining rounds times their seconds on a mean GPU; on the fastest idle GPUs."""
 
     def __init__(self, fleet: Fleet, jobs: Sequence[RoundJob]) -> None:
         super().__init__(fleet)
@@ -168,9 +169,9 @@ class Srtf(_ByRounds):
 
 @register("2d-las")
 class TwoDimensionalLas(_ByRounds):
-    """Tiresias: attained service is GPUs times seconds, whatever the GPUs; GPUs are taken blind to their type.
+    """Tiresias: attained service is the number of GPUs times seconds; GPU types are ignored.
 
-    Discretized in the same K queues as HLAS. Demoted jobs are preempted between rounds only, as Hare's are.
+    Discretized into the same K queues as HLAS. As in Hare, demoted jobs are preempted only between rounds.
     """
 
     def __init__(

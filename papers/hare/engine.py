@@ -1,4 +1,4 @@
-"""Rounds in continuous time: parts of rounds on GPUs of several types, switching included, event by event."""
+"""Discrete-event simulation of rounds on GPUs of several types, including switching."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from papers.hare.policies import clairvoyant, make_round_policy
 from papers.hare.round_policy import RoundPolicy
 
 FREED, ENDED, ARRIVED = range(3)
-"""At one moment GPUs come free first, then rounds end, then jobs arrive."""
+"""Order of simultaneous events: GPUs become free, rounds end, jobs arrive."""
 TELL_EVERY = 4096
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What a simulation came to. end_s: by job, as given; NaN for jobs not ended (Ctrl-C).
+    """The result of a simulation. end_s: by job, in the given order; NaN for unfinished jobs (Ctrl-C).
 
-    busy_s: seconds of computing by GPU. switches: times that a GPU began a part of another job than its last.
+    busy_s: seconds of computation by GPU. switches: how often a GPU switched to another job.
     """
 
     jobs: tuple[RoundJob, ...]
@@ -54,7 +54,9 @@ class RoundResult:
 
 
 @dataclass
-class _Run:
+class Run:
+    """The state of one simulation. hidden: the policy is not told the number of rounds of a job."""
+
     fleet: Fleet
     policy: RoundPolicy
     switch_s: Mapping[str, float]
@@ -75,7 +77,7 @@ class _Run:
         heapq.heappush(self.heap, (when, kind, self.number, what))
 
     def step(self) -> None:
-        """Everything that happens at the next moment, and what the policy makes of it."""
+        """Process all events of the next time, then let the policy assign tasks."""
         now = self.heap[0][0]
         while self.heap and self.heap[0][0] == now:
             _, kind, _, what = heapq.heappop(self.heap)
@@ -104,7 +106,7 @@ class _Run:
             self.policy.round_ended(job, now)
 
     def start(self, part: Part, now: float) -> None:
-        """GPUs compute their tasks one after another; each sends its last gradients while it is free already."""
+        """Start a part. Each GPU computes its tasks one after another; it is free while the last gradients are sent."""
         job, name = part.progress.job, part.progress.job.id
         free = now
         for gpu, tasks in zip(part.gpus, part.tasks, strict=True):
@@ -129,36 +131,36 @@ def simulate_rounds(
     jobs: Sequence[RoundJob],
     settings: Mapping[str, float] | None = None,
     switch_s: Mapping[str, float] | None = None,
-    told: Callable[[int], None] = lambda rounds: None,
+    on_progress: Callable[[int], None] = lambda rounds: None,
 ) -> RoundResult:
-    """Play the jobs through a policy. switch_s: seconds to bring a job of each model onto a GPU; none by default.
+    """Simulate the jobs under a policy. switch_s: seconds to load a job of each model onto a GPU; none by default.
 
-    told: called now and then with the rounds done. Ctrl-C ends it with what is done. Raises ValueError for an unknown
-    policy or settings it does not take, jobs without ``rounds``, and a policy that leaves jobs waiting for ever.
+    on_progress: called now and then with the number of ended rounds. Ctrl-C ends the simulation and keeps the results.
+    Raises ValueError for an unknown policy or setting, jobs without ``rounds``, and a policy that leaves jobs waiting.
     """
     if any(job.rounds is None for job in jobs):
-        raise ValueError("a simulation needs the rounds of every job")
+        raise ValueError("a simulation requires the number of rounds of every job")
     known = list({job.model: job.sizeless() for job in jobs}.values())
     made = make_round_policy(policy, fleet=fleet, jobs=known, **(settings or {}))
-    run = _Run(fleet, made, switch_s or {}, not clairvoyant(policy), np.full(len(jobs), np.nan))
+    run = Run(fleet, made, switch_s or {}, not clairvoyant(policy), np.full(len(jobs), np.nan))
     run.sizes = {job.id: (number, job.rounds or 0) for number, job in enumerate(jobs)}
     for job in jobs:
         run.push(job.arrival_s, ARRIVED, job)
     made.freed(range(len(fleet.kind)), 0.0)
-    events, interrupted = _loop(run, told)
+    events, interrupted = _loop(run, on_progress)
     if not interrupted and np.isnan(run.end_s).any():
-        raise ValueError(f"{policy} left {int(np.isnan(run.end_s).sum())} jobs waiting for ever")
+        raise ValueError(f"{policy} left {int(np.isnan(run.end_s).sum())} jobs waiting forever")
     return RoundResult(tuple(jobs), run.end_s, np.array(run.busy), run.switches, run.rounds, events, interrupted)
 
 
-def _loop(run: _Run, told: Callable[[int], None]) -> tuple[int, bool]:
+def _loop(run: Run, on_progress: Callable[[int], None]) -> tuple[int, bool]:
     steps = 0
     try:
         while run.heap:
             run.step()
             steps += 1
             if not steps % TELL_EVERY:
-                told(run.rounds)
+                on_progress(run.rounds)
     except KeyboardInterrupt:
         return steps, True
     return steps, False

@@ -1,10 +1,10 @@
-"""GPU groups that are about as fast as each other for every job (Hare (4)-(6)).
+"""Groups of GPUs with about equal speed for every job (Hare (4)-(6)).
 
     minimize   max_n (p_n^max - p_n^min)
     p_n^max = max_u sum_m z_{m,u} s_{n,m},   p_n^min = min_u sum_m z_{m,u} s_{n,m},   sum_u z_{m,u} = 1
 
-GPUs of a type are alike, so what is chosen is y_{t,u}, the number of type t in group u. Speeds s_{n,m} are taken
-relative to the job's mean GPU: otherwise the quickest small model alone would decide.
+GPUs of a type are equal, so the variables are y_{t,u}, the number of GPUs of type t in group u. Speeds s_{n,m} are
+relative to the job's mean GPU: otherwise the fastest small model alone would determine the groups.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ def relative(speeds: Speeds, counts: Sequence[int]) -> Speeds:
 
 
 def gap(groups: Groups, speeds: Speeds) -> float:
-    """max_n (p_n^max - p_n^min): what is minimized."""
+    """The objective max_n (p_n^max - p_n^min)."""
     power = groups @ speeds.T
     return float((power.max(axis=0) - power.min(axis=0)).max())
 
 
 def group(counts: Sequence[int], speeds: Speeds, groups: int) -> Groups:
-    """Groups by a heuristic: each type is shared out evenly, what is left over goes to who has least; then swaps.
+    """Groups by a heuristic: spread each type evenly, give the remainder to the slowest groups, then swap GPUs.
 
     counts: GPUs of each type. speeds: jobs x types, any unit. Raises ValueError for more groups than GPUs.
     """
     if not 1 <= groups <= sum(counts):
-        raise ValueError(f"{sum(counts)} GPUs cannot make {groups} groups")
+        raise ValueError(f"{sum(counts)} GPUs cannot be divided into {groups} groups")
     speeds = relative(speeds, counts)
     found = np.tile(np.asarray(counts) // groups, (groups, 1))
     for kind in sorted(range(len(counts)), key=lambda t: -speeds[:, t].mean()):
@@ -48,13 +48,13 @@ def group(counts: Sequence[int], speeds: Speeds, groups: int) -> Groups:
 
 
 def _spare(found: Groups, kind: int, speeds: Speeds) -> np.ndarray:
-    """Mean power of each group; those that have one more of the type than others come last."""
+    """Mean power of each group, with a huge penalty for groups that already have one more GPU of the type."""
     ahead = found[:, kind] > found[:, kind].min()
     return np.asarray((found @ speeds.T).mean(axis=1) + 1e9 * ahead)
 
 
 def _seated(found: Groups) -> Groups:
-    """No group may be empty: it takes a GPU from the group with most."""
+    """Fill empty groups with a GPU from the largest group."""
     while (sizes := found.sum(axis=1)).min() == 0:
         rich = int(np.argmax(sizes))
         kind = int(np.argmax(found[rich]))
@@ -64,7 +64,7 @@ def _seated(found: Groups) -> Groups:
 
 
 def _improved(found: Groups, speeds: Speeds) -> Groups:
-    """Moves and swaps of single GPUs with the strongest or the weakest group, as long as one helps."""
+    """Move and swap single GPUs with the strongest or the weakest group while that reduces the cost."""
     best = _cost(found, speeds)
     while True:
         power = found @ speeds.T
@@ -80,14 +80,14 @@ def _improved(found: Groups, speeds: Speeds) -> Groups:
 
 
 def _cost(found: Groups, speeds: Speeds) -> tuple[float, float]:
-    """The gap, rounded, and then the spread of all groups: two pairs of extremes are only mended one by one."""
+    """The rounded gap, then the spread of all groups, so that a second extreme pair does not hide progress."""
     power = found @ speeds.T
     spans = power.max(axis=0) - power.min(axis=0)
     return round(float(spans.max()), 9), round(float(power.var(axis=0).sum()), 9)
 
 
 def _exchanges(found: Groups, rich: int, poor: int) -> list[Groups]:
-    """``found`` with one GPU moved from rich to poor, or one of each swapped; no group becomes empty."""
+    """All groupings with one GPU moved from ``rich`` to ``poor``, or two swapped; no group becomes empty."""
     takes: list[int | None] = [None, *np.flatnonzero(found[poor]).tolist()]
     pairs = [(give, take) for give in np.flatnonzero(found[rich]).tolist() for take in takes if take != give]
     alone = found[rich].sum() == 1
@@ -105,7 +105,7 @@ def _exchanged(found: Groups, rich: int, poor: int, give: int, take: int | None)
 
 
 def group_exactly(counts: Sequence[int], speeds: Speeds, groups: int, time_limit_s: float = 60.0) -> Groups:
-    """The best groups by HiGHS, for small clusters. Raises ValueError as ``group`` does, or if time runs out."""
+    """Optimal groups by HiGHS, for small clusters. Raises ValueError as ``group``, or at the time limit."""
     first = group(counts, speeds, groups)
     speeds = relative(speeds, counts)
     model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
@@ -126,7 +126,7 @@ def group_exactly(counts: Sequence[int], speeds: Speeds, groups: int, time_limit
             model.addConstr(power >= low)
     model.minimize(worst)
     if model.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        raise ValueError(f"no proven grouping of {sum(counts)} GPUs into {groups} within {time_limit_s:.0f} s")
+        raise ValueError(f"no optimal division of {sum(counts)} GPUs into {groups} groups in {time_limit_s:.0f} s")
     return np.array([[round(model.val(variable)) for variable in row] for row in number])
 
 

@@ -1,4 +1,4 @@
-"""HLAS and HLAS-P (Algorithms 1-3, section V-B): least attained service first, on groups of GPUs that are alike."""
+"""HLAS and HLAS-P (Algorithms 1-3, section V-B): least attained service first, on groups of similar GPUs."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ QUEUES = 8
 FIRST_S = 2.0
 FACTOR = 4.0
 AGAIN = 1.2
-"""A job of which nothing could be predicted is looked at again after this many times the rounds."""
+"""If there is no prediction for a job, the next attempt follows after this multiple of its rounds."""
 
 
 @dataclass(slots=True)
 class _Standing:
-    """What is known of a job. ends: rounds that it will run at least. look: rounds after which to predict again."""
+    """The prediction for a job. ends: minimum number of its rounds. look: rounds after which to predict again."""
 
     ends: float = 0.0
     look: float = 0.0
 
 
 class Hlas:
-    """Jobs of size (R^r + R^p) T in queues; each group of GPUs takes the next of them when it is idle.
+    """Queues of jobs by their size (R^r + R^p) T; each group of GPUs takes the next job when it is idle.
 
-    groups: how many, 0 for one to every GROUP_GPUS GPUs. queues, first_s, factor: K, E_1^H in seconds and the ratio
-    of the ends that follow; the paper leaves all of them open.
-    whole: a group takes jobs when all of it is idle, as the text has it; else as soon as one of its GPUs is, which
-    Algorithm 1 can be read as, and which is much better.
+    groups: number of groups, 0 for one per GROUP_GPUS GPUs. queues, first_s, factor: K, E_1^H in seconds, and the ratio
+    of successive ends; the paper does not specify them.
+    whole: a group takes jobs when all its GPUs are idle, as in the text; else when one of them is, which is another
+    reading of Algorithm 1, and much better.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Hlas:
         self._standing: dict[str, _Standing] = {}
 
     def round_s(self, job: RoundJob) -> float:
-        """T_n, seconds of a round on a mean group: |D_r| over s_n, the mean of the groups' tasks per second."""
+        """T_n, seconds per round on a mean group: |D_r| over s_n, the groups' mean tasks per second."""
         power = sum(rate * count for rate, count in zip(job.rates, self._counts, strict=True))
         return job.tasks * self._groups / power
 
@@ -81,7 +81,7 @@ class Hlas:
         self._predictor.learn(job)
 
     def _enter(self, job: Progress) -> None:
-        """Into its queue. A prediction holds until it is used up, so that the virtual size stays what it was."""
+        """Add the job to its queue. A prediction is kept until it is used up, so that the virtual size is constant."""
         standing = self._standing[job.job.id]
         if job.done >= max(standing.ends, standing.look):
             standing.ends = job.done + self._predictor.predict(job)
@@ -107,7 +107,7 @@ class Hlas:
         return parts
 
     def _fill(self, team: int, parts: list[Part]) -> bool:
-        """Give the group's idle GPUs to the next jobs; False when nobody waits any more."""
+        """Give the group's idle GPUs to the next jobs; False if no jobs are waiting."""
         idle = self._idle[team]
         while idle.number:
             job = self._queues.pop()
@@ -123,7 +123,7 @@ class Hlas:
 
 @register("hlas")
 def hlas(fleet: Fleet, jobs: Sequence[RoundJob], **settings: float) -> Hlas:
-    """HLAS: attained service alone."""
+    """HLAS: attained service only."""
     return Hlas(fleet, jobs, NoPredictor(), **settings)  # type: ignore[arg-type]
 
 
@@ -135,11 +135,11 @@ def hlas_p(fleet: Fleet, jobs: Sequence[RoundJob], alpha: int = ALPHA, **setting
 
 @register("hlas-l")
 def hlas_l(fleet: Fleet, jobs: Sequence[RoundJob], **settings: float) -> Hlas:
-    """HLAS-L, for comparison: virtual sizes with all that the fitted loss curve says."""
+    """HLAS-L, for comparison: virtual sizes from the fitted loss curve alone."""
     return Hlas(fleet, jobs, LossFit(), **settings)  # type: ignore[arg-type]
 
 
 @register("hlas-known", clairvoyant=True)
 def hlas_known(fleet: Fleet, jobs: Sequence[RoundJob], **settings: float) -> Hlas:
-    """Virtual sizes that are the true ones: the most that a prediction can gain with these queues."""
+    """True sizes as virtual sizes: an upper bound on what predictions can gain with these queues."""
     return Hlas(fleet, jobs, Known(), **settings)  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
-"""What Hare schedules: jobs made of rounds, rounds made of tasks, and GPUs of several types.
+"""Hare's model: jobs consist of rounds, rounds of tasks, and GPUs have several types.
 
-A round is |D_r| tasks; each trains one batch. Under relaxed scale-fixed synchronization (section II-B.3) the tasks of a
-round may run one after another on fewer GPUs: their number, and with it what is learned, stays the same. The round ends
-when its last task has computed and sent its gradients. A task is never preempted; between rounds a job may be.
+A round has |D_r| tasks; each trains one batch. Under relaxed scale-fixed synchronization (section II-B.3), the tasks of
+a round may run one after another on fewer GPUs. Their number, and thus the training result, stays the same. A round
+ends when its last task has computed and sent its gradients. Tasks are not preempted; jobs may be, between rounds.
 
-A GPU is held for T^c, the computation. Gradients travel for T^s while it is free for the next task.
+A task occupies its GPU for T^c, the computation. Its gradients are sent for T^s, while the GPU is free for other tasks.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Rates = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Fleet:
-    """The GPUs, numbered from 0. kind: for each of them the index of its type in ``types``."""
+    """The GPUs, numbered from 0. kind: for each GPU, the index of its type in ``types``."""
 
     types: tuple[str, ...]
     kind: tuple[int, ...]
 
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> Fleet:
-        """So many of each type, numbered so that the types alternate: who is blind to types must not gain by numbers.
+        """This number of GPUs per type, numbered alternately, so that type-blind policies do not profit from the order.
 
-        Raises ValueError for a negative number or no GPU at all.
+        Raises ValueError for a negative number, or without GPUs.
         """
         if min(counts.values(), default=0) < 0 or not sum(counts.values()):
             raise ValueError(f"a fleet needs GPUs, not {dict(counts)}")
@@ -42,18 +42,18 @@ class Fleet:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many there are of each type."""
+        """Number of GPUs of each type."""
         return tuple(self.kind.count(index) for index in range(len(self.types)))
 
 
 @dataclass(frozen=True)
 class RoundJob:
-    """A job as it is submitted.
+    """A submitted job.
 
-    arrival_s: a_n, seconds. tasks: |D_r|, of each round. rounds: |R_n|; None where the policy must not know it.
+    arrival_s: a_n, seconds. tasks: |D_r|, per round. rounds: |R_n|; None if hidden from the policy.
     compute_s, sync_s: T^c, T^s, seconds per batch and GPU type, in the order of ``Fleet.types``. weight: w_n.
-    model: jobs of a model have the same times. history: what runs of the past are found by (name or user).
-    search: the hyper-parameter search that it belongs to, empty for none. curve: its training loss, None if not known.
+    model: jobs of a model have the same times. history: key of past runs (name or user).
+    search: the hyper-parameter search of the job, or empty. curve: its training loss, None if unknown.
 
     Raises ValueError for sizes below one and times that are not positive.
     """
@@ -87,16 +87,16 @@ class RoundJob:
         return tuple(1 / (compute + sync) for compute, sync in zip(self.compute_s, self.sync_s, strict=True))
 
     def sizeless(self) -> RoundJob:
-        """The same job as a non-clairvoyant policy may see it."""
+        """The job as non-clairvoyant policies see it."""
         return replace(self, rounds=None)
 
 
 @dataclass(slots=True, eq=False)
 class Progress:
-    """A job on its way. Policies read it and ``take`` tasks of it; all else the engine writes.
+    """An active job. Policies read it and ``take`` its tasks; the engine updates everything else.
 
-    done: R^r, rounds that have ended. left: tasks of the present round that run nowhere yet.
-    synced_s: when the last task scheduled so far will have sent its gradients.
+    done: R^r, ended rounds. left: unscheduled tasks of the current round.
+    synced_s: when the last of the scheduled tasks will have sent its gradients.
     """
 
     job: RoundJob
@@ -105,23 +105,23 @@ class Progress:
     synced_s: float = 0.0
 
     def take(self, gpus: Sequence[int], tasks: Sequence[int]) -> Part:
-        """Put tasks of the present round on idle GPUs. Raises ValueError for more than are left."""
+        """Schedule tasks of the current round on idle GPUs. Raises ValueError for more tasks than are left."""
         self.left -= sum(tasks)
         if self.left < 0:
             raise ValueError(f"job {self.job.id} has {-self.left} tasks fewer than that left in its round")
         return Part(self, gpus, tasks, not self.left)
 
     def loss(self, done: int) -> float | None:
-        """The loss reported after so many rounds; None if there is none yet, or the job reports none."""
+        """The loss after ``done`` rounds; None if there is none yet, or the job does not report it."""
         return self.job.curve.loss(done) if self.job.curve and done <= self.done else None
 
 
 @dataclass(slots=True)
 class Part:
-    """Tasks of a job's present round, put on idle GPUs.
+    """Tasks of a job's current round on idle GPUs.
 
-    tasks: how many each of the GPUs does, one after another. The GPUs come free together, when the last has computed.
-    last: with it all tasks of the round are scheduled.
+    tasks: number of tasks per GPU, which run one after another. The GPUs become free together, after the last task.
+    last: whether all tasks of the round are now scheduled.
     """
 
     progress: Progress
@@ -131,9 +131,9 @@ class Part:
 
 
 def share_out(tasks: int, seconds: Sequence[float]) -> list[int]:
-    """How many tasks each GPU does if each goes where it ends first. seconds: of one task, by GPU.
+    """Tasks per GPU if each task runs where it ends first. seconds: of one task, by GPU.
 
-    Of two that end at the same time the first gets it (Fig. 10: six tasks on GPUs of 1 and 2 s are four and two).
+    Ties go to the first GPU (Fig. 10: six tasks on GPUs with 1 and 2 s are divided into four and two).
     """
     ends = [(each, at) for at, each in enumerate(seconds)]
     heapq.heapify(ends)
@@ -146,6 +146,6 @@ def share_out(tasks: int, seconds: Sequence[float]) -> list[int]:
 
 
 def mean_rate(rates: Rates, counts: Iterable[int]) -> float:
-    """Tasks per second of a mean GPU among ``counts`` per type: what a type-blind scheduler reckons with."""
+    """Tasks per second of a mean GPU, with ``counts`` GPUs per type, as a type-blind scheduler assumes."""
     numbers = list(counts)
     return sum(rate * number for rate, number in zip(rates, numbers, strict=True)) / sum(numbers)

@@ -1,15 +1,15 @@
-"""The eight models of Hare's Table II on its four types of GPU: where each number comes from.
+"""The eight models of Hare's Table II on its four GPU types, and the origin of each number.
 
-Seconds a batch: Table III says how long Hare takes to switch to a model, and which share of the task's time that is;
-one over the other is the task's time, which is taken as the mean over the testbed's GPUs (8 V100, 4 T4, 1 K80, 2 M60).
+Seconds per batch: Table III has Hare's time to switch to a model, and its share of the task's time. Their ratio is the
+task's time, which is taken as the mean over the testbed's GPUs (8 V100, 4 T4, 1 K80, 2 M60).
 
-Speed over a K80: Fig. 1 is a picture; the text gives ResNet50 2 on a T4 and 7 on a V100, and GraphSAGE "about 2" on a
-V100 because its data comes slowly. A share f of each model's K80 time is taken to scale with the GPU, the rest not:
-speed = 1 / (1 - f + f / speed of ResNet50), so that f = 1 for ResNet50 and 7/12 for GraphSAGE. The other f are
-assumptions (convolutions like ResNet50, recurrent and graph models in between), and so is 1.3 for an M60.
+Speed relative to a K80: Fig. 1 has no numbers. The text says that ResNet50 has 2 on a T4 and 7 on a V100, and GraphSAGE
+"about 2" on a V100 because its data arrives slowly. We assume that a share f of each model's K80 time scales with the
+GPU: speed = 1 / (1 - f + f / speed of ResNet50), so f = 1 for ResNet50 and 7/12 for GraphSAGE. The other values of f
+are assumptions (convolutions like ResNet50, recurrent and graph models in between), and so is 1.3 for an M60.
 
-Synchronisation: 4 bytes a parameter, sent and fetched at the NIC's rate. Parameters are those of the models' papers;
-VGG-19 has 20 million with the small classifier that CIFAR needs, and the graph models are tiny on Cora.
+Synchronization: 4 bytes per parameter, sent and received at the NIC's rate. Numbers of parameters are from the models'
+papers; VGG-19 has 20 million with the small classifier for CIFAR, and the graph models are tiny on Cora.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 TYPES = ("V100", "T4", "K80", "M60")
 GPU_BOUND = {"V100": 7.0, "T4": 2.0, "K80": 1.0, "M60": 1.3}
-"""Speed over a K80 of a model that is bound by the GPU alone."""
+"""Speed relative to a K80 of a model that is limited by the GPU only."""
 TESTBED = {"V100": 8, "T4": 4, "K80": 1, "M60": 2}
 GBIT = 25.0
 """The testbed's network, Gbit/s."""
@@ -27,7 +27,7 @@ BYTES = 4.0
 
 @dataclass(frozen=True)
 class Model:
-    """kind: the paper's type of job. scaling: f. switch_ms: Hare's, PipeSwitch's, default; share: Hare's, of a task."""
+    """kind: the paper's job type. scaling: f. switch_ms: of Hare, PipeSwitch, default. share: Hare's of a task."""
 
     name: str
     kind: str
@@ -38,17 +38,17 @@ class Model:
     share: float
 
     def speed(self, gpu: str) -> float:
-        """How many times as fast as on a K80."""
+        """Speed relative to a K80."""
         return 1 / (1 - self.scaling + self.scaling / GPU_BOUND[gpu])
 
     def compute_s(self, gpu: str, batch: float = 1.0) -> float:
-        """T^c, seconds. batch: times the model's own batch size."""
+        """T^c, seconds. batch: factor on the model's batch size."""
         mean_s = self.switch_ms[0] / 1000 / self.share
         k80_s = mean_s * sum(TESTBED.values()) / sum(number / self.speed(kind) for kind, number in TESTBED.items())
         return batch * k80_s / self.speed(gpu)
 
     def sync_s(self, gbit: float = GBIT) -> float:
-        """T^s, seconds, whatever the GPU: gradients out and the model back."""
+        """T^s, seconds, on any GPU: send the gradients and receive the model."""
         return 2 * BYTES * self.parameters / (gbit * 1e9 / 8)
 
 
@@ -67,6 +67,6 @@ SWITCHING = {"hare": 0, "pipeswitch": 1, "default": 2}
 
 
 def switch_s(how: str) -> dict[str, float]:
-    """Table III: seconds to bring a job of each model onto a GPU. Raises KeyError for an unknown way."""
+    """Table III: seconds to load a job of each model onto a GPU. Raises KeyError for an unknown method."""
     column = SWITCHING[how]
     return {model.name: model.switch_ms[column] / 1000 for model in MODELS}

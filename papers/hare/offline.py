@@ -1,9 +1,9 @@
 """Hare's offline heuristic for known sizes and weights (section III; its details are in the predecessor [8]).
 
-Reconstructed from the description: rounds are ordered by a relaxation, then tasks are put, in that order, where they
-end first. The relaxation here is one machine of the cluster's whole speed that serves jobs preemptively, least
-remaining work over weight first (the optimal order there for equal weights); its order of rounds is followed as time
-goes on. A task waits for a quicker GPU that is busy if it would end earlier there.
+Reconstructed from the description: a relaxation orders the rounds; then tasks are placed in this order where they end
+first. The relaxation here is one machine with the speed of the whole cluster, which serves jobs preemptively by least
+remaining work over weight (optimal there for equal weights); its order of rounds is followed over time. A task waits
+for a faster busy GPU if it would end earlier there.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from papers.hare.jobs import Fleet, Part, Progress, RoundJob
 from papers.hare.round_policy import register
 
 Heap = list[tuple[float, int]]
-"""GPUs by when they are free."""
+"""GPUs by the time at which they become free."""
 
 
 @register("hare-offline", clairvoyant=True)
 class HareOffline:
-    """Tasks in the order of their jobs' remaining work over weight, each where it ends first."""
+    """Orders jobs by remaining work over weight, and runs each task where it ends first."""
 
     def __init__(self, fleet: Fleet, jobs: Sequence[RoundJob]) -> None:
         self._fleet = fleet
@@ -33,7 +33,7 @@ class HareOffline:
         self._waiting: list[tuple[float, str, Progress]] = []
 
     def _work_s(self, job: RoundJob) -> float:
-        """Seconds that a round takes the whole cluster."""
+        """Seconds of a round on the whole cluster."""
         return job.tasks / sum(rate * n for rate, n in zip(job.rates, self._fleet.counts, strict=True))
 
     def arrived(self, job: Progress, now: float) -> None:
@@ -55,7 +55,7 @@ class HareOffline:
             self._until(gpu, now)
 
     def _until(self, gpu: int, when: float) -> None:
-        """It is free from then on."""
+        """Note when the GPU becomes free."""
         free = self._free[self._fleet.kind[gpu]]
         at = bisect_left(free, before := (self._free_s[gpu], gpu))
         if at < len(free) and free[at] == before:
@@ -64,7 +64,7 @@ class HareOffline:
         insort(free, (when, gpu))
 
     def assign(self, now: float) -> list[Part]:
-        """Jobs in order; what waits for a busy GPU keeps that GPU from the jobs behind it."""
+        """Assign tasks of jobs in order; a task that waits for a busy GPU reserves it against later jobs."""
         if not self._idle or not self._waiting:
             return []
         free = [list(gpus) for gpus in self._free]  # in order, so each is a heap
@@ -82,10 +82,10 @@ class HareOffline:
         return parts
 
     def _place(self, job: Progress, free: list[Heap], begins: list[float], now: float, parts: list[Part]) -> None:
-        """Each task left where it ends first; it runs if that is an idle GPU.
+        """Place each remaining task where it ends first; it starts if that GPU is idle.
 
-        free: when each GPU of a type is free; begins: when the first of them, by type. Nearly all the time of a
-        simulation goes by in this loop.
+        free: when each GPU of a type becomes free. begins: when the first of them does, by type. A simulation spends
+        nearly all its time in this loop.
         """
         times = job.job.compute_s
         ends = list(map(add, begins, times))
@@ -94,7 +94,7 @@ class HareOffline:
             heap = free[kind]
             gpu = heap[0][1]
             heapq.heapreplace(heap, (end, gpu))
-            begins[kind] = first if (first := heap[0][0]) > now else now  # max() takes longer
+            begins[kind] = first if (first := heap[0][0]) > now else now  # faster than max()
             ends[kind] = begins[kind] + times[kind]
             if gpu in self._idle:
                 self._idle.remove(gpu)

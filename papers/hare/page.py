@@ -134,10 +134,10 @@ def _fig17(figure: Figure, outcomes: Outcomes) -> Verdict:
 def _fig15(figure: Figure, outcomes: Outcomes) -> Verdict:
     column = next(iter(figure.columns))
     early = {policy: _early(figure, outcomes, column, policy) for policy in figure.policies}
-    told = ", ".join(f"{share:.1%} with {policy}" for policy, share in early.items())
+    text = ", ".join(f"{share:.1%} with {policy}" for policy, share in early.items())
     ours, *others = early.values()
     return _graded(ours > max(others), early["sched-allox"] > early["sched-homo"]), [
-        f"Within the time in which 90.5% complete with hare-offline: {told}."
+        f"Within the time in which 90.5% complete with hare-offline: {text}."
     ]
 
 
@@ -174,7 +174,7 @@ def _fig19(figure: Figure, outcomes: Outcomes) -> Verdict:
             for p in figure.policies
         ]
         moved[kind] = over
-        sentences.append(f"{MORE:g} times as many {kind} jobs: {_range(over)} times as long.")
+        sentences.append(f"With {MORE:g} times as many {kind} jobs: {_range(over)} times as long.")
     return _graded(best, min(moved["NLP"]) > 1, max(moved["Rec."]) < 1), sentences
 
 
@@ -195,11 +195,11 @@ def _fig21(figure: Figure, outcomes: Outcomes) -> Verdict:
         policy: fmean(ratios(_values(figure, outcomes, large, policy), _values(figure, outcomes, small, policy)))
         for policy in figure.policies
     }
-    told = ", ".join(f"{policy} {over:.2f}" for policy, over in rise.items())
+    text = ", ".join(f"{policy} {over:.2f}" for policy, over in rise.items())
     change = {policy: max(over, 1 / over) for policy, over in rise.items()}
     others = [times for policy, times in change.items() if policy != "sched-homo"]
     return _graded(change["sched-homo"] > max(others), max(others) < 1.25), [
-        f"{large} relative to {small}, for the same data: {told}. Here a batch of twice the size takes twice the time."
+        f"{large} relative to {small}, for the same data: {text}. Here a batch of twice the size takes twice the time."
     ]
 
 

@@ -1,4 +1,4 @@
-"""All round policies by name: importing this makes them known."""
+"""Registers all round policies on import."""
 
 from papers.hare import (
     allox,  # noqa: F401

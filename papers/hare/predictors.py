@@ -1,4 +1,4 @@
-"""How many more rounds a job will run, at least: the predictors of HLAS-P and HLAS-L (section V-A, Fig. 13)."""
+"""The predictors of HLAS-P and HLAS-L: the minimum number of remaining rounds (section V-A, Fig. 13)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from papers.hare.jobs import Progress
 from slurm_asrpt.predict import convergence
 
 LAGGING = 2.0
-"""A member of a search is far behind if its loss has fallen less than 1 / LAGGING of what the best one's has."""
+"""A job of a search lags if its loss has fallen by less than 1 / LAGGING of the best one's."""
 REDUCED = 0.25
-"""What is left of a lagging member's prediction."""
+"""Factor on the prediction of a lagging job."""
 
 
 class RoundPredictor(Protocol):
-    """Predictions are rounds; 0 means that nothing is known."""
+    """Predictions are in rounds; 0 means unknown."""
 
     def predict(self, job: Progress) -> float:
-        """R^p, rounds that the job will run after those it has done."""
+        """R^p, the job's remaining rounds."""
 
     def learn(self, job: Progress) -> None:
-        """A job has ended."""
+        """Learn from an ended job."""
 
 
 class NoPredictor:
-    """HLAS: sizes are attained service alone."""
+    """HLAS: sizes are attained service only."""
 
     def predict(self, job: Progress) -> float:
         return 0.0
@@ -34,7 +34,7 @@ class NoPredictor:
 
 
 class LossFit:
-    """HLAS-L: all that the fitted loss curve says is left (Optimus [19]), right or wrong."""
+    """HLAS-L: the remaining rounds by the fitted loss curve (Optimus [19])."""
 
     def predict(self, job: Progress) -> float:
         return fitted(job) or 0.0
@@ -44,7 +44,7 @@ class LossFit:
 
 
 class Known:
-    """The truth, for comparison: more than this no prediction can tell HLAS."""
+    """The true remaining rounds, for comparison: no prediction is better."""
 
     def predict(self, job: Progress) -> float:
         return float((job.job.rounds or 0) - job.done)
@@ -54,17 +54,17 @@ class Known:
 
 
 def fitted(job: Progress) -> float | None:
-    """Rounds left by the fitted loss curve; None where nothing can be fitted."""
+    """Remaining rounds by the fitted loss curve; None if it cannot be fitted."""
     curve = job.job.curve
     return None if curve is None else convergence.rounds_left(convergence.fitted(curve, job.done), job.done)
 
 
 class Conservative:
-    """HLAS-P: ``conservative_estimate``, of which a member of a search that is far behind the others gets REDUCED."""
+    """HLAS-P: ``conservative_estimate``, times REDUCED for jobs that lag behind the others of their search."""
 
     def __init__(self, alpha: int) -> None:
         self.alpha = alpha
-        self._ran: dict[str, tuple[int, int]] = {}  # by RoundJob.history: jobs, and their rounds
+        self._ran: dict[str, tuple[int, int]] = {}  # by RoundJob.history: number of jobs, and their rounds
         self._searches: dict[str, dict[str, Progress]] = {}
 
     def predict(self, job: Progress) -> float:
@@ -79,7 +79,7 @@ class Conservative:
         self._searches.get(job.job.search, {}).pop(job.job.id, None)
 
     def _lags(self, job: Progress) -> bool:
-        """Compared with the member whose loss has fallen most, both after the rounds that both have done."""
+        """Whether the job lags behind the one whose loss has fallen most, after the same number of rounds."""
         if not job.job.search:
             return False
         others = self._searches.setdefault(job.job.search, {})

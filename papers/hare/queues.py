@@ -1,4 +1,4 @@
-"""K queues by attained service, as HLAS and 2D-LAS have them (section IV-C; HLAS-P's sub-queues: section V-B)."""
+"""The K queues of HLAS and 2D-LAS by attained service (section IV-C; HLAS-P's sub-queues: section V-B)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_asrpt.core.policies.hlas.policy import level_of
 
 
 class Level:
-    """One queue. Jobs whose round is partially scheduled go first, then those with predicted rounds left, then FIFO."""
+    """One queue. Jobs with a partially scheduled round come first, then those with predicted rounds, then FIFO."""
 
     __slots__ = ("fifo", "partial", "predicted")
 
@@ -38,11 +38,11 @@ class Queues:
         self._added = 0
 
     def level(self, size: float) -> int:
-        """The queue of a size, from 0."""
+        """The index of the queue for a size."""
         return level_of(size, self._ends)
 
     def add(self, job: Progress, size: float, predicted: float = 0.0) -> None:
-        """A job that wants a round. predicted: R^p, rounds; with any it waits in the first sub-queue, most first."""
+        """Add a job that needs a round. predicted: R^p, rounds; above 0, it is in the first sub-queue, most first."""
         level = self.levels[self.level(size)]
         self._added += 1
         if predicted > 0:
@@ -51,11 +51,11 @@ class Queues:
             level.fifo.append(job)
 
     def keep(self, job: Progress, size: float) -> None:
-        """A job that has been taken out and has tasks of its round left."""
+        """Return a job that was taken out and still has tasks of its round."""
         self.levels[self.level(size)].partial.appendleft(job)
 
     def pop(self) -> Progress | None:
-        """The job to serve next, taken out; None if nobody waits."""
+        """Take out the next job; None if there is none."""
         for level in self.levels:
             if level:
                 return level.pop()

@@ -1,4 +1,4 @@
-"""The RoundPolicy protocol, and the registry of such policies by name."""
+"""The protocol of round policies, and their registry."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from slurm_asrpt.core.registry import Registry
 
 
 class RoundPolicy(Protocol):
-    """Events in, parts of rounds out. Jobs come without ``rounds`` unless the policy is clairvoyant."""
+    """Gets events, and returns parts of rounds. Jobs have no ``rounds`` unless the policy is clairvoyant."""
 
     def arrived(self, job: Progress, now: float) -> None:
-        """A job wants its first round."""
+        """A job has arrived and needs its first round."""
 
     def round_ended(self, job: Progress, now: float) -> None:
-        """A round has ended and the job wants another."""
+        """A round has ended, and the job needs another."""
 
     def finished(self, job: Progress, now: float) -> None:
         """A job's last round has ended."""
 
     def freed(self, gpus: Sequence[int], now: float) -> None:
-        """The GPUs of a part have computed; at the beginning, all GPUs."""
+        """These GPUs have become free: those of a part, and at the beginning all."""
 
     def assign(self, now: float) -> Sequence[Part]:
-        """What runs now, on idle GPUs only."""
+        """The parts to start now, on idle GPUs."""
 
 
 ROUND_POLICIES = Registry[RoundPolicy]("round policy")
@@ -38,7 +38,7 @@ P = TypeVar("P", bound=Callable[..., RoundPolicy])
 
 
 def register(name: str, clairvoyant: bool = False) -> Callable[[P], P]:
-    """Decorator: make a policy known by name. It is made with ``fleet`` and ``jobs``, one of each model, and settings.
+    """Decorator: register a policy. It is created with ``fleet``, ``jobs`` (one of each model) and settings.
 
     clairvoyant: it sees ``RoundJob.rounds``.
     """
@@ -47,7 +47,7 @@ def register(name: str, clairvoyant: bool = False) -> Callable[[P], P]:
 
 
 def clairvoyant(name: str) -> bool:
-    """Whether a policy is told how many rounds a job takes."""
+    """Whether a policy sees the number of rounds of jobs."""
     return name in _CLAIRVOYANT
 
 
@@ -65,7 +65,7 @@ class IdleGpus:
             self.number += 1
 
     def fastest(self, job: RoundJob, number: int) -> list[int]:
-        """Take up to so many, those that compute the job's batches quickest."""
+        """Take up to ``number`` GPUs, the fastest for the job first."""
         taken: list[int] = []
         for kind in sorted(range(len(self._idle)), key=job.compute_s.__getitem__):
             room = number - len(taken)
@@ -75,7 +75,7 @@ class IdleGpus:
         return taken
 
     def lowest(self, number: int) -> list[int]:
-        """Take up to so many by number, whatever their type."""
+        """Take up to ``number`` GPUs of any type, the lowest first."""
         taken = sorted(gpu for idle in self._idle for gpu in idle[:number])[:number]
         for gpu in taken:
             self.take(gpu)
@@ -87,6 +87,6 @@ class IdleGpus:
         return at < len(idle) and idle[at] == gpu
 
     def take(self, gpu: int) -> None:
-        """Take this one. Raises ValueError if it is not idle."""
+        """Take this GPU. Raises ValueError if it is not idle."""
         self._idle[self._kind[gpu]].remove(gpu)
         self.number -= 1

@@ -18,7 +18,7 @@ OFFLINE = ("hare-offline", "gavel-fifo", "srtf", "sched-homo", "sched-allox")
 ONLINE = ("hlas", "gavel-fifo", "sched-homo-unit", "sched-allox-unit", "2d-las")
 PREDICTING = ("hlas-p", "hlas-l", "hlas", "gavel-fifo")
 KNOWN = "hlas-known"
-"""Not in the paper: HLAS with the true sizes, to compare with HLAS that predicts."""
+"""Not in the paper: HLAS with true sizes, for comparison with predictions."""
 GPUS = (100, 120, 140, 160, 180)
 JOBS = (100, 150, 200, 250, 300)
 GROUPS = (10, 20, 40, 80, 160)

@@ -1,4 +1,4 @@
-"""The jobs of Hare's evaluation (section VI-A). What the paper leaves open is an option."""
+"""The jobs of Hare's evaluation (section VI-A). What the paper does not specify is an option."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from slurm_asrpt.predict.loss_curve import LossCurve
 
 TASKS = (1, 2, 4, 8)
 STOP, START, FLOOR, NOISE = 0.05, 2.0, 0.5, 0.02
-"""Loss curves: training stops within STOP of the floor and starts START above it; the floor; relative noise."""
+"""Loss curves: training starts START above the floor and stops STOP above it; the floor; relative noise."""
 NAMES = 20
 WITHIN = 0.3
-"""Jobs have NAMES names; the size of a job is log-normal with this sigma around the size of its name."""
+"""Jobs have NAMES names; a job's size is log-normal with this sigma around the size of its name."""
 SEARCH = 0.2
 """Share of jobs in a hyper-parameter search; a search has up to SEARCH_SIZE jobs."""
 SEARCH_SIZE = 8
@@ -34,7 +34,7 @@ LEVELS: Mapping[str, Mapping[str, int]] = {
 
 @dataclass(frozen=True)
 class NoisyLossCurve(LossCurve):
-    """The losses times (1 + noise e_k) with e_k of a standard normal, by seed: the same each time they are read."""
+    """Losses times (1 + noise e_k), with standard normal e_k that depend on the seed only."""
 
     noise: float = 0.0
     seed: int = 0
@@ -47,12 +47,12 @@ class NoisyLossCurve(LossCurve):
 
 
 def curve_for(rounds: int, stop: float, start: float, floor: float, noise: float, seed: int) -> LossCurve:
-    """The curve that starts ``start`` above its floor and is within ``stop`` of it after so many rounds.
+    """The curve that starts ``start`` above its floor and reaches ``stop`` above it after ``rounds`` rounds.
 
     Raises ValueError unless 0 < stop < start.
     """
     if not 0 < stop < start:
-        raise ValueError(f"a loss falls from {start} above its floor to within {stop}, which must be less and positive")
+        raise ValueError(f"start {start} and stop {stop} of a loss curve: use 0 < stop < start")
     return NoisyLossCurve((1 / stop - 1 / start) / rounds, 1 / start, floor, stop, noise, seed)
 
 
@@ -60,9 +60,9 @@ def curve_for(rounds: int, stop: float, start: float, floor: float, noise: float
 class RoundOptions:
     """A workload. jobs, gpus: how many. level: of heterogeneity. mix: shares of CV, NLP, Speech and Rec. jobs, any sum.
 
-    gbit: NIC, Gbit/s. batch: factor on the models' batch sizes. span_s: seconds within which the jobs arrive, at random
-    (0: all at once). median, sigma: of the log-normal number of rounds; larger batches take fewer. weighted: random
-    weights from 1 to 5, else 1.
+    gbit: NIC, Gbit/s. batch: factor on the models' batch sizes. span_s: seconds in which the jobs arrive at random (0:
+    all at once). median, sigma: of the log-normal number of rounds; larger batches need fewer. weighted: random weights
+    from 1 to 5, else 1.
     """
 
     jobs: int = 200
@@ -79,7 +79,7 @@ class RoundOptions:
 
     @property
     def fleet(self) -> Fleet:
-        """GPUs of the level's types by their shares; the types named first get the remainder."""
+        """GPUs of the level's types by their shares; the first types get the remainder."""
         shares = LEVELS[self.level]
         whole = {kind: self.gpus * share // sum(shares.values()) for kind, share in shares.items()}
         over = self.gpus - sum(whole.values())
@@ -87,7 +87,7 @@ class RoundOptions:
 
 
 def jobs_of(options: RoundOptions) -> list[RoundJob]:
-    """The jobs, by arrival. Their rounds depend on the seed only, so that the columns of a figure are comparable.
+    """The jobs by arrival. Their rounds depend on the seed only, so that the columns of a figure are comparable.
 
     Raises KeyError for an unknown level.
     """

@@ -87,7 +87,7 @@ def _steps(row: Sequence[Point]) -> list[int]:
 _WORD = {-1: "falls", 0: "does not change", 1: "rises"}
 
 
-def _told(names: Sequence[str], steps: Sequence[int]) -> str:
+def _described(names: Sequence[str], steps: Sequence[int]) -> str:
     pairs = zip(names, names[1:], steps, strict=False)
     return ", ".join(f"{_WORD[step]} from {a} to {b}" for a, b, step in pairs)
 
@@ -98,7 +98,7 @@ def fig5(points: Points) -> Verdict:
         steps = _steps([points[Setting(kappa=kappa, extra=extra)] for kappa in KAPPAS])
         moved = [step for step in steps if step]
         turns.append([step for i, step in enumerate(moved) if i == 0 or moved[i - 1] != step])
-        sentences.append(f"With {extra:.0%} the makespan {_told([str(kappa) for kappa in KAPPAS], steps)}.")
+        sentences.append(f"With {extra:.0%} the makespan {_described([str(kappa) for kappa in KAPPAS], steps)}.")
     status = HOLDS if turns[0] == [-1, 1, -1] else PARTLY if [-1, 1, -1] in turns or turns[0][:1] == [-1] else FAILS
     sentences.append("Changes within two standard errors count as none. Other values of kappa give the same plans.")
     return status, sentences
@@ -125,7 +125,7 @@ def fig7(points: Points) -> Verdict:
         steps, whole = _steps(row), direction(row[0].makespan, row[-1].makespan)
         ends.append(HOLDS if set(steps) == {-1} else PARTLY if 1 not in steps and whole < 0 else FAILS)
         names = [f"{factor:g}" for factor in LAMBDAS]
-        sentences.append(f"With {extra:.0%} the makespan {_told(names, steps)}; from 1 to 8 it {_WORD[whole]}.")
+        sentences.append(f"With {extra:.0%} the makespan {_described(names, steps)}; from 1 to 8 it {_WORD[whole]}.")
     return ends[0], [*sentences, "Changes within two standard errors count as none."]
 
 

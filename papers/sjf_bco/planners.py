@@ -14,7 +14,7 @@ from slurm_asrpt.core.policies.sjf_bco.planner import BestPlan, assign_in_order,
 
 
 def evaluate(plan: Plan, jobs: Sequence[BatchJob], servers: Servers, slot: float = 0.0) -> Schedule:
-    """Simulates a plan to its end. slot: as in ``Crossing``. Raises ValueError for a job that never ends."""
+    """Simulates a plan to its end. slot: as in ``ContendingJobs``. Raises ValueError for a job that never ends."""
     schedule = evaluate_below(math.inf, plan, jobs, servers, slot)
     assert schedule is not None  # noqa: S101
     return schedule

@@ -21,11 +21,11 @@ PLANNERS: Mapping[str, Callable[..., BestPlan | None]] = {
 }
 SEEDS, QUICK_SEEDS = 24, 3
 KAPPAS = (1, 2, 4, 8, 16, 32)
-"""Job sizes: any other kappa up to 32 gives the plans of the next smaller one of these."""
+"""The job sizes. Any other kappa up to 32 gives the same plans as the next smaller one of these."""
 SERVERS = (10, 12, 14, 16, 18, 20)
 LAMBDAS = (1.0, 2.0, 4.0, 8.0)
 MORE = 0.6
-"""A larger share of contention and overhead, where they matter, beside the paper's."""
+"""A larger share of contention and overhead than the paper's, at which they matter."""
 SLOT = 1.0
 
 
@@ -88,7 +88,7 @@ def run(figures: Sequence[str], seeds: Seeds) -> Points:
 
 
 def plan(one: Setting, batch: Batch, seed: int) -> BestPlan:
-    """The best plan. Where none ends within the horizon, the horizon is doubled."""
+    """The best plan. The horizon is doubled until one ends within it."""
     more: dict[str, Any] = {}
     if one.planner == OURS:
         more = {"factor": one.factor, "kappas": None if one.kappa is None else [one.kappa]}

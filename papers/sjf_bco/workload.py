@@ -71,7 +71,7 @@ def paper_batch(seed: int, servers: int = 20, extra: float = EXTRA, jobs: int = 
     gpus = _mixed(rng, jobs)
     made = [_ring(rng, number, sizes, extra) for number in gpus]
     batch = tuple(_job(ring, links, iterations, sizes) for ring, links, iterations in made)
-    return Batch(batch, Servers.like(sizes), tuple(m[0] for m in made), tuple(m[1] for m in made))
+    return Batch(batch, Servers.of_sizes(sizes), tuple(m[0] for m in made), tuple(m[1] for m in made))
 
 
 def _mixed(rng: random.Random, jobs: int) -> list[int]:

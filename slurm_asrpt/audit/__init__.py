@@ -1,1 +1,1 @@
-"""What asrptd has decided, read back: the audit trail, and single decisions made again."""
+"""Reads the audit trail, and replays single decisions of asrptd."""

@@ -1,4 +1,4 @@
-"""What one decision of asrptd was made from, as a document, and that decision made again."""
+"""The inputs of one decision of asrptd as a JSON document, and the replay of that decision."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from slurm_asrpt.config.settings import parse_policy_settings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
 from slurm_asrpt.core.limits import Charges
-from slurm_asrpt.core.policies.base import Decision, Interrupt, Reason, Start
+from slurm_asrpt.core.policies.base import Decision, Preempt, Reason, Start
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
 
 T = TypeVar("T")
-MOST_GPUS = 100_000
-"""Of a node and of a job: what asks for more is no snapshot of a cluster, but it could fill the memory."""
+MAX_GPUS = 100_000
+"""Of a node or a job. A larger number would only fill the memory."""
 
 
 @dataclass(frozen=True)
 class Inputs(PolicySnapshot):
-    """jobs: those that wait for the policy."""
+    """The inputs of a decision. jobs: those in the policy's queue."""
 
     jobs: tuple[Job, ...]
 
 
-Count = Annotated[int, Field(ge=0, le=MOST_GPUS)]
+Count = Annotated[int, Field(ge=0, le=MAX_GPUS)]
 Row = tuple[str, str, Count, Count, float, float, str, Count, float, int]
-"""A job: id, user, GPUs, number of its profile, iterations, submit time, group, number of its request, limit, band."""
+"""A job: id, user, GPUs, profile index, iterations, submit time, group, request index, time limit, band."""
 
 
 class Document(BaseModel):
-    """``Inputs`` as JSON values: what many jobs share, profiles and requests, stands there once."""
+    """``Inputs`` as JSON values. Profiles and requests, which many jobs share, are listed once."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -60,7 +60,7 @@ _PROFILES, _REQUESTS = TypeAdapter(tuple[JobProfile, ...]), TypeAdapter(tuple[Re
 
 
 def to_document(inputs: Inputs) -> dict[str, Any]:
-    """As JSON values, the same for the same inputs."""
+    """The inputs as JSON values; equal inputs give equal values."""
     profiles, profile_at = _numbered(job.profile for job in inputs.jobs)
     requests, request_at = _numbered(job.request for job in inputs.jobs)
     charges = {str(job.id): [list(each) for each in job.charges] for job in inputs.jobs if job.charges}
@@ -83,16 +83,16 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
 
 
 def _numbered(values: Iterable[T]) -> tuple[tuple[T, ...], dict[int, int]]:
-    """Those that differ, and the place of each among them by its id(): to hash a request is slow."""
-    different, places = dict[T, int](), dict[int, int]()
+    """The distinct values, and the index of each by its id(), because hashing a request is slow."""
+    distinct, index = dict[T, int](), dict[int, int]()
     for value in values:
-        if id(value) not in places:
-            places[id(value)] = different.setdefault(value, len(different))
-    return tuple(different), places
+        if id(value) not in index:
+            index[id(value)] = distinct.setdefault(value, len(distinct))
+    return tuple(distinct), index
 
 
 def _node(node: Node) -> dict[str, Any]:
-    """Without what most nodes do not have."""
+    """A node; its speed only if it is not 1, as on most nodes."""
     whole = {"name": node.name, "gpus": node.gpus, "index": node.index, "gpu_type": node.gpu_type}
     return whole if node.speed == 1.0 else {**whole, "speed": node.speed}
 
@@ -103,12 +103,12 @@ def _row(job: Job, profile: int, request: int) -> list[Any]:
 
 
 def from_document(raw: Any) -> Inputs:
-    """Raises ValueError for anything that is none."""
+    """Parse a document. Raises ValueError if it is not valid."""
     found = Document.model_validate(raw)
-    if any(node.gpus > MOST_GPUS for node in found.nodes):
-        raise ValueError(f"a node with more than {MOST_GPUS} GPUs")
+    if any(node.gpus > MAX_GPUS for node in found.nodes):
+        raise ValueError(f"a node with more than {MAX_GPUS} GPUs")
     if not math.isfinite(found.now):
-        raise ValueError(f"no time: {found.now}")
+        raise ValueError(f"not a time: {found.now}")
     values = {name: getattr(found, name) for name in PolicySnapshot.__dataclass_fields__}
     checked = parse_policy_settings({**found.settings, "name": found.policy})
     values["settings"] = {name: getattr(checked, name) for name in found.settings}
@@ -121,39 +121,39 @@ def _job(row: Row, profiles: Sequence[JobProfile], requests: Sequence[Request]) 
     try:
         shared = profiles[profile], requests[request]
     except IndexError:
-        raise ValueError(f"job {job_id} has a profile or a request that is not there") from None
+        raise ValueError(f"the profile or request of job {job_id} is missing") from None
     return Job(JobId(job_id), user, gpus, shared[0], iterations, submitted, group, shared[1], limit, band)
 
 
 def canonical(document: Any) -> str:
-    """JSON text of which there is one for each value."""
+    """JSON text; equal values give equal text."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), default=sorted)  # sets: the candidates
 
 
 def digest(document: Mapping[str, Any]) -> str:
-    """16 hex digits that name these inputs."""
+    """16 hex digits that identify these inputs."""
     return sha256(canonical(document).encode("ascii")).hexdigest()[:16]
 
 
 def decide(inputs: Inputs) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The decision made again, and why those wait of whom it says nothing, in their order.
+    """Replay the decision. Returns the decisions, and why the other jobs wait, in queue order.
 
-    Raises ValueError for inputs that no policy can follow.
+    Raises ValueError for inputs that a policy cannot use.
     """
     policy = inputs.policy_with(inputs.jobs)
     decisions = decisions_of(policy.decide(inputs.view(), inputs.now))
-    said = {each["job"] for each in decisions}
-    line = ((job_id, why) for job_id, why in policy.queue(inputs.now) if job_id not in said)
-    return decisions, [{"job": job_id, "wait": _why(why), "until": None} for job_id, why in line]
+    decided = {each["job"] for each in decisions}
+    others = ((job_id, why) for job_id, why in policy.queue(inputs.now) if job_id not in decided)
+    return decisions, [{"job": job_id, "wait": _why(why), "until": None} for job_id, why in others]
 
 
 def decisions_of(decisions: Iterable[Decision]) -> list[dict[str, Any]]:
-    """As JSON values."""
+    """The decisions as JSON values."""
     return [_decision(each) for each in decisions]
 
 
 def _decision(decision: Decision) -> dict[str, Any]:
-    if isinstance(decision, Interrupt):
+    if isinstance(decision, Preempt):
         return {"job": decision.job_id, "interrupt": decision.head.id}
     if isinstance(decision, Start):
         placement = decision.placement

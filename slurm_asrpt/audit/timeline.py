@@ -1,4 +1,4 @@
-"""From the events of the trail to the runs of jobs: when each waited, ran and ended, and where."""
+"""Builds the runs of jobs from the events of the audit trail: when each job waited, ran and ended, and where."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from slurm_asrpt.audit.trail import Entry
 
 
 @dataclass
-class Life:
-    """One run of a job, its wait before it included. Times are seconds since the epoch, None where nobody told.
+class JobRun:
+    """One run of a job and the wait before it. Times are seconds since the epoch, None if unknown.
 
-    gpus: by node, as allocated. predicted_s, ran_s: of a run that has ended, None without a prediction.
-    alpha, best: seconds per iteration where it ran, and at best. why: the kinds of reasons for which it waited.
+    gpus: allocated GPUs by node. ran_s, predicted_s: seconds that an ended run took, and the prediction of them.
+    alpha, best: seconds per iteration where it ran, and at best. why: kinds of its pending reasons.
     """
 
     job: str
@@ -39,13 +39,13 @@ class Life:
 
     @property
     def error(self) -> float | None:
-        """How many times longer it ran than predicted."""
+        """Actual over predicted runtime."""
         return self.ran_s / self.predicted_s if self.ran_s and self.predicted_s else None
 
 
 @dataclass(frozen=True)
-class Queue:
-    """How many jobs waited (for the policy) and ran, and how many GPUs were free, from ``time`` on."""
+class QueueLength:
+    """Jobs in the policy's queue, running jobs and free GPUs, from ``time`` on."""
 
     time: float
     waiting: int
@@ -53,115 +53,115 @@ class Queue:
     free: int
 
 
-class Lives:
-    """What a part of the trail tells. Facts that are not as asrptd writes them are skipped, not trusted."""
+class Timeline:
+    """Runs, queue lengths and nodes in a part of the trail. Malformed entries are skipped."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self.lives: list[Life] = []
-        self.queue: list[Queue] = []
+        self.runs: list[JobRun] = []
+        self.queue: list[QueueLength] = []
         self.nodes: set[str] = set()
-        self._open: dict[str, Life] = {}
-        tell = {
+        self._open: dict[str, JobRun] = {}
+        handlers = {
             "queued": self._queued,
-            "wait": self._waits,
-            "running": self._runs,
-            "ended": self._ends,
-            "cut": self._ends,
-            "gone": self._is_gone,
-            "vanished": self._vanishes,
+            "wait": self._pending,
+            "running": self._running,
+            "ended": self._ended,
+            "cut": self._ended,
+            "gone": self._gone,
+            "vanished": self._vanished,
             "cycle": self._cycle,
         }
         for entry in entries:
-            told = tell.get(entry["event"])
-            if told is not None:
+            handle = handlers.get(entry["event"])
+            if handle is not None:
                 try:
-                    told(entry)
+                    handle(entry)
                 except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-                    continue  # of another release, or damaged
+                    continue  # written by another release, or damaged
 
-    def _life(self, entry: Entry) -> Life:
+    def _run(self, entry: Entry) -> JobRun:
         job = str(entry["job"])
-        life = self._open.get(job)
-        if life is None:
-            life = self._open[job] = Life(job)
-            self.lives.append(life)
-        life.user = str(entry.get("user", life.user))
-        return life
+        run = self._open.get(job)
+        if run is None:
+            run = self._open[job] = JobRun(job)
+            self.runs.append(run)
+        run.user = str(entry.get("user", run.user))
+        return run
 
     def _queued(self, entry: Entry) -> None:
-        life = self._life(entry)
-        life.name, life.size = str(entry.get("name", "")), int(entry["gpus"])
-        if life.queued is None:  # a start that was taken back queues it again, but it has waited since then
-            life.queued = entry["time"]
+        run = self._run(entry)
+        run.name, run.size = str(entry.get("name", "")), int(entry["gpus"])
+        if run.queued is None:  # a withdrawn start queues the job again, but its wait began here
+            run.queued = entry["time"]
 
-    def _waits(self, entry: Entry) -> None:
-        self._life(entry).why.append(str(entry["reason"]))
+    def _pending(self, entry: Entry) -> None:
+        self._run(entry).why.append(str(entry["reason"]))
 
-    def _runs(self, entry: Entry) -> None:
-        life = self._life(entry)
-        self._ran_on(life, entry["gpus"])
-        life.start = float(entry["began"])
-        life.alpha, life.best = _number(entry.get("alpha")), _number(entry.get("alpha_min"))
-        if life.queued is None and "submitted" in entry:
-            life.queued = float(entry["submitted"])
+    def _running(self, entry: Entry) -> None:
+        run = self._run(entry)
+        self._set_gpus(run, entry["gpus"])
+        run.start = float(entry["began"])
+        run.alpha, run.best = _number(entry.get("alpha")), _number(entry.get("alpha_min"))
+        if run.queued is None and "submitted" in entry:
+            run.queued = float(entry["submitted"])
 
-    def _ends(self, entry: Entry) -> None:
-        life = self._life(entry)
+    def _ended(self, entry: Entry) -> None:
+        run = self._run(entry)
         if entry.get("gpus"):
-            self._ran_on(life, entry["gpus"])
-        life.start, life.end = float(entry["began"]), float(entry["ended"])
-        life.state = str(entry.get("state", ""))
-        life.ran_s = max(0.0, life.end - life.start)
+            self._set_gpus(run, entry["gpus"])
+        run.start, run.end = float(entry["began"]), float(entry["ended"])
+        run.state = str(entry.get("state", ""))
+        run.ran_s = max(0.0, run.end - run.start)
         done, predicted = _number(entry.get("iterations")), _number(entry.get("predicted"))
         if done and predicted:
-            life.predicted_s = life.ran_s * predicted / done
-        del self._open[life.job]
+            run.predicted_s = run.ran_s * predicted / done
+        del self._open[run.job]
 
-    def _is_gone(self, entry: Entry) -> None:
-        life = self._life(entry)
-        life.end, life.state = float(entry["ended"]) or entry["time"], str(entry["state"])
-        if life.start is not None:
-            life.ran_s = max(0.0, life.end - life.start)
-        del self._open[life.job]
+    def _gone(self, entry: Entry) -> None:
+        run = self._run(entry)
+        run.end, run.state = float(entry["ended"]) or entry["time"], str(entry["state"])
+        if run.start is not None:
+            run.ran_s = max(0.0, run.end - run.start)
+        del self._open[run.job]
 
-    def _vanishes(self, entry: Entry) -> None:
-        life = self._open.pop(str(entry["job"]), None)
-        if life is not None:
-            life.end, life.state = entry["time"], "?"
+    def _vanished(self, entry: Entry) -> None:
+        run = self._open.pop(str(entry["job"]), None)
+        if run is not None:
+            run.end, run.state = entry["time"], "?"
 
-    def _ran_on(self, life: Life, gpus: Mapping[str, Any]) -> None:
-        life.gpus = {str(name): int(count) for name, count in gpus.items()}
-        life.size = sum(life.gpus.values())
-        self.nodes |= life.gpus.keys()
+    def _set_gpus(self, run: JobRun, gpus: Mapping[str, Any]) -> None:
+        run.gpus = {str(name): int(count) for name, count in gpus.items()}
+        run.size = sum(run.gpus.values())
+        self.nodes |= run.gpus.keys()
 
     def _cycle(self, entry: Entry) -> None:
         free = sum(int(count) * int(servers) for count, servers in entry["free"].items())
-        self.queue.append(Queue(entry["time"], int(entry["queued"]), int(entry["running"]), free))
+        self.queue.append(QueueLength(entry["time"], int(entry["queued"]), int(entry["running"]), free))
 
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and value > 0 else None
 
 
-def slots(lives: Sequence[Life], node: str, until: float) -> list[tuple[Life, list[int]]]:
-    """Which rows of a node's GPUs each run is drawn on: the lowest that are free then. The GPUs' numbers nobody told.
+def gpu_rows(runs: Sequence[JobRun], node: str, until: float) -> list[tuple[JobRun, list[int]]]:
+    """The rows of a node on which each run is drawn: the lowest free ones. GPU indices are not recorded.
 
-    until: when runs end that have not ended.
+    until: end time of runs that have not ended.
     """
-    ran = [life for life in lives if life.start is not None and life.gpus.get(node)]
+    ran = [run for run in runs if run.start is not None and run.gpus.get(node)]
     busy: list[tuple[float, int]] = []
     free: list[int] = []
-    most, found = 0, list[tuple[Life, list[int]]]()
-    for life in sorted(ran, key=lambda life: (life.start or 0.0, life.job)):
-        while busy and busy[0][0] <= (life.start or 0.0):
+    most, found = 0, list[tuple[JobRun, list[int]]]()
+    for run in sorted(ran, key=lambda run: (run.start or 0.0, run.job)):
+        while busy and busy[0][0] <= (run.start or 0.0):
             heapq.heappush(free, heapq.heappop(busy)[1])
         rows: list[int] = []
-        while len(rows) < life.gpus[node]:
+        while len(rows) < run.gpus[node]:
             if not free:
                 heapq.heappush(free, most)
                 most += 1
             rows.append(heapq.heappop(free))
         for row in rows:
-            heapq.heappush(busy, (life.end if life.end is not None else until, row))
-        found.append((life, rows))
+            heapq.heappush(busy, (run.end if run.end is not None else until, row))
+        found.append((run, rows))
     return found

@@ -1,4 +1,4 @@
-"""The audit trail, read: ``audit.jsonl`` and the older files beside it, one JSON object a line."""
+"""Reads the audit trail: ``audit.jsonl`` and its rotated files, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -15,46 +15,50 @@ from slurm_asrpt.errors import AsrptError
 
 FILE_NAME = "audit.jsonl"
 Entry = dict[str, Any]
-"""``time``, seconds since the epoch, ``event``, mostly ``job``, and the facts of that event."""
-Tell = Callable[[int, int], object]
-"""Called with the bytes that have been read, and with all."""
+"""``time`` (seconds since the epoch), ``event``, usually ``job``, and the facts of the event."""
+OnProgress = Callable[[int, int], object]
+"""Called with the number of bytes read so far and the total."""
 
 _HEAD = re.compile(rb'\{"time": ([0-9.]{1,20}),(?: "event": "[^"\\]*", "job": "([0-9]+)[_"])?')
-_TELL_EVERY = 1 << 20
+_REPORT_EVERY = 1 << 20
 
 
 def older_files(state: Path) -> list[tuple[int, Path]]:
-    """The files that were put aside, by number, the latest first. Raises OSError."""
+    """The rotated files with their numbers, the latest first. Raises OSError."""
     found = [(path.suffix[1:], path) for path in state.glob(f"{FILE_NAME}.*")]
     return sorted((int(number), path) for number, path in found if number.isascii() and number.isdigit())
 
 
 def entries(
-    state: Path, since: float = 0.0, until: float = math.inf, tell: Tell | None = None, jobs: Collection[str] = ()
+    state: Path,
+    since: float = 0.0,
+    until: float = math.inf,
+    on_progress: OnProgress | None = None,
+    jobs: Collection[str] = (),
 ) -> Iterator[Entry]:
-    """What was recorded from ``since`` to ``until``, oldest first; a line that a crash has torn is none.
+    """Entries from ``since`` to ``until``, oldest first. Lines torn by a crash are skipped.
 
-    jobs: other ones, by the number before ``_``, need not come. Raises AsrptError where the trail is not there or not
-    ours to read.
+    jobs: job numbers without ``_TASK``; entries of other jobs may be skipped. Raises AsrptError if the trail does not
+    exist or cannot be read.
     """
     numbers = frozenset(job.encode() for job in jobs)
     with ExitStack() as stack:
         files = [stack.enter_context(file) for file in _open(state, since)]
         sizes = [os.fstat(file.fileno()).st_size for file in files]
-        read = unsaid = 0
+        read = unreported = 0
         for file in files:
             for line in file:
-                read, unsaid = read + len(line), unsaid + len(line)
-                if tell is not None and unsaid >= _TELL_EVERY:
-                    tell(read, sum(sizes))
-                    unsaid = 0
+                read, unreported = read + len(line), unreported + len(line)
+                if on_progress is not None and unreported >= _REPORT_EVERY:
+                    on_progress(read, sum(sizes))
+                    unreported = 0
                 entry = _entry(line, since, until, numbers)
                 if entry is not None:
                     yield entry
 
 
 def size(state: Path) -> int:
-    """Bytes of all files; 0 where there is none that we can see."""
+    """Total size of the files in bytes; 0 if there are none or they cannot be read."""
     with suppress(OSError):
         paths = (state / FILE_NAME, *(path for _, path in older_files(state)))
         return sum(path.stat().st_size for path in paths if path.exists())
@@ -62,7 +66,7 @@ def size(state: Path) -> int:
 
 
 def jobs_of(state: Path, events: Collection[str], since: float) -> dict[str, set[str]]:
-    """The jobs of each of these events since then, as far as the trail reaches back. Raises AsrptError."""
+    """Jobs with each of these events since then, as far as the trail goes back. Raises AsrptError."""
     found: dict[str, set[str]] = {event: set() for event in events}
     if (state / FILE_NAME).exists() or older_files(state):
         for entry in entries(state, since):
@@ -72,7 +76,7 @@ def jobs_of(state: Path, events: Collection[str], since: float) -> dict[str, set
 
 
 def _open(state: Path, since: float) -> list[BinaryIO]:
-    """Oldest first. asrptd may put its file aside meanwhile, so the newest is opened first and each file once."""
+    """The open files, oldest first. asrptd may rotate meanwhile, so the newest is opened first and each file once."""
     files: dict[tuple[int, int], BinaryIO] = {}
     try:
         for path in (state / FILE_NAME, *(path for _, path in older_files(state))):
@@ -82,9 +86,9 @@ def _open(state: Path, since: float) -> list[BinaryIO]:
                 files.setdefault((status.st_dev, status.st_ino), file)
         if not files and not (state / FILE_NAME).exists() and not older_files(state):
             path = state / FILE_NAME
-            raise AsrptError(f"{path} is not there: asrptd has decided nothing yet (systemctl status asrptd)")
+            raise AsrptError(f"{path} does not exist: asrptd has decided nothing yet (systemctl status asrptd)")
     except PermissionError as error:
-        raise AsrptError(f"{error.filename} is for root and asrptd's user alone; use sudo") from None
+        raise AsrptError(f"{error.filename} is readable only by root and asrptd's user; use sudo") from None
     except OSError as error:
         raise AsrptError(f"{error.filename} cannot be read ({error.strerror})") from error
     return list(reversed(files.values()))
@@ -94,7 +98,7 @@ def _entry(line: bytes, since: float, until: float, jobs: Collection[bytes]) -> 
     head = _HEAD.match(line)
     try:
         if head is not None and (not since <= float(head[1]) <= until or (jobs and head[2] and head[2] not in jobs)):
-            return None  # most lines, so they are not parsed
+            return None  # without parsing: most lines end here
         entry = json.loads(line)
         in_time = since <= float(entry["time"]) <= until and isinstance(entry["event"], str)
         return {**entry, "time": float(entry["time"])} if in_time else None

@@ -12,7 +12,7 @@ from slurm_asrpt.core.limits import Headroom
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Bandwidths of the cluster in bytes/s: inter is B_inter, one server's NIC; intra is B_intra, GPU to GPU."""
+    """Bandwidths of the cluster in bytes/s. inter: B_inter, the NIC of one server. intra: B_intra, GPU to GPU."""
 
     inter: float
     intra: float
@@ -24,11 +24,12 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One server. ``index`` is its place in Slurm's node table, which decides how Slurm splits GPUs.
+    """One server.
 
-    speed: of its GPUs, over that of the reference GPU, where a job's profile does not say better.
+    index: its position in Slurm's node table, which decides how Slurm splits GPUs.
+    speed: speed of its GPUs relative to the reference GPU; a speed in the job's profile takes precedence.
 
-    Raises ValueError for a speed that is none.
+    Raises ValueError for a speed that is not a finite number above 0.
     """
 
     name: str
@@ -42,14 +43,14 @@ class Node:
             raise ValueError(f"{self.name}: the speed of a GPU is a finite number above 0, not {self.speed}")
 
 
-@dataclass(slots=True)  # not frozen: a simulation makes one for each job on several servers, at half the price
+@dataclass(slots=True)  # not frozen, at half the cost: a simulation creates one for each job on several servers
 class Placement:
-    """Where a job's GPUs are: GPUs per node, and the node of each replica (rank i = replica i).
+    """The nodes of a job's GPUs, and the node of each replica (rank i = replica i).
 
     gpus: GPUs per node, in node-table order.
     ranks: the node of each replica, len(ranks) = sum of gpus.
     alpha: seconds per iteration in this placement (7).
-    speed: of its slowest GPU for this job, over that of the reference GPU.
+    speed: speed of its slowest GPU for this job, relative to the reference GPU.
     """
 
     gpus: Mapping[str, int]
@@ -63,25 +64,25 @@ class Placement:
 
 
 Ranks = Callable[[Sequence[str]], tuple[str, ...]]
-"""What makes the names of the servers the node of each replica."""
+"""Maps the names of the servers to the node of each replica."""
 
 
 @dataclass(slots=True)
-class Mapped:
-    """How the jobs of one profile have been mapped.
+class MappingCache:
+    """Cached placements of the jobs of one profile.
 
-    alone: by the bit of a server that has the whole job.
-    forms: ranks, alpha and speed by GPUs per server and the servers' makes, in node-table order.
+    alone: placements on one server, by the bit of the server.
+    forms: ranks, alpha and speed, by GPUs per server and the servers' hardware models, in node-table order.
     """
 
     profile: JobProfile
     fabric: Fabric
-    alone: dict[int, Placement] = field(default_factory=dict)
+    single: dict[int, Placement] = field(default_factory=dict)
     forms: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[Ranks, float, float]] = field(default_factory=dict)
 
 
 def kinds_of(nodes: Sequence[Node]) -> tuple[int, ...]:
-    """The servers of each kind of GPU, the fastest kind first: masks of places in ``nodes``."""
+    """The servers of each kind of GPU, the fastest kind first: masks of positions in ``nodes``."""
     found: dict[tuple[str, float], int] = {}
     for place, node in enumerate(nodes):
         kind = (node.gpu_type, node.speed)
@@ -90,32 +91,32 @@ def kinds_of(nodes: Sequence[Node]) -> tuple[int, ...]:
 
 
 def spread(counts: Sequence[int]) -> list[int]:
-    """So many places of each number, mixed as evenly as possible, so that nothing is gained by the order of places."""
+    """``counts[i]`` copies of each number i, mixed as evenly as possible, so that the order favors no number."""
     places = [((n + 0.5) / count, number) for number, count in enumerate(counts) for n in range(count)]
     return [number for _, number in sorted(places)]
 
 
 def capacity(nodes: Iterable[Node]) -> float:
-    """How many reference GPUs would do as much."""
+    """The number of reference GPUs with the same total speed."""
     return float(sum([node.gpus * node.speed for node in nodes]))
 
 
-def all_alike(nodes: Iterable[Node]) -> list[Node]:
+def with_reference_gpus(nodes: Iterable[Node]) -> list[Node]:
     """The same servers with reference GPUs."""
     return [replace(node, gpu_type="", speed=1.0) for node in nodes]
 
 
 class ClusterView:
-    """Free GPUs, CPUs and memory per node. Policies read it; its owner takes and gives back.
+    """Free GPUs, CPUs and memory per node. Policies read it; its owner allocates and frees them.
 
-    masks: nodes by free GPUs, so that servers are picked without a look at every node (core/free_index.py): bit i of
-        masks[f] is set if the i-th node of the table has f GPUs free. bits: the bit of each node.
-    kinds: as ``kinds_of`` says; empty where all GPUs are of one.
-    overdrawn: whether a node has been short of memory for what runs on it: it serves nobody, so masks say too much.
+    masks: nodes by free GPUs, so that selection need not scan all nodes (core/free_index.py): bit i of masks[f] is set
+        if the i-th node of the table has f GPUs free. bits: the bit of each node.
+    kinds: see ``kinds_of``; empty if all GPUs are of one kind.
+    overdrawn: whether a node had less memory than its jobs use. Such a node cannot start jobs, but masks include it.
     version: counts the changes; the same view with the same version is the same state.
     headroom: what is left of the site's limits; its owner takes and gives back charges there.
 
-    Raises ValueError when a node would fall below zero or above its GPUs: no GPU is given twice.
+    Raises ValueError if the free GPUs of a node would fall below zero or exceed its GPUs: no GPU is allocated twice.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class ClusterView:
         self.free = {n.name: (n.gpus if free is None else free.get(n.name, 0)) for n in self.nodes}
         self.free_cpus = None if free_cpus is None else dict(free_cpus)
         self.free_memory = None if free_memory is None else dict(free_memory)
-        self._stocked = free_cpus is not None or free_memory is not None
+        self._limited = free_cpus is not None or free_memory is not None
         self.overdrawn = any(left < 0 for left in (self.free_memory or {}).values())
         self.total_gpus = sum(n.gpus for n in self.nodes)
         self.total_free = sum(self.free.values())
@@ -148,17 +149,20 @@ class ClusterView:
             self._check(name, count)
             self.masks[count] |= self.bits[name]
         self.names = tuple([node.name for node in self.nodes])
-        number: dict[tuple[int, str, float], int] = {}  # nodes of one make serve a job alike
+        number: dict[tuple[int, str, float], int] = {}  # nodes of one hardware model are equivalent for a job
         self.makes = tuple([number.setdefault((n.gpus, n.gpu_type, n.speed), len(number)) for n in self.nodes])
-        self.mapped: dict[int, Mapped] = {}  # freeindex's, by the profile's id(); shared by copies
+        self.mapped: dict[int, MappingCache] = {}  # for core/free_index.py: by id() of the profile; shared by copies
 
     def _check(self, name: str, free: int) -> None:
         if not 0 <= free <= self.by_name[name].gpus:
             raise ValueError(f"{name} would have {free} of {self.by_name[name].gpus} GPUs free")
 
     def take(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> int:
-        """Take these GPUs, and the CPUs and memory that the request drags along. How many; ValueError if not free."""
-        free, masks, bits = self.free, self.masks, self.bits  # written out, as ``give``: once a job in a simulation
+        """Allocate GPUs, and the CPUs and memory that come with them. Returns the number of GPUs.
+
+        Raises ValueError if they are not free.
+        """
+        free, masks, bits = self.free, self.masks, self.bits  # inlined like ``give``, for speed: runs once per job
         name, taken = "", 0
         try:
             for name, count in gpus.items():
@@ -176,12 +180,12 @@ class ClusterView:
             raise
         self.total_free -= taken
         self.version += 1
-        if self._stocked:
-            self._move_stocks(gpus, request, -1)
+        if self._limited:
+            self._adjust_stocks(gpus, request, -1)
         return taken
 
     def give(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
-        """Give them back. Raises ValueError if the node would have more than it has."""
+        """Free these GPUs. Raises ValueError if a node would have more free GPUs than GPUs."""
         free, masks, places = self.free, self.masks, self._places
         name, given = "", 0
         try:
@@ -200,28 +204,28 @@ class ClusterView:
             raise
         self.total_free += given
         self.version += 1
-        if self._stocked:
-            self._move_stocks(gpus, request, +1)
+        if self._limited:
+            self._adjust_stocks(gpus, request, +1)
 
     def _undo(self, gpus: Mapping[str, int], failed: str, back: Callable[[Mapping[str, int]], object]) -> None:
-        """All or nothing: the nodes before the one that failed are as they were."""
+        """Restore the nodes before the one that failed: a change is all or nothing."""
         total = self.total_free
         back(dict(takewhile(lambda item: item[0] != failed, gpus.items())))
         self.total_free = total
 
-    def _move_stocks(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
+    def _adjust_stocks(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
         for name, count in gpus.items():
             if self.free_cpus is not None:
                 self.free_cpus[name] = self.free_cpus.get(name, 0) + sign * count * request.cpus_per_gpu
             if self.free_memory is not None:
-                dragged = count * request.memory_per_gpu + request.memory_per_node
-                left = self.free_memory[name] = self.free_memory.get(name, 0) + sign * dragged
+                memory = count * request.memory_per_gpu + request.memory_per_node
+                left = self.free_memory[name] = self.free_memory.get(name, 0) + sign * memory
                 self.overdrawn = self.overdrawn or left < 0
 
     def copy(self) -> ClusterView:
-        """An independent view with the same free GPUs, for planning several starts at once."""
+        """An independent view with the same free GPUs, to plan several starts at once."""
         clone = object.__new__(ClusterView)
-        clone.__dict__.update(self.__dict__)  # the table of nodes and what belongs to it is shared
+        clone.__dict__.update(self.__dict__)  # copies share the node table and what depends on it
         clone.free, clone.masks, clone.headroom = self.free.copy(), self.masks.copy(), self.headroom.copy()
         clone.free_cpus = None if self.free_cpus is None else self.free_cpus.copy()
         clone.free_memory = None if self.free_memory is None else self.free_memory.copy()

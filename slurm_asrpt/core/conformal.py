@@ -1,8 +1,8 @@
-"""Adaptive conformal intervals: what the intervals of predicted runs and of start times share.
+"""Adaptive conformal intervals, shared by the intervals of predicted runs and of start times.
 
 Each end of an interval is adjusted by a quantile of the most recent conformity scores. The level of that quantile is
-learned from how often the interval held (Gibbs and Candès 2021, equation 2). predict/conformal.py does this for runs,
-forecast/conformal.py for start times.
+learned from how often the interval covered the outcome (Gibbs and Candès 2021, equation 2). predict/conformal.py does
+this for runs, forecast/conformal.py for start times.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 TAIL = 0.1
 """Target share of outcomes beyond each end."""
 STEP = 0.02
-"""Learning rate: a level changes by STEP times the distance of an outcome from TAIL. Half or twice as much works as
-well."""
+"""Learning rate: a level changes by STEP times the distance of an outcome from TAIL. Half or twice this rate works
+equally well."""
 PSEUDO_OUTCOMES = 2
 """Outcomes with a score of zero that are added to the observed ones: a single outcome says little."""
 
@@ -50,7 +50,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     """Linear interpolation between the two order statistics nearest to ``share``. ordered: sorted, at least one
     value.
 
-    For few values; numpy takes many times as long.
+    For a few values this is many times faster than numpy.
     """
     place = share * (len(ordered) - 1)
     below = int(place)

@@ -1,7 +1,7 @@
-"""Servers picked by the bit masks of a cluster view (``ClusterView.masks``), without a look at every node.
+"""Server selection from the bit masks of a cluster view (``ClusterView.masks``), without a scan of all nodes.
 
-A start changes two bits a node, and the servers for an ordinary request are read off the masks. The choice is that of
-``selection.place``, to the letter (tests/property/test_freeindex.py).
+A start changes two bits per node, and the masks give the servers for an ordinary request. The choice is exactly that of
+``selection.place`` (tests/property/test_freeindex.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Mapped, Placement
+from slurm_asrpt.core.cluster import ClusterView, Fabric, MappingCache, Placement
 from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile, Request
 from slurm_asrpt.core.limits import Headroom
 from slurm_asrpt.core.placement.selection import (
@@ -25,23 +25,23 @@ from slurm_asrpt.core.placement.selection import (
 from slurm_asrpt.core.placement.splitter import slurm_split
 
 Chosen = list[tuple[int, int]]
-"""Servers: place in the node table, free GPUs."""
+"""Servers: position in the node table, free GPUs."""
 
-_KINDS, _FORMS = 4096, 16384  # profiles whose placements are kept, per table of nodes, and forms of each
+_KINDS, _FORMS = 4096, 16384  # size of the caches: profiles per node table, and forms per profile
 _split = lru_cache(maxsize=_KINDS)(slurm_split)
-_MOST_FREE, _LEAST_FREE, _TIGHTEST = Strategy  # looking up a member of an enum costs more than it should
+_MOST_FREE, _LEAST_FREE, _TIGHTEST = Strategy  # lookups of enum members are slow
 
 
 class Plan:
-    """The cluster as it will be after the starts of one decision, which are only played out if somebody looks."""
+    """The cluster after the starts of one decision. Starts are applied only when a caller needs the result."""
 
     __slots__ = (
         "_cluster",
-        "_filed",
         "_free_for",
         "_headroom",
+        "_in_masks",
+        "_in_view",
         "_masks",
-        "_played",
         "_room",
         "_starts",
         "_view",
@@ -51,17 +51,17 @@ class Plan:
 
     def __init__(self, cluster: ClusterView) -> None:
         self.free = cluster.total_free
-        self.memoryless = cluster.free_memory is None  # then nodes cannot run short of it
+        self.memoryless = cluster.free_memory is None  # then no node can run short of memory
         self._cluster = self._view = cluster
         self._masks = cluster.masks
         self._headroom: Headroom | None = None  # that of the cluster until a start counts against it
         self._starts: list[tuple[Placement, Job]] = []
         self._room: dict[tuple[int, Request], bool] = {}
         self._free_for: dict[frozenset[str] | None, tuple[int, int]] = {}
-        self._filed = self._played = 0  # how many of them the masks and the view know of
+        self._in_masks = self._in_view = 0  # number of starts applied to the masks and to the view
 
     def add(self, job: Job, placement: Placement) -> None:
-        """Plan a start. The cluster itself is left alone."""
+        """Plan a start. This does not change the cluster itself."""
         self._starts.append((placement, job))
         if job.charges:
             if self._headroom is None:
@@ -81,16 +81,16 @@ class Plan:
         return self._headroom or self._cluster.headroom
 
     def place(self, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-        """``quick_place`` beside the starts."""
+        """``quick_place`` after the planned starts."""
         if job.gpus > self.free:
             return None
         if (job.request is not ANYWHERE or not self.memoryless) and not self._plain(job):
             return place(self.view(), job, strategy, fabric)
-        cluster, masks = self._cluster, self._masks if self._filed == len(self._starts) else self.masks()
-        return (_by_kind if cluster.kinds else _among)(cluster, masks, job, strategy, fabric)
+        cluster, masks = self._cluster, self._masks if self._in_masks == len(self._starts) else self.masks()
+        return (_by_kind if cluster.kinds else _place_plain)(cluster, masks, job, strategy, fabric)
 
     def free_for(self, request: Request) -> tuple[int, int]:
-        """Free GPUs beside the starts on servers that may ever serve the request: in all, and most on one."""
+        """GPUs left free by the starts on the request's candidate servers: in total, and the most on one server."""
         found = self._free_for.get(request.candidates)
         if found is None:
             free = self.view().free
@@ -100,7 +100,7 @@ class Plan:
         return found
 
     def has_room(self, job: Job) -> bool:
-        """Whether the job could start beside the starts, wherever; remembered for others of its shape."""
+        """Whether the job could start anywhere after the planned starts; cached by shape."""
         shape = (job.gpus, job.request)
         found = self._room.get(shape)
         if found is None:
@@ -110,58 +110,58 @@ class Plan:
     def _plain(self, job: Job) -> bool:
         if self.memoryless:
             return job.request is ANYWHERE or job.request == ANYWHERE
-        return plain(job, self.view())  # the starts can make nodes short of memory, too
+        return plain(job, self.view())  # the planned starts can also make nodes short of memory
 
     def masks(self) -> list[int]:
-        """``ClusterView.masks`` after the starts; to read only."""
-        if self._filed < len(self._starts):
-            self._file()
+        """``ClusterView.masks`` after the starts; read-only."""
+        if self._in_masks < len(self._starts):
+            self._update_masks()
         return self._masks
 
-    def _file(self) -> None:
-        """Bring the masks up to date, which ordinary requests need and nothing else."""
-        if not self._filed:
+    def _update_masks(self) -> None:
+        """Apply the starts to the masks. Only ordinary requests need this."""
+        if not self._in_masks:
             self._masks = self._masks.copy()
         masks, free, bits = self._masks, self._cluster.free, self._cluster.bits
-        for placement, _ in self._starts[self._filed :]:
+        for placement, _ in self._starts[self._in_masks :]:
             for name, count in placement.gpus.items():
                 bit, before = bits[name], free[name]
-                while not masks[before] & bit:  # an earlier start has taken some
+                while not masks[before] & bit:  # an earlier start has allocated some
                     before -= 1
                 masks[before] ^= bit
                 masks[before - count] |= bit
-        self._filed = len(self._starts)
+        self._in_masks = len(self._starts)
 
     def view(self) -> ClusterView:
-        """The cluster after the starts; to read only."""
-        if self._played < len(self._starts):
-            if not self._played:
+        """The cluster after the starts; read-only."""
+        if self._in_view < len(self._starts):
+            if not self._in_view:
                 self._view = self._cluster.copy()
-            for placement, job in self._starts[self._played :]:
+            for placement, job in self._starts[self._in_view :]:
                 self._view.take(placement.gpus, job.request)
-            self._played = len(self._starts)
+            self._in_view = len(self._starts)
         return self._view
 
 
 def plain(job: Job, view: ClusterView) -> bool:
-    """Whether free GPUs are all that counts: any servers, any split, no CPUs or memory asked for."""
+    """Whether only free GPUs count: any servers, any split, no request for CPUs or memory."""
     return (job.request is ANYWHERE or job.request == ANYWHERE) and not view.overdrawn
 
 
 def quick_place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-    """What ``selection.place`` returns, in a time that does not grow with the nodes where the request allows it."""
+    """The result of ``selection.place``; for plain requests in a time that does not grow with the number of nodes."""
     if view.total_free < job.gpus:
         return None
     if not plain(job, view):
         return place(view, job, strategy, fabric)
-    return (_by_kind if view.kinds else _among)(view, view.masks, job, strategy, fabric)
+    return (_by_kind if view.kinds else _place_plain)(view, view.masks, job, strategy, fabric)
 
 
 def _by_kind(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-    """``_among`` the GPUs of one kind, or all, whatever has the least alpha."""
-    alone = ([mask & kind for mask in masks] for kind in view.kinds)
-    enough = [some for some in alone if _free(some) >= job.gpus]
-    return least_alpha([_among(view, some, job, strategy, fabric) for some in (*enough, masks)])
+    """``_place_plain`` for the GPUs of each kind and for all of them: the placement with the least alpha."""
+    by_kind = ([mask & kind for mask in masks] for kind in view.kinds)
+    enough = [some for some in by_kind if _free(some) >= job.gpus]
+    return least_alpha([_place_plain(view, some, job, strategy, fabric) for some in (*enough, masks)])
 
 
 def _free(masks: list[int]) -> int:
@@ -169,15 +169,15 @@ def _free(masks: list[int]) -> int:
     return sum([free * mask.bit_count() for free, mask in enumerate(masks)])
 
 
-def _among(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-    """For a plain request and enough free GPUs. masks: those of the view, or of what is planned on it."""
+def _place_plain(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
+    """The placement of a plain request, given enough free GPUs. masks: those of the view, or of a plan for it."""
     gpus, profile = job.gpus, job.profile
-    known = view.mapped.get(id(profile))  # hashing a profile costs more than the rest
+    known = view.mapped.get(id(profile))  # hashing a profile is slower than all the rest
     if known is None or known.fabric is not fabric:
-        known = _remembered(view, profile, fabric)
+        known = _new_cache(view, profile, fabric)
     bit = _one_server(masks, gpus, strategy)
-    if bit:  # as for most jobs of a simulation: each kind is mapped once per node
-        return known.alone.get(bit) or _on_one_node(view, bit, known)
+    if bit:  # the case of most jobs in a simulation: one mapping per profile and node
+        return known.single.get(bit) or _on_one_node(view, bit, known)
     chosen = _CHOICES[strategy](masks, gpus)
     chosen.sort()
     places, free = zip(*chosen, strict=True)
@@ -185,21 +185,21 @@ def _among(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fa
     return None if counts is None else _on_several(view, places, counts, known)
 
 
-def _remembered(view: ClusterView, profile: JobProfile, fabric: Fabric) -> Mapped:
+def _new_cache(view: ClusterView, profile: JobProfile, fabric: Fabric) -> MappingCache:
     if len(view.mapped) >= _KINDS:
         view.mapped.clear()
-    found = view.mapped[id(profile)] = Mapped(profile, fabric)
+    found = view.mapped[id(profile)] = MappingCache(profile, fabric)
     return found
 
 
-def _on_one_node(view: ClusterView, bit: int, known: Mapped) -> Placement:
+def _on_one_node(view: ClusterView, bit: int, known: MappingCache) -> Placement:
     node = view.nodes[bit.bit_length() - 1]
-    found = known.alone[bit] = placement_on([node], (known.profile.gpus,), known.profile, known.fabric)
+    found = known.single[bit] = placement_on([node], (known.profile.gpus,), known.profile, known.fabric)
     return found
 
 
-def _on_several(view: ClusterView, places: tuple[int, ...], counts: tuple[int, ...], known: Mapped) -> Placement:
-    """``placement_on`` two nodes or more, mapped once per form."""
+def _on_several(view: ClusterView, places: tuple[int, ...], counts: tuple[int, ...], known: MappingCache) -> Placement:
+    """``placement_on`` for two nodes or more, with one mapping per form."""
     at = itemgetter(*places)
     names, form = at(view.names), (counts, at(view.makes))
     mapping = known.forms.get(form)
@@ -212,12 +212,12 @@ def _on_several(view: ClusterView, places: tuple[int, ...], counts: tuple[int, .
 
 
 def _one_server(masks: list[int], gpus: int, strategy: Strategy) -> int:
-    """The bit of the server that holds the whole job, enough GPUs being free; 0 if the strategy picks several."""
+    """The bit of the server for the whole job, given enough free GPUs; 0 if the strategy selects several servers."""
     if strategy is _MOST_FREE:
         free = len(masks) - 1
         while not masks[free]:
             free -= 1
-        # the server that is partly used is the last among its equals, so that the remainder falls there
+        # the partly used server is the last of equally free ones, so that it gets the remainder
         return 1 << masks[free].bit_length() - 1 if free >= gpus else 0
     least = gpus if strategy is _TIGHTEST else 1
     for mask in masks[least:]:
@@ -228,7 +228,7 @@ def _one_server(masks: list[int], gpus: int, strategy: Strategy) -> int:
 
 
 def _most_free(masks: list[int], gpus: int) -> Chosen:
-    """Descending by free GPUs; the last server is the last among its equals, as for a single one."""
+    """Descending by free GPUs; the last server is the last of equally free ones, as for a single server."""
     chosen: Chosen = []
     for free in range(len(masks) - 1, 0, -1):
         mask = masks[free]
@@ -258,17 +258,17 @@ def _least_free(masks: list[int], gpus: int) -> Chosen:
 
 
 def _tightest(masks: list[int], gpus: int) -> Chosen:
-    """The fewest servers that hold the job and, among as few, those with the least free GPUs, ascending."""
+    """The fewest servers that can hold the job; of these sets, the one with the fewest free GPUs, ascending."""
     free = [free for free in range(1, len(masks)) for _ in range(masks[free].bit_count())]
     up_to = [0, *accumulate(free)]
     width = len(free) - bisect_right(up_to, up_to[-1] - gpus) + 1
-    # as the servers stand in ascending order, so do the sums over a window of them
+    # servers are in ascending order, so the sums over a window of them are, too
     first = bisect_left(range(len(free) - width), gpus, key=lambda i: up_to[i + width] - up_to[i])
     return _window(masks, first, width)
 
 
 def _window(masks: list[int], first: int, width: int) -> Chosen:
-    """So many servers, ascending by free GPUs, from the given one on."""
+    """``width`` servers in ascending order of free GPUs, from position ``first`` on."""
     chosen: Chosen = []
     for free in range(1, len(masks)):
         here = masks[free].bit_count()
@@ -286,7 +286,7 @@ _CHOICES = {_MOST_FREE: _most_free, _LEAST_FREE: _least_free, _TIGHTEST: _tighte
 
 
 def _lowest(mask: int, most: int, free: int) -> Chosen:
-    """The servers of the lowest bits of a mask, ``most`` of them, or all for -1."""
+    """The servers of the lowest ``most`` bits of a mask; -1 for all."""
     chosen: Chosen = []
     while mask and most:
         low = mask & -mask

@@ -1,4 +1,4 @@
-"""What a job is to the scheduler: its profile, its request and its predicted iterations."""
+"""A job as the scheduler sees it: its profile, its request and its predicted iterations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, NewType
 from slurm_asrpt.core.limits import Charges
 
 JobId = NewType("JobId", str)
-"""Slurm's own spelling of a job: ``1234`` or ``1234_5`` for an array task."""
+"""A job ID in Slurm's format: ``1234``, or ``1234_5`` for an array task."""
 
 
 def id_key(job_id: str) -> tuple[int, ...]:
-    """Job ids compare as numbers: 9 before 10, 7_2 before 7_10."""
+    """Sort key that compares job IDs as numbers: 9 before 10, 7_2 before 7_10."""
     if job_id.isdecimal():
         return (int(job_id),)
     return tuple(int(part) if part.isdecimal() else -1 for part in job_id.split("_"))
@@ -30,17 +30,17 @@ class AllReduce(StrEnum):
 
 
 class Pipeline(StrEnum):
-    """When a stage may go on to the next mini-batch."""
+    """When a stage may continue with the next mini-batch."""
 
     ASYNCHRONOUS = "asynchronous"  # at once: an iteration takes as long as the slowest stage
-    SYNCHRONOUS = "synchronous"  # when all stages are through: the pipeline fills and drains in every iteration
+    SYNCHRONOUS = "synchronous"  # when all stages have finished: the pipeline fills and drains in every iteration
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What is left of a time when backward computation and all-reduce run at once (paper, section III-B).
+    """The share of a time that remains when backward computation and all-reduce overlap (paper, section III-B).
 
-    backward, allreduce: factors of p_s^b and of (6), per model; 1 without overlap, 0 for a time fully hidden.
+    backward, allreduce: factors of p_s^b and of (6), per model; 1 without overlap, 0 for a fully hidden time.
     """
 
     backward: float = 1.0
@@ -101,12 +101,12 @@ def _check_amount(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class JobProfile:
-    """A model cut into stages: what Heavy-Edge and the timing formulas need to know of a job.
+    """A model and its stages: what Heavy-Edge and the timing formulas need to know about a job.
 
-    tensor: GPUs that share each replica (tensor-parallel slices, the same number in every stage, as in
-        Megatron-LM); they must be on one server.
-    micro_batches: pieces of a mini-batch in a synchronous pipeline.
-    speeds: of types of GPU, over that of the GPU that the stages' seconds are for.
+    tensor: GPUs per replica (tensor-parallel slices, the same number in every stage, as in Megatron-LM); they must be
+        on one server.
+    micro_batches: micro-batches per mini-batch in a synchronous pipeline.
+    speeds: (GPU type, its speed relative to the GPU on which the stages were measured).
     """
 
     name: str
@@ -133,12 +133,12 @@ class JobProfile:
 
     @cached_property
     def replicas(self) -> int:
-        """Replicas of all stages together."""
+        """Total replicas of all stages."""
         return sum(stage.replicas for stage in self.stages)
 
     @cached_property
     def stage_of(self) -> tuple[int, ...]:
-        """The stage of each GPU, which is the rank: stage by stage, replica by replica, slice by slice."""
+        """The stage of each GPU. GPUs are ranked stage by stage, replica by replica, slice by slice."""
         return tuple(s for s in self.stage_of_replica for _ in range(self.tensor))
 
     @cached_property
@@ -150,12 +150,12 @@ class JobProfile:
     def _hash(self) -> int:
         return hash((self.name, self.stages, self.allreduce))
 
-    def __hash__(self) -> int:  # profiles are memo keys of the placement: hash each once
+    def __hash__(self) -> int:  # profiles are keys of the placement caches: hash each only once
         return self._hash
 
 
 def unprofiled(gpus: int) -> JobProfile:
-    """The stand-in for a job nobody has profiled: one iteration a second wherever it runs."""
+    """The default for a job without a profile: one iteration per second on any placement."""
     return JobProfile(UNPROFILED, (Stage(replicas=gpus, forward_s=1.0, backward_s=0.0),))
 
 
@@ -164,17 +164,17 @@ UNPROFILED = "(none)"
 
 @dataclass(frozen=True)
 class Request:
-    """Which allocations Slurm could make for a job.
+    """The allocations that Slurm could make for a job.
 
     per_node: None if Slurm may split the GPUs unevenly (``--gpus``, ``--gpus-per-task``), else the
         fixed number of GPUs on every node (``--gres=gpu:k``, ``--gpus-per-node``).
     min_nodes, max_nodes: the user's ``-N`` bounds; max_nodes None means no upper bound.
-    unit: GPUs that must share a node, because one task uses them (``--gpus-per-task=k``), or tensor slices do.
-    step: GPUs in which Slurm itself gives them where that is less than unit, else 0.
-    cpus_per_gpu, memory_per_gpu, memory_per_node: what each GPU, or the job on each node, drags along
-        (CPUs, MiB); 0 where the job did not ask.
-    candidates: the nodes that may serve the job (partition, GPU type), None for all.
-    within: sets of nodes of which one must hold all of it (several partitions, ``-C [a|b]``); () for no such bound.
+    unit: GPUs that must share a node, because a task uses them (``--gpus-per-task=k``) or they are tensor slices.
+    step: the multiple in which Slurm itself allocates GPUs if that is less than unit, else 0.
+    cpus_per_gpu, memory_per_gpu, memory_per_node: CPUs and memory (MiB) that Slurm allocates with each GPU, or for the
+        job on each node; 0 if not requested.
+    candidates: the nodes that may run the job (partition, GPU type), None for all.
+    within: sets of nodes, one of which must hold the whole job (several partitions, ``-C [a|b]``); () for no such rule.
     """
 
     per_node: int | None = None
@@ -189,7 +189,7 @@ class Request:
     within: tuple[frozenset[str], ...] = ()
 
     def shape(self, gpus: int) -> str:
-        """How so many GPUs must lie to serve it, in words; "" if anyhow."""
+        """The layout that ``gpus`` GPUs must have, as text; "" if any layout will do."""
         low, high = self.min_nodes, self.max_nodes
         if gpus in (self.per_node, self.unit) or high == 1:
             return "all on one node"
@@ -202,11 +202,11 @@ class Request:
 
     @property
     def bare(self) -> Request:
-        """The same without CPUs and memory."""
+        """The same request without CPUs and memory."""
         return replace(self, cpus_per_gpu=0.0, memory_per_gpu=0.0, memory_per_node=0.0)
 
     def in_groups(self, size: int) -> Request:
-        """The same request for GPUs of which ``size`` must share a node. Raises ValueError if it parts them."""
+        """The same request in groups of ``size`` GPUs that share a node. Raises ValueError if it splits groups."""
         if self.per_node is not None:
             if self.per_node % size:
                 raise ValueError(f"{self.per_node} GPUs per node part groups of {size}")
@@ -223,12 +223,12 @@ class Job:
     """One job as a policy sees it. Times are seconds on the caller's clock.
 
     predicted_iterations: ñ_i, 0 for a job of an unseen group.
-    time_limit: the user's limit on the run time, seconds; inf for none.
-    request: kept in whole groups of the profile's tensor slices, whatever was given.
-    band: jobs of a lower one go first, whatever the policy orders by (fair-share); 0 for all where nobody asked for it.
+    time_limit: the job's time limit, seconds; inf for none.
+    request: always stored in whole groups of the profile's tensor slices.
+    band: jobs of a lower band go first, before the policy's own order (fair-share); 0 for all if bands are disabled.
     charges: what it counts against the site's limits while it runs.
 
-    Raises ValueError for GPUs that are not the profile's, a request that parts its slices, or figures that cannot be.
+    Raises ValueError if the GPUs differ from the profile's, the request splits its slices, or a number is invalid.
     """
 
     id: JobId
@@ -261,7 +261,7 @@ class Job:
 
 
 class _Draft:
-    """A job whose fields can still be set: its slots are those of Job, so that it can become one."""
+    """A mutable job. Its slots are those of Job, so that it can become one."""
 
     __slots__ = Job.__slots__
 
@@ -277,11 +277,11 @@ def trusted_job(
     group: str,
     time_limit: float,
 ) -> Job:
-    """A job of fields that have been checked already; six times quicker than ``Job(...)``.
+    """A job from validated fields; six times faster than ``Job(...)``.
 
     request: in whole groups of the profile's tensor slices.
 
-    The constructor of a frozen dataclass sets field by field through object.__setattr__.
+    The constructor of a frozen dataclass is slow because it sets each field with object.__setattr__.
     """
     draft: Any = _Draft()
     draft.id, draft.user, draft.gpus, draft.profile, draft.request = job_id, user, gpus, profile, request
@@ -297,13 +297,13 @@ def total_gpus(jobs: Iterable[Job]) -> int:
 
 
 ARRAY_TASKS_AHEAD = 100
-"""So many tasks of an array may wait as jobs of their own."""
+"""The maximum number of pending tasks of an array that are admitted as jobs of their own."""
 
 
 def admissible_tasks(waiting: int, known: int, most: int) -> int:
     """How many tasks of an array may become jobs now.
 
-    waiting: those of its tasks that are jobs and wait; known: all that are, those that run as well. most: so many may
-    run at once, 0 without a bound.
+    waiting: its admitted tasks that are pending. known: all its admitted tasks, including running ones. most: how many
+    may run at once; 0 for no limit.
     """
     return max(0, min(most - known if most else ARRAY_TASKS_AHEAD, ARRAY_TASKS_AHEAD - waiting))

@@ -1,6 +1,6 @@
 """Why a job does not start now, as typed values.
 
-Policies, the daemon and the audit trail make and keep them; ``status.reason_texts`` puts them into words.
+Policies and the daemon create them, and the audit trail stores them; ``status.reason_texts`` has the texts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Phase(StrEnum):
-    """Where a job stands; the words are what asrpt-status shows."""
+    """The phase of a job; asrpt-status shows these words."""
 
     VIRTUAL = "virtual queue"
     WAITING = "waiting"
@@ -22,7 +22,7 @@ class Phase(StrEnum):
     LEFT = "left to Slurm"
 
 
-@dataclass(slots=True)  # not frozen, like decisions: a simulation makes one per event, at half the cost
+@dataclass(slots=True)  # not frozen, at half the cost, like decisions: a simulation creates one per event
 class Reason:
     """Why a job does not start now. ``kind``: stable and machine-readable. ``facts``: the evidence, JSON values."""
 
@@ -60,12 +60,12 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "not-followed": (),
     "running": (),
 }
-"""The kinds of reasons, and the facts that each needs.
+"""The kinds of reasons, and the facts that each requires.
 
 need, free, most: GPUs. ahead: jobs. more: array tasks. head: the job that is next, or that holds a reservation.
 remaining_s, work_s, left_s: seconds. in_s: seconds until a reservation begins, None if unknown. ratio: alpha over its
-minimum. runs: the jobs that are interrupted. reservation: one of Slurm's, by name. limit: of the
-site, by name. slurm_reason, why: texts.
+minimum. runs: the jobs that are preempted. reservation, limit: the name of a reservation in Slurm, or of a limit of the
+site. slurm_reason, why: texts.
 """
 
 
@@ -76,7 +76,7 @@ def reason(phase: Phase, kind: str, **facts: Any) -> Reason:
 
 
 def behind(job_id: str, ahead: int, head: str | None) -> Reason:
-    """The reason of a job of which only the place is known: ``ahead`` jobs come first, and ``head`` is next."""
+    """The reason of a job with ``ahead`` jobs before it in the queue, if nothing else is known. head: the next job."""
     if head is None or head == job_id:
         return reason(Phase.WAITING, "next")
     return reason(Phase.WAITING, "behind", ahead=ahead, head=head)

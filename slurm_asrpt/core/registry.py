@@ -1,4 +1,4 @@
-"""Things of one kind that are known by name."""
+"""A registry of factories by name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Registry(Generic[T]):
-    """Makers of ``T`` by name. kind: what one is called in messages, e.g. "policy"."""
+    """Factories of ``T`` by name. kind: the noun for ``T`` in messages, e.g. "policy"."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.makers: dict[str, Callable[..., T]] = {}
 
     def register(self, name: str) -> Callable[[F], F]:
-        """Decorator: make a class or function known under a name. Raises ValueError for a name that is taken."""
+        """Decorator: register a class or function under a name. Raises ValueError for a name that is taken."""
 
         def keep(make: F) -> F:
             if name in self.makers:
@@ -28,7 +28,7 @@ class Registry(Generic[T]):
         return keep
 
     def make(self, name: str, **settings: Any) -> T:
-        """A new one. Raises ValueError that lists the known names."""
+        """A new instance. Raises ValueError for an unknown name and lists the known ones."""
         if name not in self.makers:
             raise ValueError(f"no {self.kind} is called {name!r}; known: {', '.join(self.names())}")
         return self.makers[name](**settings)

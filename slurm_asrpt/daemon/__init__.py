@@ -1,1 +1,1 @@
-"""asrptd: the control loop, its state, the audit trail."""
+"""asrptd: the control loop, its state, and what it records."""

@@ -1,4 +1,4 @@
-"""The nodes as Slurm shows them: what is free for asrptd's jobs, and how fast jobs run on them at best."""
+"""The state of the cluster: nodes, resources that are free for asrptd's jobs, and the best alpha of jobs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from slurm_asrpt.slurm.records import NodeRecord
 
 @dataclass(frozen=True)
 class ClusterChange:
-    """What an update has changed. usable: the nodes that may serve jobs now. table: what jobs may ask of any node."""
+    """What an update has changed. usable: the nodes that may run jobs now. table: what jobs can request of nodes."""
 
     usable: bool
     table: bool
 
 
 class ClusterState:
-    """``nodes`` in table order, ``servers``: the same as policies see them, ``view``: what is free for our jobs."""
+    """nodes: in node-table order. servers: the same nodes as policies see them. view: what is free for managed jobs."""
 
     def __init__(self, settings: Settings, memory_consumed: bool) -> None:
-        """memory_consumed: whether Slurm allocates memory, too."""
+        """memory_consumed: whether memory is a consumable resource in Slurm."""
         self.fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
         self.nodes: list[NodeRecord] = []
         self.servers: list[Node] = []
@@ -34,11 +34,11 @@ class ClusterState:
         self._memory_consumed = memory_consumed
         self._table: tuple[Any, ...] | None = None
         self._best: dict[Any, Mapping[str, float]] = {}
-        self._able: frozenset[str] = frozenset()  # nodes that may ever serve our jobs
+        self._able: frozenset[str] = frozenset()  # nodes that managed jobs may use, now or later
         self._requests: dict[Request, Request] = {}
 
     def update(self, records: list[NodeRecord]) -> ClusterChange:
-        """The nodes as of now."""
+        """Set the current nodes."""
         self.nodes = records
         ours = [n for n in records if n.usable and self._is_ours(n)]
         self.servers = [_server(n, self._speeds) for n in records]
@@ -54,7 +54,7 @@ class ClusterState:
             self._requests.clear()
         self.view = ClusterView(
             nodes,
-            # a node that cleans up after a job shows its GPUs as free, but Slurm starts nothing there yet
+            # a completing node shows its GPUs as free, but Slurm does not start jobs there yet
             {n.name: 0 if n.completing else max(0, n.gpus - n.gpus_used) for n in ours},
             {n.name: n.cpus - n.cpus_used for n in ours},
             {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
@@ -62,15 +62,15 @@ class ClusterState:
         return change
 
     def _is_ours(self, record: NodeRecord) -> bool:
-        """Whether managed jobs may be placed there. Nodes whose GPUs are split or shared are Slurm's alone."""
+        """Whether managed jobs may be placed there. Nodes with split or shared GPUs are left to Slurm."""
         return bool(record.gpus and record.partitions & self._managed and not record.other_gres)
 
     def best_alpha(self, job: Job | None) -> float | None:
-        """α̃_min of a job on the present nodes, None if they cannot hold it."""
+        """α̃_min of a job on the current nodes, None if they cannot hold it."""
         return None if job is None else min(self.alpha_by_type(job).values(), default=None)
 
     def alpha_by_type(self, job: Job) -> Mapping[str, float]:
-        """The same for each type of GPU that holds it alone, or for all together; empty if they cannot."""
+        """The same for each GPU type that can hold the job alone, else for all types together; empty if none can."""
         key = (job.profile, job.request)
         if key not in self._best:
             nodes = self.view.nodes
@@ -78,21 +78,21 @@ class ClusterState:
         return self._best[key]
 
     def share(self, request: Request) -> Request:
-        """One object for all jobs that ask alike; its hundreds of nodes need no names if they are all."""
+        """One object for all equal requests. If the candidates are all nodes, they are not listed."""
         if request.candidates is not None and self._able <= request.candidates:
             request = replace(request, candidates=None)
         return self._requests.setdefault(request, request)
 
     def servers_of(self, gpus: Mapping[str, int]) -> list[Node]:
-        """The nodes of an allocation, in node-table order; those that are not known any more are missing."""
+        """The nodes of an allocation, in node-table order, without nodes that no longer exist."""
         return [node for node in self.servers if node.name in gpus]
 
     def takes_whole_servers(self, gpus: Mapping[str, int]) -> bool:
-        """Whether these are all GPUs of each of the nodes."""
+        """Whether these are all GPUs of these nodes."""
         sizes = self.view.by_name
         return all(name in sizes and sizes[name].gpus == count for name, count in gpus.items())
 
 
 def _server(record: NodeRecord, speeds: Mapping[str, float]) -> Node:
-    """A node as policies see it. speeds: of types of GPU, as the site says."""
+    """A node as policies see it. speeds: by GPU type, from the settings."""
     return Node(record.name, record.gpus, record.index, record.gpu_type, speeds.get(record.gpu_type, 1.0))

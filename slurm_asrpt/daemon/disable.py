@@ -1,6 +1,6 @@
-"""asrpt-admin disable: asrptd releases the jobs that wait; where no asrptd runs, this does it instead.
+"""asrpt-admin disable: asrptd releases the pending jobs; if no asrptd runs, this module does.
 
-The way back must not depend on what may be the cause of the trouble: history, models and policy are not touched.
+It must work whatever the problem is, so it does not use history, models and policy.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from slurm_asrpt.daemon.policy_feed import JobListener
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.state import StateStore
-from slurm_asrpt.daemon.writes.leases import Leases
+from slurm_asrpt.daemon.writes.leases import Fences, Leases
+from slurm_asrpt.daemon.writes.pins import Pins
 from slurm_asrpt.daemon.writes.rank_maps import RankMaps
 from slurm_asrpt.daemon.writes.release import DONE, REFUSED, Release
-from slurm_asrpt.daemon.writes.starts import Starts
+from slurm_asrpt.daemon.writes.starts import StartWithdrawal
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.files import as_owner
 from slurm_asrpt.hook.hook_conf import write_hook_conf
@@ -37,27 +38,27 @@ from slurm_asrpt.status.document import read_status
 from slurm_asrpt.switch import OperatingMode
 
 PATIENCE_S = 30.0
-"""Beyond three cycles: how long asrptd is waited for."""
+"""How long to wait for asrptd, in addition to three cycles."""
 POLL_S = 0.2
 
 
 @dataclass(frozen=True)
 class Released:
-    """by: who did it. jobs, refused: job ids; a refused one starts by itself when its lease runs out."""
+    """by: what released the jobs. jobs, refused: job ids; refused jobs start when their leases expire."""
 
     by: str
     jobs: list[str]
     refused: list[str]
 
 
-def disable(settings: Settings, client: SlurmClient, tell: Callable[[float], None]) -> Released:
-    """Disable asrptd and release the jobs that wait. tell: gets the seconds waited for asrptd so far.
+def disable(settings: Settings, client: SlurmClient, on_wait: Callable[[float], None]) -> Released:
+    """Disable asrptd and release the pending jobs. on_wait: called with the seconds waited for asrptd so far.
 
     Root acts as the daemon's user. Raises AsrptError, SlurmError, OSError; asrptd is disabled even then.
     """
     state, since = settings.paths.state, time.time()
     if not state.is_dir():
-        raise InputError(f"{state} is not there: asrptd has not run here, so there is nothing to release")
+        raise InputError(f"{state} does not exist: asrptd has not run here, so there is nothing to release")
     with as_owner(state):
         trail, leader = _TrailSince(state / AUDIT_FILE), LeaderLock(state)
         switch.turn_off(state)
@@ -65,7 +66,7 @@ def disable(settings: Settings, client: SlurmClient, tell: Callable[[float], Non
             if _disabled_since(settings.paths.run, since):
                 return Released("asrptd", *trail.released())
             _be_patient(settings, time.time() - since)
-            tell(time.time() - since)
+            on_wait(time.time() - since)
             time.sleep(POLL_S)
         try:
             release_instead(settings, client, leader, time.time())
@@ -75,12 +76,12 @@ def disable(settings: Settings, client: SlurmClient, tell: Callable[[float], Non
 
 
 def _be_patient(settings: Settings, waited: float) -> None:
-    """Raises AsrptError where asrptd has been waited for too long."""
+    """Raises AsrptError after the maximum wait for asrptd."""
     patience = PATIENCE_S + 3 * settings.daemon.interval_s
     if waited > patience:
         raise AsrptError(
-            f"asrptd has not released the jobs within {patience:.0f} s; it will as soon as it can (see its log), or "
-            f"stop it (systemctl stop asrptd) and run this again"
+            f"asrptd has not released the jobs within {patience:.0f} s. It will as soon as it can (see its log); "
+            f"otherwise stop it (systemctl stop asrptd) and run this again"
         )
 
 
@@ -93,10 +94,10 @@ def _disabled_since(run: Path, since: float) -> bool:
 
 
 def release_instead(settings: Settings, client: SlurmClient, leader: LeaderLock, now: float) -> None:
-    """What asrptd would do in its first cycle after being disabled. Raises AsrptError, SlurmError, OSError."""
+    """Do what asrptd does in its first cycle after it is disabled. Raises AsrptError, SlurmError, OSError."""
     store = StateStore(leader)
     saved = store.load() or {}
-    if settings.paths.hook.is_dir():  # else it was removed before, and no hook leases anything
+    if settings.paths.hook.is_dir():  # else the hook is removed, and does not lease jobs
         write_hook_conf(settings.paths.hook, settings.slurm.partitions, 0, now, settings.group)
     jobs, audit = JobTable(saved.get("jobs")), AuditWriter(settings.paths.state, settings.audit)
 
@@ -118,7 +119,7 @@ def _release(
     save: Callable[[float], None],
     now: float,
 ) -> None:
-    """Without policy and history: nothing is decided, and the next asrptd finds all that it is to learn from."""
+    """Release the jobs without a policy and a history; the next asrptd records the runs that end meanwhile."""
     slurm, operating = client.config(), OperatingMode(settings.daemon.mode, disabled=True)
     cluster, listener = ClusterState(settings, slurm.memory_consumed), JobListener()
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
@@ -126,15 +127,15 @@ def _release(
     records, nodes = client.jobs(), client.nodes()
     lifecycle.follow_nodes(nodes, now)
     lifecycle.follow_jobs(records, now)
-    leases = Leases(settings, jobs, client, operating, time)
-    rank_maps = RankMaps(settings.paths.spool, cluster, client, time)
     limits = LimitsWatch(client, slurm.enforces_limits)
-    starts = Starts(settings, jobs, cluster, listener, client, slurm, leases, rank_maps, limits, audit, operating, save)
-    Release(jobs, starts, client, audit, operating, settings.daemon.lease_s).release_all(now)
+    fences = Fences(Leases(settings, jobs, client, operating, time), listener, audit, save)
+    pins = Pins(client, slurm, cluster, RankMaps(settings.paths.spool, cluster, client, time))
+    withdrawal = StartWithdrawal(settings.daemon, jobs, listener, fences, pins, limits, audit, operating)
+    Release(jobs, withdrawal, client, audit, operating, settings.daemon.lease_s).release_all(now)
 
 
 class _TrailSince:
-    """What the audit trail says from now on."""
+    """The entries of the audit trail from now on."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.size = path, path.stat().st_size if path.exists() else 0
@@ -151,5 +152,5 @@ class _TrailSince:
         if not self.path.exists():
             return
         with self.path.open(encoding="utf-8") as file:
-            file.seek(self.size if self.path.stat().st_size >= self.size else 0)  # else a new file has been begun
+            file.seek(self.size if self.path.stat().st_size >= self.size else 0)  # else the file was rotated
             yield from (json.loads(line) for line in file if line.endswith("\n"))

@@ -1,8 +1,8 @@
-"""Leader election: of all asrptd on one state folder one schedules, the others stand by and take over when it is gone.
+"""Leader election: one asrptd per state directory schedules; the others stand by, and one takes over when it ends.
 
-The kernel releases the lock of a process that ends, however it ends. A lock can also be lost while its holder lives:
-its file was deleted, or a network file system gave it away. So the file names the leader, and the leader reads it
-before it writes.
+The kernel releases the lock when a process ends, in any way. A running process can also lose the lock: the file was
+deleted, or a network file system gave it to another. So the file names the leader, and the leader reads it before it
+writes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ LOG = logging.getLogger("asrptd")
 
 
 class LeadershipLostError(AsrptError):
-    """Another asrptd leads by now; this one must not write any more."""
+    """Another asrptd leads now; this one must not write."""
 
 
 class LeaderLock:
-    """The lock of a state folder. name: host, pid and since when, as status and log say it."""
+    """The lock of a state directory. name: host, pid and time, as in the status and the log."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises AsrptError for a folder that cannot be used."""
+        """Raises AsrptError if the directory cannot be used."""
         self.folder, self.path = folder, folder / LOCK_NAME
         self.name = ""
         self._lock = -1
@@ -43,7 +43,7 @@ class LeaderLock:
             raise _unusable(folder, error) from error
 
     def take(self) -> bool:
-        """Whether this process leads from now on; False while another does. Raises AsrptError."""
+        """Try to take the lock. Returns whether this process leads now. Raises AsrptError."""
         descriptor = -1
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -61,7 +61,7 @@ class LeaderLock:
         return True
 
     def holder(self) -> str:
-        """Who leads by what the lock's file says; empty where it cannot be read."""
+        """The leader's name in the lock file; empty if it cannot be read."""
         try:
             with self.path.open("rb") as file:
                 return printable(file.read(_LONGEST_NAME).decode(errors="replace"))
@@ -72,17 +72,17 @@ class LeaderLock:
         """Raises LeadershipLostError unless this process still leads."""
         holder = self.holder()
         if holder != self.name:
-            raise LeadershipLostError(f"{self.path} is not ours any more ({holder or 'it is gone'}); this asrptd ends")
+            raise LeadershipLostError(f"{self.path} was lost ({holder or 'it is missing'}); this asrptd ends")
 
     def close(self) -> None:
-        """Release the lock. The file stays: to delete it would let two lead."""
+        """Release the lock. The file is kept: if it were deleted, two processes could lead."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
 
 def held(folder: Path) -> bool:
-    """Whether an asrptd leads on this state folder now. Raises OSError."""
+    """Whether an asrptd leads in this state directory. Raises OSError."""
     try:
         descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -102,13 +102,11 @@ def _name(now: float) -> str:
 
 
 def _unusable(folder: Path, error: OSError) -> AsrptError:
-    return AsrptError(f"the state folder {folder} cannot be used ({error.strerror})")
+    return AsrptError(f"the state directory {folder} cannot be used ({error.strerror})")
 
 
 def wait_to_lead(folder: Path, stopping: Event, once: bool = False) -> LeaderLock | None:
-    """The lock, as soon as nobody else holds it; None if told to stop before. Raises AsrptError, with ``once`` too
-    where another leads.
-    """
+    """Wait for the lock. Returns None if stopped before. Raises AsrptError, with ``once`` also if another leads."""
     lock, logged = LeaderLock(folder), ""
     while not stopping.is_set():
         if lock.take():
@@ -116,9 +114,11 @@ def wait_to_lead(folder: Path, stopping: Event, once: bool = False) -> LeaderLoc
             return lock
         holder = lock.holder()
         if once:
-            raise AsrptError(f"another asrptd leads ({holder}); stop it first: a cycle beside it would undo its work")
+            raise AsrptError(
+                f"another asrptd leads ({holder}); stop it first, because two would undo each other's work"
+            )
         if holder != logged:
-            LOG.info("standing by: %s leads; this asrptd takes over when that one is gone", holder or "another")
+            LOG.info("standing by: %s leads; this asrptd takes over when it ends", holder or "another")
             logged = holder
         stopping.wait(STANDBY_S)
     return None

@@ -1,4 +1,4 @@
-"""What becomes of jobs: new ones, and those that start, end, are requeued, or disappear, as Slurm's answers show it."""
+"""The lifecycle of jobs in Slurm's answers: they appear, start, end, are requeued, or disappear."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.core.policies.hlas.policy import service_rate
 from slurm_asrpt.daemon import placements
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
-from slurm_asrpt.daemon.jobs.admission import Admission
 from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, is_another, still_its_run
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import EndedJobs, JobTable
@@ -25,31 +23,29 @@ from slurm_asrpt.daemon.writes import rank_maps
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import LeftToSlurm
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
 from slurm_asrpt.switch import OperatingMode
 
 
 class RunSink:
-    """Where ended runs go. This one keeps and deletes nothing: the next asrptd finds all there is to learn from."""
+    """Receives ended runs. This class keeps and deletes nothing, so that the next asrptd can record them."""
 
     def ended(self, job: ManagedJob, now: float) -> Run | None:
-        """The run of a job that has ended; None where there is nothing to keep."""
+        """A job has ended. Returns its run; None if there is nothing to keep."""
         return None
 
     def cut(self, job: ManagedJob, until: float) -> Run | None:
-        """The run of a job that a requeue has ended."""
+        """A requeue has ended a run. Returns the run; None if there is nothing to keep."""
         return None
 
     def flush(self) -> None:
-        """Write what is unwritten."""
+        """Write the kept runs."""
 
     def remove_progress(self, record: JobRecord) -> None:
-        """The job's progress folder may go."""
+        """Remove the job's progress directory."""
 
 
 class RunRecorder(RunSink):
-    """Ended runs go into the history, and forecasts learn from them."""
+    """Writes ended runs into the history, and lets forecasts learn from them."""
 
     def __init__(self, history: HistoryWriter, recent: RecentJobs, progress: ProgressWatch) -> None:
         self._history, self._recent, self._progress = history, recent, progress
@@ -71,7 +67,7 @@ class RunRecorder(RunSink):
 
 
 class JobLifecycle:
-    """Keeps jobs and nodes up to date with what Slurm says, and tells policy, history and audit trail."""
+    """Updates jobs and nodes from Slurm's answers, and informs policy, history and audit trail."""
 
     def __init__(
         self,
@@ -90,7 +86,7 @@ class JobLifecycle:
         self._to_clear: list[JobRecord] = []
 
     def follow_nodes(self, records: list[NodeRecord], now: float) -> None:
-        """The nodes as of now."""
+        """Set the current nodes."""
         change = self.cluster.update(records)
         if change.usable:
             nodes = self.cluster.view.nodes
@@ -101,7 +97,7 @@ class JobLifecycle:
                 job.nodes_changed()
 
     def follow_jobs(self, records: Iterable[JobRecord], now: float) -> None:
-        """The jobs as of now. Ended runs are on disk when it returns."""
+        """Set the current jobs. Ended runs are on disk on return."""
         seen, ended = set[str](), set[str]()
         for record in records:
             if record.has_ended:
@@ -121,18 +117,18 @@ class JobLifecycle:
         self._settle()
 
     def _settle(self) -> None:
-        """Runs go to the audit trail, then to the history, then their files go: a crash in between repeats a step."""
+        """Write runs to the audit trail and the history, then remove their files. After a crash, steps are repeated."""
         self._audit.flush()
         self._runs.flush()
-        for record in self._to_clear:  # the prolog makes a progress folder for every job, ours or not
+        for record in self._to_clear:  # the prolog creates a progress directory for every job, managed or not
             rank_maps.remove(self._spool, [record.number])
             self._runs.remove_progress(record)
         self._to_clear.clear()
 
-    # jobs that come and go
+    # jobs that appear, are requeued, end or disappear
 
     def _known(self, record: JobRecord, now: float) -> ManagedJob | None:
-        """What is known of the job by now."""
+        """The managed job for the record, if it is known."""
         job = self.jobs.get(record.job_id)
         if job is not None and is_another(record, job.record):
             self._vanished(job, now)
@@ -160,7 +156,7 @@ class JobLifecycle:
         return job
 
     def _cut(self, job: ManagedJob, until: float, now: float) -> None:
-        """Keep the run that a requeue has ended. Its progress file stays: the next run may go on from there."""
+        """Record the run that a requeue has ended. Its progress file is kept, because the next run may resume there."""
         if job.state is not JobState.RUNNING:
             return
         job.cut(until)
@@ -175,7 +171,7 @@ class JobLifecycle:
             self._audit.record(now, "job-state-lost", job.record.job_id, error=str(error))
 
     def _ended(self, record: JobRecord, now: float) -> bool:
-        """Whether a job has ended for good, which is recorded once."""
+        """Whether a job has ended and will not run again; this is recorded once."""
         if self.ended.has(record):
             return True
         known = self._known(record, now)
@@ -204,20 +200,20 @@ class JobLifecycle:
         return facts.ended_facts(run, self.cluster.best_alpha(job.job), block)
 
     def _only_killed(self, job: ManagedJob, record: JobRecord, now: float) -> None:
-        """Keep a job whose script our requeue has ended, and a slurmctld that was killed knows nothing of a requeue."""
+        """Keep a job that asrptd requeued, although slurmctld was killed and shows its script as failed."""
         self._cut(job, record.end_time, now)
         self._listener.withdraw(job, JobState.INELIGIBLE, None, now)
         job.follow(record)
         self.jobs[record.job_id] = job
 
     def _vanished(self, job: ManagedJob, now: float) -> None:
-        """Slurm no longer knows the job (it was killed, or we were away longer than MinJobAge): say so; no guess."""
-        if not job.record.array_tasks:  # else all its tasks have become jobs
+        """Record that Slurm no longer knows the job: slurmctld was killed, or asrptd was down beyond MinJobAge."""
+        if not job.record.array_tasks:  # else all its tasks are separate jobs now
             self._audit.record(now, "vanished", job.record.job_id, place=str(job.state))
         self._listener.gone(job.record.job_id, now)
         del self.jobs[job.record.job_id]
 
-    # jobs that run
+    # running jobs
 
     def _running(self, job: ManagedJob, now: float) -> None:
         record = job.record
@@ -232,7 +228,7 @@ class JobLifecycle:
         job.started()
 
     def _read_back(self, job: ManagedJob, now: float) -> None:
-        """What was really allocated, beside what was planned."""
+        """Note the real allocation, and compare it with the plan."""
         record = job.record
         if not record.gpus_by_node:
             return
@@ -242,45 +238,3 @@ class JobLifecycle:
         self._audit.record(now, "running", record.job_id, **recorded)
         if job.mapped and job.placement is not None:
             rank_maps.write_hosts(self._spool, record.number, job.placement.ranks)
-
-
-class Eligibility:
-    """Which pending jobs the policy holds: the others are withdrawn, with the reason why."""
-
-    def __init__(
-        self, jobs: JobTable, admission: Admission, listener: JobListener, audit: AuditWriter, mode: OperatingMode
-    ) -> None:
-        self._jobs, self._admission, self._listener = jobs, admission, listener
-        self._audit, self._mode = audit, mode
-
-    def eligible(self, now: float) -> list[ManagedJob]:
-        """The pending jobs that the policy should hold."""
-        return [job for job in self._jobs.pending() if self._is_eligible(job, now)]
-
-    def _is_eligible(self, job: ManagedJob, now: float) -> bool:
-        """Whether the policy should hold this pending job; if not, ``reason`` says why not."""
-        if job.state is JobState.RUNNING:
-            job.waits_again()
-        if job.state is JobState.PINNED and self._mode.enforcing and job.original is None:
-            self._listener.withdraw(job, JobState.INELIGIBLE, None, now)  # decided in mode shadow or order, not written
-            job.pin_dropped()
-        if job.state is JobState.PINNED:
-            return False
-        try:
-            changed = self._admission.admit(job, now)
-        except LeftToSlurm as verdict:
-            self._leave(job, verdict.why, now)
-            return False
-        if changed and job.state is JobState.QUEUED and job.job is not None:
-            self._listener.changed(job.job, now)
-        why = self._admission.why_not_yet(job, now)
-        if why is None:
-            return True
-        self._listener.withdraw(job, JobState.INELIGIBLE, why, now)
-        return False
-
-    def _leave(self, job: ManagedJob, word: str, now: float) -> None:
-        if job.state is not JobState.LEFT_TO_SLURM:
-            self._audit.record(now, "left", job.record.job_id, why=word, user=job.record.user)
-        why = reason(Phase.LEFT, "left", why=LEFT_WORDS.get(word, word), word=word)
-        self._listener.withdraw(job, JobState.LEFT_TO_SLURM, why, now)

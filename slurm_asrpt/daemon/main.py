@@ -1,4 +1,4 @@
-"""asrptd: a cycle, the heartbeat, the status, a pause; until a signal stops it."""
+"""asrptd's main loop: a cycle, the heartbeat, the status, a pause; until a signal stops it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.record.history import HistoryWriter
 from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.daemon.scheduling import Scheduling, assemble
-from slurm_asrpt.daemon.setup import check_slurm, configured_policy, quickest_client
+from slurm_asrpt.daemon.setup import check_slurm, configured_policy, preferred_client
 from slurm_asrpt.daemon.state import StateStore
 from slurm_asrpt.doctor.predictions import recent_drift
 from slurm_asrpt.errors import AsrptError, SlurmError, one_line, printable
@@ -45,23 +45,23 @@ from slurm_asrpt.throttle import Throttle
 
 LOG = logging.getLogger("asrptd")
 DISABLED = "disabled: waiting jobs are released to Slurm and nothing more is written; asrpt-admin enable resumes"
-LONGEST_PAUSE_S = 60.0
+MAX_PAUSE_S = 60.0
 LONGEST_STATUS_AGE_S = 10.0
-"""asrpt-status takes a status that is half a minute old for a sign that asrptd is gone."""
+"""asrpt-status considers asrptd down if the status is half a minute old."""
 FORGOTTEN_S = 30 * DAY_S
-"""Jobs of partitions that are not ours are not known here: assumed to be longer than they run."""
+"""Jobs of unmanaged partitions are not known here; they are assumed to be shorter than this."""
 GARBAGE = (50_000, 20, 20)
-"""Thresholds of gc: by default it looks through all that is known of thousands of jobs every few cycles, which takes as
-long as half a cycle; next to none of it is cyclic garbage."""
+"""Thresholds of gc. With the defaults it scans the state of thousands of jobs every few cycles. That takes half a
+cycle and finds hardly any cyclic garbage."""
 SHORTEST_PAUSE = 0.2
-"""Share of the interval: wake-ups of the policy must not turn into a flood of reads."""
+"""Minimum pause as a share of the interval, so that the policy's wake-ups do not cause too many reads."""
 
 
 class Daemon:
-    """Everything asrptd owns while it runs. ``close`` releases it."""
+    """The resources of a running asrptd. ``close`` releases them."""
 
     def __init__(self, settings: Settings, leader: LeaderLock, stopping: threading.Event) -> None:
-        """leader: the lock of the state folder, held. stopping: set it, and the loop ends after its cycle."""
+        """leader: the lock of the state directory, held. stopping: if set, the loop ends after its cycle."""
         self.settings, self.leader, self.stopping = settings, leader, stopping
         partitions, rules = settings.slurm.partitions, settings.group
         self.attachments = AttachmentsFile(
@@ -69,7 +69,7 @@ class Daemon:
         )
         self.profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
         self.client: SlurmClient = CliClient(settings.slurm)
-        self.slurm: SlurmConfig  # as soon as Slurm has answered
+        self.slurm: SlurmConfig  # set when Slurm has answered
         self.scheduling: Scheduling
         self.audit: AuditWriter
         self.recent: RecentJobs
@@ -96,7 +96,7 @@ class Daemon:
     # start
 
     def _start_scheduling(self, config: SlurmConfig) -> None:
-        """With the saved state; again after a step of the clock. Raises InputError for settings Slurm cannot follow."""
+        """Start from the saved state; also after a step of the clock. Raises InputError if Slurm lacks a feature."""
         check_slurm(self.settings, config)
         if self._scheduling_is_up:
             self.scheduling.forecaster.close()
@@ -119,7 +119,7 @@ class Daemon:
         self._scheduling_is_up = True
 
     def _wait_for_slurm(self, once: bool) -> SlurmConfig | None:
-        """Slurm's configuration as soon as slurmctld answers: at boot we may be there first. None: told to stop."""
+        """Slurm's configuration when slurmctld answers: at boot, asrptd may start first. None if stopped before."""
         failures = 0
         while not self.stopping.is_set():
             try:
@@ -130,7 +130,7 @@ class Daemon:
                 if once:
                     raise
                 failures += 1
-                pause = self._pause(0.0, None, failures)
+                pause = self.pause_s(0.0, None, failures)
                 LOG.error("Slurm does not answer yet (%s); retrying in %g s", one_line(error), pause)
                 self.stopping.wait(pause)
         return None
@@ -138,15 +138,15 @@ class Daemon:
     # the loop
 
     def run(self, once: bool = False) -> None:
-        """Cycle until told to stop. A Slurm that does not answer, now or later, is asked again after growing pauses.
+        """Run cycles until stopped. If Slurm does not answer, retry after growing pauses.
 
-        Raises InputError for settings that this Slurm cannot follow, and with ``once`` whatever goes wrong.
+        Raises InputError if Slurm lacks a feature that the settings need, and with ``once`` any error.
         """
         config = self._wait_for_slurm(once)
         if config is None:
             return
         gc.set_threshold(*GARBAGE)
-        self.client = quickest_client(self.settings, self.client, config)
+        self.client = preferred_client(self.settings, self.client, config)
         self._start_scheduling(config)
         if not once:
             self.progress.start()
@@ -154,29 +154,33 @@ class Daemon:
         while not self.stopping.is_set():
             began = time.time()
             try:
-                wakeup = self._cycle(began)
+                wakeup = self.cycle(began)
                 failures = 0
             except LeadershipLostError:
                 raise
-            except (AsrptError, OSError) as error:  # Slurm is away, a disk is full: nothing that a traceback explains
+            except (AsrptError, OSError) as error:  # Slurm is down, a disk is full: no traceback is needed
                 if once:
                     raise
                 failures += 1
-                LOG.error("%s; trying again", one_line(error))
+                LOG.error("%s; retrying", one_line(error))
             except Exception:
                 if once:
                     raise
-                # a bug of ours: the jobs' leases run on, so a later cycle may still mend what this one could not
+                # a bug; leases have not expired yet, so a later cycle may succeed in time
                 failures += 1
-                LOG.exception("a cycle failed; trying again")
+                LOG.exception("a cycle failed; retrying")
             if once:
                 return
             if failures:
                 wakeup = None
                 self.metrics.failed()
-            self.stopping.wait(self._pause(began, wakeup, failures))
+            self.stopping.wait(self.pause_s(began, wakeup, failures))
 
-    def _cycle(self, now: float) -> float | None:
+    def cycle(self, now: float) -> float | None:
+        """One cycle: decide, write to Slurm, publish. Returns when the policy wants the next one, if it says so.
+
+        now: seconds since the epoch. Raises LeadershipLostError, AsrptError, OSError.
+        """
         self.leader.check()
         self._follow_clock(now)
         self._follow_switch()
@@ -188,16 +192,16 @@ class Daemon:
         self._measure(now)
         self._log_profile_problems()
         self._maintain(now)
-        LOG.debug("cycle of %d jobs took %.3f s: %s", len(scheduler.jobs), time.time() - now, scheduler.timer)
+        LOG.debug("cycle of %d jobs took %.3f s: %s", len(self.scheduling.jobs), time.time() - now, scheduler.timer)
         began = time.monotonic()
-        scheduler.between_cycles(self._pause(now, wakeup, 0))
+        scheduler.between_cycles(self.pause_s(now, wakeup, 0))
         LOG.debug("between cycles %.3f s", time.monotonic() - began)
         return wakeup
 
     def _follow_clock(self, now: float) -> None:
-        """After a step start again as after a restart: what was noted for a time is not due at that time any more.
+        """After a step of the clock, start again as after a restart, because all noted times have become wrong.
 
-        Raises SlurmError while slurmctld has another time.
+        Raises SlurmError while slurmctld's clock differs.
         """
         step = self._clock_steps.step()
         if step:
@@ -212,26 +216,27 @@ class Daemon:
             self._clock_stepped = False
 
     def _follow_switch(self) -> None:
-        """asrpt-admin disable counts from the next cycle on."""
+        """Follow asrpt-admin disable and enable from the next cycle on."""
         off = is_off(self.settings.paths.state)
         if off is not self.mode.disabled:
             LOG.warning("%s", DISABLED if off else f"enabled again: mode {self.settings.daemon.mode}")
-            # asrpt-admin waits for the status to say so
+            # asrpt-admin waits for this in the status
             self.status_throttle = Throttle(time.monotonic, LONGEST_STATUS_AGE_S)
         self.mode.disabled = off
 
-    def _pause(self, began: float, wakeup: float | None, failures: int) -> float:
+    def pause_s(self, began: float, wakeup: float | None, failures: int) -> float:
+        """Seconds from now to the next cycle. failures: cycles in a row that have failed."""
         interval = self.settings.daemon.interval_s
         if failures:
-            return float(min(LONGEST_PAUSE_S, interval * 2**failures))
+            return float(min(MAX_PAUSE_S, interval * 2**failures))
         until = min(began + interval, wakeup if wakeup is not None else began + interval)
         left = min(interval, until - time.time())  # the clock may have stepped back
         return max(interval * SHORTEST_PAUSE, self._least_pause_s, left)
 
-    # what others read
+    # published files
 
     def _publish(self, now: float) -> None:
-        """hook.conf, forecasts, status.json. Only after a good cycle: while cycles fail, the hook must not lease."""
+        """Write hook.conf, forecasts and status.json, after successful cycles only: else the hook must not lease."""
         paths = self.settings.paths
         with self._files.writing(paths.hook, HOOK_CONF):
             self._heartbeat(now)
@@ -242,9 +247,9 @@ class Daemon:
                 self._write_status(now)
 
     def _heartbeat(self, now: float, alive: bool = True) -> None:
-        """Tell the hook how to lease, and for how long it may believe that we are there."""
+        """Write the hook's parameters, and until when it may assume that asrptd runs."""
         lease = self.settings.daemon.lease_s if alive and self.mode.enforcing else 0
-        grace = max(60.0, 6 * self.settings.daemon.interval_s, 2 * LONGEST_PAUSE_S)
+        grace = max(60.0, 6 * self.settings.daemon.interval_s, 2 * MAX_PAUSE_S)
         paths, partitions, attachments = self.settings.paths, self.settings.slurm.partitions, self.attachments.current()
         write_hook_conf(paths.hook, partitions, lease, now + grace, self.settings.group, attachments)
 
@@ -256,7 +261,7 @@ class Daemon:
 
     def _measure(self, now: float) -> None:
         self.metrics.cycle(now, time.time() - now, self.scheduling.scheduler.timer.seconds)
-        if self.metrics.wants_a_look(now):
+        if self.metrics.history_due(now):
             try:
                 self.metrics.drift(recent_drift(self.settings))
                 self.metrics.calibration(calibration(self.history.connect(), int(now) - CALIBRATED_S))
@@ -264,16 +269,16 @@ class Daemon:
                 LOG.warning("%s", one_line(error))
 
     def _log_profile_problems(self) -> None:
-        """Each profile that cannot be used, once: its jobs are scheduled as unprofiled ones."""
+        """Log each unusable profile once. Its jobs are scheduled as unprofiled ones."""
         for name, problem in self.profiles.problems.items():
             if self._logged_problems.get(name) != problem:
-                LOG.warning("%s; such jobs count as unprofiled", printable(problem))
+                LOG.warning("%s; its jobs count as unprofiled", printable(problem))
         self._logged_problems = dict(self.profiles.problems)
 
     # maintenance
 
     def _maintain(self, now: float) -> None:
-        """Once a day delete progress folders of jobs that ended unseen, and drop old runs from the history."""
+        """Once a day, delete progress directories of jobs whose ends were missed, and old runs in the history."""
         if now < self._maintained + DAY_S:
             return
         self._maintained = now
@@ -281,7 +286,7 @@ class Daemon:
         self._drop_old_runs(now)
 
     def _remove_forgotten_progress(self, now: float) -> None:
-        known = {str(job.record.number) for job in self.scheduling.scheduler.jobs.values()}
+        known = {str(job.record.number) for job in self.scheduling.jobs.values()}
         for number in forgotten_progress(self.settings.paths.spool, known, now - FORGOTTEN_S):
             self.progress.remove(number)
 
@@ -290,20 +295,20 @@ class Daemon:
         try:
             dropped = prune(self.history.connect(), keep_days, now)
         except HistoryError as error:
-            LOG.error("%s; trying again tomorrow", one_line(error))
+            LOG.error("%s; retrying tomorrow", one_line(error))
             return
         if dropped:
             LOG.info("history: dropped runs that ended more than %d days ago: %d", keep_days, dropped)
 
     def close(self) -> None:
-        """A clean stop: the hook leases nothing from now on, unless another leads; leases run out by themselves."""
+        """Stop: unless another asrptd leads, the hook no longer leases jobs. Leases expire by themselves."""
         try:
             self.leader.check()
             self._heartbeat(time.time(), alive=False)
         except LeadershipLostError as error:
             LOG.warning("%s", one_line(error))
         except OSError as error:
-            LOG.warning("%s; the hook goes on leasing for two minutes", one_line(error))
+            LOG.warning("%s; the hook continues to lease jobs for two minutes", one_line(error))
         self.metrics.close()
         self.progress.stop()
         if self._scheduling_is_up:
@@ -313,29 +318,26 @@ class Daemon:
 
 
 class OptionalFiles:
-    """Files that others read: a folder that is full or read-only makes no cycle a failed one.
-
-    After a failed cycle asrptd would pause for longer.
-    """
+    """Writes published files. A full or read-only directory does not make a cycle fail, which would delay the next."""
 
     def __init__(self) -> None:
         self._logged: dict[tuple[Path, str], str] = {}
 
     @contextmanager
     def writing(self, folder: Path, name: str) -> Iterator[None]:
-        """Around the writing of a file. A failure is logged once; the next cycle tries again."""
+        """Run the block, which writes a file. A failure is logged once; the next cycle retries."""
         trouble = ""
         try:
             yield
         except OSError as error:
             trouble = one_line(error)
         if trouble and trouble != self._logged.get((folder, name)):
-            LOG.error("%s/%s is not written: %s; scheduling continues", folder, name, trouble)
+            LOG.error("%s/%s cannot be written: %s; scheduling continues", folder, name, trouble)
         self._logged[folder, name] = trouble
 
 
 def stop_on_signals(stopping: threading.Event) -> None:
-    """SIGTERM and SIGINT let the cycle end, then the loop."""
+    """SIGTERM and SIGINT end the loop after the current cycle."""
 
     def stop(number: int, _: FrameType | None) -> None:
         LOG.info("%s: stopping after this cycle", signal.Signals(number).name)

@@ -1,4 +1,4 @@
-"""Prometheus metrics of asrptd, served where ``daemon.metrics`` says. docs/metrics.md has them all in words."""
+"""Prometheus metrics of asrptd, served at ``daemon.metrics``. docs/metrics.md explains them all."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from slurm_asrpt.forecast.calibration import Calibration
 from slurm_asrpt.predict.validation import Drift
 
 M = TypeVar("M", bound=MetricWrapperBase)
-SELDOM_S = 600.0
-"""The error of predictions and estimates needs a look into the history, and changes slowly."""
+HISTORY_INTERVAL_S = 600.0
+"""Interval of metrics that are computed from the history; they change slowly."""
 CALIBRATED_S = 30 * 86400
-"""Starts of so long ago count for the calibration, as with asrpt-admin calibration."""
+"""Period of the calibration, as in asrpt-admin calibration."""
 MODES = (*(str(mode) for mode in Mode), "disabled")
 FAILURES = {"lease-refused": "lease", "fence-refused": "fence", "hand-back-refused": "hand_back"}
 _CYCLE = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
@@ -31,36 +31,33 @@ _TIMES = (0.1, 0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 10.0)
 
 
 class Metrics:
-    """What is served at ``listen``, ADDRESS:PORT; nothing if that is empty.
-
-    Raises InputError where it cannot listen.
-    """
+    """The metrics, served at ``listen`` (ADDRESS:PORT) unless that is empty. Raises InputError if it cannot listen."""
 
     def __init__(self, listen: str) -> None:
         self.registry = CollectorRegistry()
         self._cycle = self._make(Histogram, "cycle_duration_seconds", "Duration of cycles.", buckets=_CYCLE)
         self._phases = self._make(Summary, "cycle_phase_duration_seconds", "Cycles by phase.", ["phase"])
-        self._failed = self._make(Counter, "cycle_failures_total", "Cycles that failed and were tried again.")
+        self._failed = self._make(Counter, "cycle_failures_total", "Cycles that failed and were retried.")
         self._last = self._make(Gauge, "last_cycle_timestamp_seconds", "When the last cycle began.")
-        self._mode = self._make(Gauge, "mode", "1 for the mode asrptd is in, else 0.", ["mode"])
+        self._mode = self._make(Gauge, "mode", "1 for the current mode, 0 for the others.", ["mode"])
         self._jobs = self._make(Gauge, "jobs", "Jobs by state.", ["state"])
         self._gpus = self._make(Gauge, "gpus", "GPUs that may serve jobs.")
-        self._free = self._make(Gauge, "gpus_free", "Those of them that are free.")
-        self._leases = self._make(Gauge, "leases", "Waiting jobs that Slurm keeps from starting for us.")
-        self._lease_left = self._make(Gauge, "lease_left_seconds", "What is left of the lease that ends first.")
-        self._seen = _Events(self._make)
+        self._free = self._make(Gauge, "gpus_free", "GPUs that may serve jobs and are free.")
+        self._leases = self._make(Gauge, "leases", "Pending jobs with a lease.")
+        self._lease_left = self._make(Gauge, "lease_left_seconds", "Time until the first lease expires.")
+        self._events = _Events(self._make)
         self._error = self._make(
-            Gauge, "prediction_error_ratio", "Mean absolute error over mean iterations, latest runs."
+            Gauge, "prediction_error_ratio", "Mean absolute error over mean iterations of the latest runs."
         )
         self._expected = self._make(
-            Gauge, "prediction_expected_error_ratio", "The same of the active model when judged."
+            Gauge, "prediction_expected_error_ratio", "The same ratio for the active model at its evaluation."
         )
         self._unseen = self._make(Gauge, "prediction_unseen_ratio", "Share of the latest runs without a prediction.")
-        self._drifted = self._make(Gauge, "prediction_drifted", "1 if predictions err far more than expected, else 0.")
+        self._drifted = self._make(Gauge, "prediction_drifted", "1 if the error is far above the expected one, else 0.")
         self._foretold = self._make(
-            Gauge, "forecast_starts_ratio", "Share of starts, by where in the interval told before.", ["where"]
+            Gauge, "forecast_starts_ratio", "Share of starts inside the forecast interval, or early or late.", ["where"]
         )
-        self._judged = self._make(Gauge, "forecast_judged_jobs", "Jobs of the last 30 days that had been told a start.")
+        self._judged = self._make(Gauge, "forecast_judged_jobs", "Forecast starts of the last 30 days.")
         self._next_look = 0.0
         self._server = _serve(listen, self.registry) if listen else None
 
@@ -68,22 +65,22 @@ class Metrics:
         return kind(f"asrpt_{name}", text, labels, registry=self.registry, **options)
 
     def cycle(self, now: float, seconds: float, phases: Mapping[str, float]) -> None:
-        """A cycle that began at ``now`` has ended. phases: its seconds by phase."""
+        """Count an ended cycle that began at ``now``. phases: its seconds by phase."""
         self._last.set(now)
         self._cycle.observe(seconds)
         for phase, spent in phases.items():
             self._phases.labels(phase).observe(spent)
 
     def failed(self) -> None:
-        """A cycle has come to nothing."""
+        """Count a failed cycle."""
         self._failed.inc()
 
     def event(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Something stands in the audit trail from now on."""
-        self._seen.heard(event, facts)
+        """Count an event of the audit trail."""
+        self._events.count(event, facts)
 
     def state(self, mode: str, gpus: int, free: int, states: Iterable[str]) -> None:
-        """The mode, GPUs that may serve jobs, how many of them are free, and the states of all jobs."""
+        """Set the mode, the GPUs that may serve jobs, the free ones of them, and the states of all jobs."""
         for each in MODES:
             self._mode.labels(each).set(each == mode)
         self._gpus.set(gpus)
@@ -93,15 +90,15 @@ class Metrics:
             self._jobs.labels(state).set(count)
 
     def leases(self, left_s: Sequence[float]) -> None:
-        """What is left of each lease, seconds."""
+        """Set the remaining seconds of each lease."""
         self._leases.set(len(left_s))
         self._lease_left.set(min(left_s, default=math.nan))
 
-    def wants_a_look(self, now: float) -> bool:
-        """Whether the history should be looked at again; then not before some minutes have passed."""
+    def history_due(self, now: float) -> bool:
+        """Whether the history should be read again; True at most once in HISTORY_INTERVAL_S seconds."""
         if self._server is None or now < self._next_look:
             return False
-        self._next_look = now + SELDOM_S
+        self._next_look = now + HISTORY_INTERVAL_S
         return True
 
     def drift(self, found: Drift) -> None:
@@ -122,32 +119,39 @@ class Metrics:
 
 
 class _Events:
-    """What is counted as it happens, from the facts of the audit trail."""
+    """Counts events, from the facts of the audit trail."""
 
     def __init__(self, make: Any) -> None:
-        self._starts = make(Counter, "starts_total", "Starts by what came of them.", ["outcome"])
+        self._starts = make(Counter, "starts_total", "Starts by outcome.", ["outcome"])
         self._refused = make(Counter, "write_failures_total", "Updates that Slurm refused.", ["kind"])
         self._waited = make(Histogram, "wait_duration_seconds", "From submission to start.", buckets=_WAIT)
-        self._placed = make(Histogram, "placement_ratio", "Time per iteration over the least possible.", buckets=_RATIO)
+        self._placed = make(
+            Histogram, "placement_ratio", "Time per iteration over that of the best placement.", buckets=_RATIO
+        )
         self._used = make(Counter, "gpu_seconds_total", "GPU time of runs that have ended.")
-        self._lost = make(Counter, "lost_gpu_seconds_total", "Of it, what the best placement would have spared.")
-        self._saved = make(Counter, "saved_gpu_seconds_total", "What Slurm's own order of ranks would have cost more.")
+        self._lost = make(Counter, "lost_gpu_seconds_total", "GPU time that the best placement would have saved.")
+        self._saved = make(Counter, "saved_gpu_seconds_total", "GPU time that rank maps have saved.")
         self._predicted = make(
-            Histogram, "prediction_ratio", "Iterations over those predicted, of runs that ended.", buckets=_TIMES
+            Histogram, "prediction_ratio", "Actual over predicted iterations of ended runs.", buckets=_TIMES
         )
         self._shadow = make(
-            Histogram, "shadow_delay_seconds", "How much later Slurm started a job than decided.", buckets=_WAIT
+            Histogram, "shadow_delay_seconds", "How much later Slurm started a job than asrptd decided.", buckets=_WAIT
         )
         self._shadow_place = make(
-            Histogram, "shadow_placement_ratio", "Time per iteration where Slurm put it over ours.", buckets=_TIMES
+            Histogram,
+            "shadow_placement_ratio",
+            "Time per iteration in Slurm's placement over asrptd's.",
+            buckets=_TIMES,
         )
-        self._first = make(Counter, "shadow_starts_total", "Starts by Slurm, by who would have been first.", ["first"])
+        self._first = make(
+            Counter, "shadow_starts_total", "Starts by Slurm, by which would have been first.", ["first"]
+        )
         for outcome in ("decided", "as_planned", "elsewhere", "not_started"):
             self._starts.labels(outcome)
         for kind in FAILURES.values():
             self._refused.labels(kind)
 
-    def heard(self, event: str, facts: Mapping[str, Any]) -> None:
+    def count(self, event: str, facts: Mapping[str, Any]) -> None:
         if event == "start":
             self._starts.labels("decided").inc()
         elif event == "not-started":
@@ -170,7 +174,7 @@ class _Events:
             self._starts.labels("as_planned" if facts["as_planned"] else "elsewhere").inc()
 
     def _in_shadow(self, facts: Mapping[str, Any]) -> None:
-        """Slurm has started a job; asrptd had decided to at ``decided``, or not yet."""
+        """Slurm has started a job; asrptd decided to at ``decided``, or not yet."""
         decided, planned = facts.get("decided"), facts.get("planned_alpha")
         self._first.labels("asrptd" if decided and decided <= facts["began"] else "slurm").inc()
         if decided:

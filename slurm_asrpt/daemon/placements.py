@@ -1,4 +1,4 @@
-"""From GPUs per node, planned or really given, to placements; and what pinned jobs keep from others."""
+"""Placements from planned or allocated GPUs per node, and the reservation of pinned jobs' resources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def block_order(gpus: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def placement_of(job: ManagedJob, gpus: Mapping[str, int], cluster: ClusterState) -> Placement | None:
-    """Heavy-Edge on the GPUs that were really given to a job of ours; None where Slurm has split tensor slices."""
+    """The Heavy-Edge placement on a managed job's allocated GPUs; None if Slurm has split tensor slices."""
     assert job.job is not None  # noqa: S101  (only admitted jobs are pinned)
     servers = cluster.servers_of(gpus)
     if _splits_slices(job.job.profile, gpus):
@@ -34,22 +34,22 @@ def _splits_slices(profile: JobProfile, gpus: Mapping[str, int]) -> bool:
 
 
 def could_be(job: ManagedJob, gpus: Mapping[str, int]) -> bool:
-    """Whether these may be the GPUs of a start of ours: scontrol's text holds what users have written, too."""
+    """Whether these can be the GPUs of the job: scontrol's output also contains text from users."""
     assert job.job is not None  # noqa: S101  (only admitted jobs are pinned)
     return job.pin is not None and gpus.keys() == job.pin.gpus.keys() and sum(gpus.values()) == job.job.gpus
 
 
 def real_placement(job: ManagedJob, cluster: ClusterState, profiles: Profiles) -> Placement | None:
-    """Where a running job is and its alpha there; None where its nodes are no longer known, or no alpha is.
+    """A running job's placement and alpha; None if its nodes no longer exist or alpha cannot be computed.
 
-    A job with a rank map runs as Heavy-Edge says; any other has its ranks in Slurm's block order.
+    Jobs with a rank map run as placed by Heavy-Edge; others have their ranks in Slurm's block order.
     """
     gpus = job.record.gpus_by_node
     servers = cluster.servers_of(gpus)
     if len(servers) != len(gpus):
         return None
     profile = _profile(job, sum(gpus.values()), profiles)
-    if _splits_slices(profile, gpus):  # Slurm started it itself: no formula says how fast that is
+    if _splits_slices(profile, gpus):  # Slurm started it by itself, and no formula covers this
         return None
     counts = {n.name: gpus[n.name] for n in servers}
     if job.mapped:
@@ -59,7 +59,7 @@ def real_placement(job: ManagedJob, cluster: ClusterState, profiles: Profiles) -
 
 
 def block_alpha(job: ManagedJob, cluster: ClusterState, profiles: Profiles) -> float | None:
-    """For a job with a rank map: its alpha on the same GPUs with the ranks in Slurm's own order."""
+    """For a job with a rank map: alpha on the same GPUs with the ranks in Slurm's order."""
     if not job.mapped or job.placement is None:
         return None
     counts = dict(job.placement.gpus)
@@ -70,7 +70,7 @@ def block_alpha(job: ManagedJob, cluster: ClusterState, profiles: Profiles) -> f
 
 
 def _profile(job: ManagedJob, gpus: int, profiles: Profiles) -> JobProfile:
-    """That with which the job was planned, if it was."""
+    """The profile that the job was planned with, else the one for its GPUs."""
     if job.job is not None and job.job.gpus == gpus:
         return job.job.profile
     return profiles.of(job.tag, gpus)
@@ -82,7 +82,7 @@ def _block_alpha(profile: JobProfile, servers: Sequence[Node], counts: Mapping[s
 
 
 def reserve(view: ClusterView, job: ManagedJob) -> None:
-    """Keep the GPUs of a start that Slurm does not show yet; never below zero, the nodes may have changed."""
+    """Reserve the GPUs of a start that Slurm does not show yet; at least 0 stay, because nodes may have changed."""
     request = job.job.request if job.job is not None else Request()
     for name, count in (job.pin.gpus if job.pin is not None else {}).items():
         if name in view.free:
@@ -90,7 +90,7 @@ def reserve(view: ClusterView, job: ManagedJob) -> None:
 
 
 def resources_of(record: JobRecord, gpus: int) -> Request:
-    """The CPUs and memory that a job gives back."""
+    """The CPUs and memory that a job releases at its end."""
     memory = record.memory_per_gpu or record.memory_per_cpu * record.cpus / max(gpus, 1)
     return Request(
         cpus_per_gpu=record.cpus / max(gpus, 1), memory_per_gpu=memory, memory_per_node=record.memory_per_node

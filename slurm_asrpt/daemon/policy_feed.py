@@ -1,4 +1,4 @@
-"""Tells the policy what happens to jobs: submitted, started, ended, changed; after a restart its saved state first."""
+"""Informs the policy of jobs that are submitted, started, ended or changed; restores its state after a restart."""
 
 from __future__ import annotations
 
@@ -21,38 +21,46 @@ from slurm_asrpt.slurm.records import JobRecord
 
 
 class JobListener:
-    """Hears what becomes of jobs and nodes. This one does nothing with it: ``asrpt-admin disable`` needs no policy."""
+    """Listener for events of jobs and nodes. This class ignores them: ``asrpt-admin disable`` has no policy."""
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
-        """The nodes that may serve our jobs from now on."""
+        """The nodes that may run managed jobs have changed."""
 
     def gone(self, job_id: str, at: float) -> None:
         """A job has ended, or has left the queue."""
 
     def changed(self, job: Job, now: float) -> None:
-        """A queued job asks for something else now."""
+        """The request of a queued job has changed."""
 
     def running(self, record: JobRecord, now: float) -> None:
         """Slurm has started a job."""
 
     def withdraw(self, job: ManagedJob, state: JobState, why: Reason | None, now: float) -> None:
-        """Take a job out of the queue, or take back its start."""
-        if job.state in (JobState.QUEUED, JobState.PINNED):  # in the policy's queue, or running as far as it knows
+        """Remove a job from the queue, or withdraw its start."""
+        if job.state in (JobState.QUEUED, JobState.PINNED):  # for the policy, it is queued or running
             self.gone(job.record.job_id, now)
         job.withdrawn(state, why)
 
 
 class PolicyFeed(JobListener):
-    """Keeps a policy up to date. resumed: it has taken up its saved state, and has heard of all eligible jobs."""
+    """Keeps a policy up to date. resumed: its saved state is restored, and it has all eligible jobs."""
 
     def __init__(
-        self, policy: Policy, name: str, jobs: JobTable, cluster: ClusterState, recent: RecentJobs, audit: AuditWriter
+        self,
+        policy: Policy,
+        name: str,
+        saved: Mapping[str, Any],
+        jobs: JobTable,
+        cluster: ClusterState,
+        recent: RecentJobs,
+        audit: AuditWriter,
     ) -> None:
-        self._policy, self.name = policy, name
+        """saved: the state of the daemon before this one."""
+        self._policy, self.name, self._saved = policy, name, saved
         self._jobs, self._cluster, self._recent, self._audit = jobs, cluster, recent, audit
         self.resumed = False
         self.cold = False
-        """No state of the policy could be taken up: submit times stand in for it."""
+        """Whether the policy started without a saved state. Then jobs arrive at their submit times."""
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._policy.cluster_changed(nodes, now)
@@ -69,7 +77,7 @@ class PolicyFeed(JobListener):
             self._policy.running(JobId(record.job_id), record.gpus_by_node, until, now)
 
     def submit(self, eligible: list[ManagedJob], now: float) -> None:
-        """Submit what has become eligible, in order of submission."""
+        """Submit newly eligible jobs, in order of submission."""
         for job in sorted(eligible, key=lambda each: (each.record.submit_time, each.record.number)):
             assert job.job is not None  # noqa: S101  (eligible jobs have been admitted)
             if job.state is JobState.QUEUED:
@@ -85,21 +93,22 @@ class PolicyFeed(JobListener):
         self.resumed = True
 
     def _arrived(self, job: ManagedJob, admitted: Job, since: float) -> None:
-        if job.record.job_id != job.record.array_id:  # it came with its array, from which it was split now
+        if job.record.job_id != job.record.array_id:  # it arrived with its array and was split from it now
             since = min(since, admitted.submit_time)
         self._recent.arrived(job, admitted, self._cluster.best_alpha(admitted) or 1.0, since)
 
-    def resume(self, saved: Mapping[str, Any], saved_at: float, eligible: list[ManagedJob], now: float) -> None:
-        """Let the policy take up its saved state. saved: the state of the daemon before this one, saved_at: when."""
+    def resume(self, eligible: list[ManagedJob], now: float) -> None:
+        """Let the policy take up its saved state."""
+        saved = self._saved
         jobs = {job.job.id: job.job for job in eligible if job.job is not None}
         state = saved.get("policy") if saved.get("policy_name") == self.name else None
-        if saved_at > now + STEP_S:  # the clock has stepped back: its times are still to come
+        if saved.get("time", 0.0) > now + STEP_S:  # the clock has stepped back: its times are still to come
             state = None
-        self.cold = state is None  # none was saved, by another policy, or in another time
+        self.cold = state is None  # no usable state: none, another policy's, or one with wrong times
         if state is not None:
             try:
                 self._policy.load(state, jobs)
-                self._catch_up(saved, now)
+                self._catch_up(now)
             except ValueError as error:
                 self.cold = True
                 self._audit.record(now, "policy-state-lost", error=str(error))
@@ -107,9 +116,9 @@ class PolicyFeed(JobListener):
         for job in eligible:
             job.resumed(in_queue=job.record.job_id in held)
 
-    def _catch_up(self, saved: Mapping[str, Any], now: float) -> None:
-        """What has ended or begun while no daemon was there: the saved state may say otherwise."""
-        known = saved.get("jobs")
+    def _catch_up(self, now: float) -> None:
+        """Report jobs that ended or started while no daemon ran."""
+        known = self._saved.get("jobs")
         for job_id in known if isinstance(known, dict) else ():
             if job_id not in self._jobs:
                 self.gone(job_id, now)

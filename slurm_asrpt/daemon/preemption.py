@@ -1,11 +1,11 @@
 """Preemption of running jobs that a policy decides: signal, checkpoint, requeue.
 
 asrptd signals a running job (``ManagedJob.interruption``, saved before the signal is sent). The job reports a
-checkpoint, or its time for one runs out. asrptd requeues it, which Slurm shows as a new submit time; then it waits as
-any other. If asrptd dies in between, the job runs on, as it must be able to after a checkpoint, and the next daemon
-sends the signal again and waits again. Slurm is asked to requeue only what has not ended, and answers that a job which
-requeued itself waits already. A slurmctld that was killed before it wrote the requeue down shows the run as going on,
-or, once its node reports the end of the killed script, as failed: it is asked again, without a signal.
+checkpoint, or its time for one expires. asrptd requeues it, which Slurm shows as a new submit time; then it is pending
+like any other job. If asrptd dies in between, the job keeps running, which it must support after a checkpoint, and the
+next daemon sends the signal and waits again. Only running jobs are requeued; if a job has requeued itself, Slurm
+answers that it is already pending. A slurmctld that was killed before it saved the requeue shows the run as running or,
+once its node reports the end of the killed script, as failed: the requeue is repeated, without a signal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.policies.base import Interrupt, Interrupts, Policy, Run
+from slurm_asrpt.core.policies.base import Policy, Preempt, PreemptivePolicy, Run
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import Interruption, JobState
@@ -24,16 +24,16 @@ from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import PENDING
-from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
+from slurm_asrpt.slurm.request import LeftToSlurm, read_request
 from slurm_asrpt.spool import checkpoint_mark
 from slurm_asrpt.switch import OperatingMode
 
 GIVEN_UP = 3
-"""After so many times ``interrupt.grace_s`` a Slurm that refuses has refused."""
+"""How long a refused requeue is retried, in multiples of ``interrupt.grace_s``."""
 
 
 class Preemption:
-    """Tells a policy that preempts running jobs, and carries out what it decides. ``carry_out`` raises nothing."""
+    """Informs a policy that preempts running jobs, and executes its decisions. ``carry_out`` does not raise."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class Preemption:
         self._grace_s, self._spool = settings.interrupt.grace_s, settings.paths.spool
         self._managed = settings.slurm.partitions
         self._partitions = frozenset(settings.interrupt.partitions or self._managed)
-        self._ours: dict[str, tuple[float, bool]] = {}  # by job id: a run, and whether it is one of asrptd's
+        self._ours: dict[str, tuple[float, bool]] = {}  # by job id: start of a run, and whether asrptd would manage it
 
     def tell(self, now: float) -> None:
-        """Before a decision: the service that jobs have attained, and which of them may be preempted."""
+        """Inform the policy before a decision: the attained service of jobs, and which may be preempted."""
         policy = self._policy
-        if not isinstance(policy, Interrupts):
+        if not isinstance(policy, PreemptivePolicy):
             return
         jobs = self._jobs.values()
         for job in jobs:
@@ -78,31 +78,31 @@ class Preemption:
         )
 
     def _may_be_interrupted(self) -> Iterator[ManagedJob]:
-        """Outside of mode enforce none, as no preemption is under way there."""
+        """Jobs that may be preempted; none outside of mode enforce."""
         running = (t for t in self._jobs.values() if t.state is JobState.RUNNING and t.record.gpus_by_node)
         for job in running:
             if job.interruption is not None or not self.why_never(job):
                 yield job
 
     def why_never(self, job: ManagedJob) -> str:
-        """What of its owner, the admin or Slurm keeps a running job from being interrupted; "" where nothing does."""
+        """Why a running job may not be preempted; "" if it may be."""
         record = job.record
         if not self._mode.enforcing:
             return "asrptd is not in mode enforce"
         if job.tag is None:
-            return "the hook has not tagged it, so that nobody has read whether its owner agrees"
+            return "the hook has not tagged it, so its owner's consent is unknown"
         if not job.tag.interrupt:
             return "its owner has not agreed (--comment=asrpt:interrupt=USR1)"
         if not record.requeue:
             return "Slurm may not requeue it (--requeue)"
         if record.state != "RUNNING":
-            return f"Slurm says {record.state}"
+            return f"its state is {record.state}"
         if not set(record.partition.split(",")) <= self._partitions:
             return "its partition is not among interrupt.partitions"
-        return "" if self._begins_again(job) else "it is one of those that are left to Slurm"
+        return "" if self._begins_again(job) else "asrptd leaves such jobs to Slurm"
 
     def _begins_again(self, job: ManagedJob) -> bool:
-        """Whether asrptd would start it again; looked up once in each run."""
+        """Whether asrptd would start it again; determined once per run."""
         record = job.record
         run, ours = self._ours.get(record.job_id, (0.0, False))
         if run != record.start_time:
@@ -114,20 +114,20 @@ class Preemption:
         if job.tag is None or job.tag.left:
             return False
         try:
-            read_ask(unpinned(job.record, job.original), self._cluster.nodes, self._managed)
+            read_request(unpinned(job.record, job.original), self._cluster.nodes, self._managed)
         except LeftToSlurm:
             return False
         return True
 
-    def intend(self, decision: Interrupt, now: float) -> None:
-        """Note a preemption, to be saved before anything is sent. It counts from now on, whatever becomes of it."""
+    def intend(self, decision: Preempt, now: float) -> None:
+        """Note a preemption, which must be saved before the signal is sent. It counts, whatever its outcome."""
         job = self._jobs[decision.job_id]
         job.interruption_decided(now, decision.head.id)
         recorded = {**decision.reason.facts, "gpu_s": job.service.at(now), "nth": job.service.interruptions}
         self._record(job, "interrupt", now, **recorded)
 
     def intend_requeues(self, now: float) -> None:
-        """Note which runs are to end now, to be saved before Slurm is asked: it may take that and forget it."""
+        """Note the runs to requeue now, which must be saved before the request: Slurm may accept and forget it."""
         for job in self._jobs.values():
             under_way = job.interruption
             if under_way is None or not under_way.sent or job.record.state != "RUNNING" or not self._mode.enforcing:
@@ -136,7 +136,7 @@ class Preemption:
                 job.to_be_requeued()
 
     def carry_out(self, now: float) -> None:
-        """The next step of each interruption. Outside of mode enforce none goes on."""
+        """Execute the next step of each preemption; outside of mode enforce, of none."""
         self._ours = {job_id: known for job_id, known in self._ours.items() if job_id in self._jobs}
         for job in self._jobs.values():
             if job.interruption is None:
@@ -160,9 +160,9 @@ class Preemption:
                 self._record(job, "interrupt-refused", now, error=one_line(error))
 
     def _requeue(self, job: ManagedJob, under_way: Interruption, late: bool, now: float) -> None:
-        """For the first time or again: one interruption all the same.
+        """Requeue a job, for the first time or again; it counts as one preemption.
 
-        Raises SlurmError, also where Slurm says yes and nothing comes of it.
+        Raises SlurmError, also if Slurm accepts the requeue without any effect.
         """
         first = under_way.sent > 0 and not under_way.asked
         try:
@@ -176,7 +176,7 @@ class Preemption:
             self._record(job, "requeued", now, reported=self._reported(job, under_way))
             return
         if late:
-            raise SlurmError("a run that is over is shown as going on or failed, whatever is asked")
+            raise SlurmError("Slurm accepts the requeue, but still shows the ended run as running or failed")
         job.requeued_again()
         self._record(job, "requeued-again", now)
 
@@ -188,7 +188,7 @@ class Preemption:
         self._record(job, "signalled", now, signal=name)
 
     def _reported(self, job: ManagedJob, under_way: Interruption) -> bool:
-        """Whether it has written a checkpoint since it was signalled."""
+        """Whether it has reported a checkpoint since the signal."""
         return self._mark(job) != under_way.mark
 
     def _mark(self, job: ManagedJob) -> str:

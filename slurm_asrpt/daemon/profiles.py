@@ -1,4 +1,4 @@
-"""Profiles by name, and the admin's file that attaches jobs to profiles."""
+"""Profiles by name, and the admin's file that attaches profiles to jobs."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from slurm_asrpt.profile.sizes import NO_SIZES, Sizes
 
 LOG = logging.getLogger("asrptd")
 LoadProfile = Callable[[str], JobProfile | UncutFile]
-MOST_PROFILES = 4096
+MAX_PROFILES = 4096
 
 
 class Profiles:
-    """Profiles by name, each file read once. A name that cannot be used counts as no profile; ``problems`` says why.
+    """Profiles by name; each file is read once. An unusable name counts as no profile; ``problems`` says why.
 
-    A model that is not cut yet is cut to what a job's script says of it. Names are what users wrote: of more than
-    ``most`` the one that was asked for longest ago is forgotten.
+    An uncut model is cut into the shape that the job's script gives. Users choose the names, so the least recently used
+    one is dropped if there are more than ``most``.
     """
 
-    def __init__(self, load: LoadProfile, most: int = MOST_PROFILES) -> None:
+    def __init__(self, load: LoadProfile, most: int = MAX_PROFILES) -> None:
         self._load, self._most = load, most
         self._known: OrderedDict[str, JobProfile | UncutFile | InputError] = OrderedDict()
         self._cut = lru_cache(most)(self._cut_now)
         self.problems: dict[str, str] = {}
 
     def of(self, tag: Tag | None, gpus: int) -> JobProfile:
-        """That which a job's tag names, see ``get``."""
+        """The profile in a job's tag, as in ``get``."""
         return self.get(tag.profile, gpus, tag.sizes) if tag else unprofiled(gpus)
 
     def get(self, name: str, gpus: int, sizes: Sizes = NO_SIZES) -> JobProfile:
-        """The profile of that name if it fits the GPUs, else the stand-in for an unprofiled job."""
+        """The profile with this name if it fits the GPUs, else the default for unprofiled jobs."""
         try:
             return self._use(name, gpus, sizes) if name else unprofiled(gpus)
         except InputError as error:
@@ -47,7 +47,7 @@ class Profiles:
             return unprofiled(gpus)
 
     def problem(self, tag: Tag, gpus: int) -> str:
-        """Why the profile that a job's tag names does not count; of jobs that name the same each may have its own."""
+        """Why the profile in a job's tag is not used. The reason may differ between jobs with the same profile."""
         try:
             self._use(tag.profile, gpus, tag.sizes)
         except InputError as error:
@@ -55,18 +55,18 @@ class Profiles:
         return self.problems.get(tag.profile, "")
 
     def _use(self, name: str, gpus: int, sizes: Sizes) -> JobProfile:
-        """The profile of that name. Raises InputError where it cannot be used for so many GPUs."""
+        """The profile with this name. Raises InputError if it cannot be used for this number of GPUs."""
         found = self._named(name)
         try:
             profile = self._cut(name, sizes, gpus) if isinstance(found, UncutFile) else found
         except (ValueError, InputError) as error:
-            raise InputError(f"profile {name} is not cut into stages: {error}") from None
+            raise InputError(f"profile {name} cannot be cut into stages: {error}") from None
         if profile.gpus != gpus:
-            raise InputError(f"profile {name} is for {profile.gpus} GPUs, a job asks for {gpus}")
+            raise InputError(f"profile {name} is for {profile.gpus} GPUs, but a job requests {gpus}")
         return profile
 
     def _cut_now(self, name: str, sizes: Sizes, gpus: int) -> JobProfile:
-        """By the name that says its shape: there may be a better file of that name. Raises ValueError, InputError."""
+        """Cut a model. A file named after the shape has priority. Raises ValueError, InputError."""
         document = self._known[name]
         assert isinstance(document, UncutFile)  # noqa: S101  (the caller has looked)
         found = self._load(f"{name}-{cut_for(document, sizes, gpus).suffix}")
@@ -74,7 +74,7 @@ class Profiles:
         return found
 
     def _named(self, name: str) -> JobProfile | UncutFile:
-        """Raises InputError, each time, for one that cannot be read."""
+        """Read a profile. Raises InputError, every time, if it cannot be read."""
         if name not in self._known:
             try:
                 self._known[name] = self._load(name)
@@ -91,11 +91,11 @@ class Profiles:
 
 
 class AttachmentsFile:
-    """Which jobs use which profile, as the admin's file says; read again when it has changed.
+    """The admin's file of profiles attached to jobs, read again when it changes.
 
-    A file that cannot be used changes nothing: the previous attachments stay, and the log says why.
+    If the file is not valid, the previous attachments stay in force, and the reason is logged.
 
-    check: raises InputError for what hook.conf cannot hold.
+    check: raises InputError for attachments that hook.conf cannot hold.
     """
 
     def __init__(self, path: Path, check: Callable[[Attachments], object]) -> None:
@@ -104,7 +104,7 @@ class AttachmentsFile:
         self._known = Attachments()
 
     def current(self) -> Attachments:
-        """As of now."""
+        """The current attachments."""
         stamp = self._stamp()
         if stamp != self._seen:
             self._seen = stamp

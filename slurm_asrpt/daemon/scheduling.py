@@ -1,4 +1,4 @@
-"""Puts a scheduler together: every class gets what it needs, and nothing else."""
+"""Creates a scheduler with all its parts."""
 
 from __future__ import annotations
 
@@ -9,36 +9,41 @@ from typing import Any
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.cluster import ClusterState
-from slurm_asrpt.daemon.cycle import Scheduler
+from slurm_asrpt.daemon.cycle import Scheduler, SlurmReader
+from slurm_asrpt.daemon.decider import Decider
+from slurm_asrpt.daemon.eligibility import Eligibility
 from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.snapshot import SnapshotMaker
 from slurm_asrpt.daemon.jobs.admission import Admission
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
-from slurm_asrpt.daemon.lifecycle import Eligibility, JobLifecycle, RunRecorder
+from slurm_asrpt.daemon.lifecycle import JobLifecycle, RunRecorder
 from slurm_asrpt.daemon.policy_feed import PolicyFeed
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.record.history import HistoryWriter
 from slurm_asrpt.daemon.record.progress import ProgressWatch
+from slurm_asrpt.daemon.slurm_writer import SlurmWriter
 from slurm_asrpt.daemon.state import StateSaver, StateStore, saved_adjustment
-from slurm_asrpt.daemon.status import StatusBuilder
-from slurm_asrpt.daemon.writes.leases import Leases
+from slurm_asrpt.daemon.status import JobRows, StatusBuilder
+from slurm_asrpt.daemon.writes.leases import Fences, Leases
 from slurm_asrpt.daemon.writes.order import OrderWriter
+from slurm_asrpt.daemon.writes.pins import Pins
 from slurm_asrpt.daemon.writes.rank_maps import RankMaps
 from slurm_asrpt.daemon.writes.release import Release
-from slurm_asrpt.daemon.writes.starts import Starts
+from slurm_asrpt.daemon.writes.starts import Starts, StartWithdrawal
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.switch import OperatingMode
 
 
 @dataclass(frozen=True)
 class Scheduling:
-    """What the daemon's loop runs once Slurm has answered, and again after a step of the clock."""
+    """What the daemon's loop uses; created when Slurm has answered, and again after a step of the clock."""
 
     scheduler: Scheduler
+    jobs: JobTable
     snapshots: SnapshotMaker
     forecaster: Forecaster
     status: StatusBuilder
@@ -59,46 +64,35 @@ def assemble(
     mode: OperatingMode,
     clock: Any = time,
 ) -> Scheduling:
-    """A scheduler that goes on from the saved state. Raises InputError, AsrptError for a state that cannot be read."""
+    """Create a scheduler from the saved state. Raises InputError, AsrptError if the state cannot be read."""
     saved = store.load() or {}
     recent.start_adjustment = saved_adjustment(saved)
-    spool, lease_s = settings.paths.spool, settings.daemon.lease_s
     jobs, cluster = JobTable(saved.get("jobs")), ClusterState(settings, slurm.memory_consumed)
     rules = SiteRules(client, slurm, settings.policy.fairshare_bands)
-    feed = PolicyFeed(policy, settings.policy.name, jobs, cluster, recent, audit)
+    feed = PolicyFeed(policy, settings.policy.name, saved, jobs, cluster, recent, audit)
     runs = RunRecorder(history, recent, progress)
     lifecycle = JobLifecycle(settings, jobs, cluster, feed, profiles, audit, mode, runs)
-    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent)
-    leases = Leases(settings, jobs, client, mode, clock)
-    rank_maps = RankMaps(spool, cluster, client, clock)
-    starts = Starts(
-        settings, jobs, cluster, feed, client, slurm, leases, rank_maps, rules.limits, audit, mode, saver.save
-    )
     preemption = Preemption(settings, policy, jobs, cluster, client, audit, mode)
-    scheduler = Scheduler(
-        settings=settings.policy,
-        state_folder=settings.paths.state,
-        policy=policy,
-        jobs=jobs,
-        cluster=cluster,
-        client=client,
-        lifecycle=lifecycle,
-        rules=rules,
-        eligibility=Eligibility(jobs, Admission(settings, cluster, rules, profiles, mode), feed, audit, mode),
-        feed=feed,
-        preemption=preemption,
-        leases=leases,
-        starts=starts,
-        rank_maps=rank_maps,
-        order=OrderWriter(policy, jobs, client),
-        release=Release(jobs, starts, client, audit, mode, lease_s),
-        saver=saver,
-        audit=audit,
-        mode=mode,
-        clock=clock,
+    admission = Admission(settings, cluster, rules, profiles, mode)
+    eligibility = Eligibility(jobs, admission, feed, preemption, audit, mode)
+    decider = Decider(settings, policy, jobs, cluster, rules.limits, preemption, audit, mode)
+
+    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent)
+    leases, rank_maps = (
+        Leases(settings, jobs, client, mode, clock),
+        RankMaps(settings.paths.spool, cluster, client, clock),
     )
+    fences, pins = Fences(leases, feed, audit, saver.save), Pins(client, slurm, cluster, rank_maps)
+    withdrawal = StartWithdrawal(settings.daemon, jobs, feed, fences, pins, rules.limits, audit, mode)
+    starts = Starts(jobs, client, leases, fences, pins, withdrawal, audit)
+    release = Release(jobs, withdrawal, client, audit, mode, settings.daemon.lease_s)
+    order = OrderWriter(policy, jobs, client)
+    writer = SlurmWriter(starts, withdrawal, release, order, preemption, saver, audit, mode)
+
+    reader = SlurmReader(client, lifecycle, rules, leases)
+    scheduler = Scheduler(reader, eligibility, decider, writer, saver, rank_maps, audit, clock)
     snapshots = SnapshotMaker(settings, policy, jobs, cluster, progress, recent)
     forecaster = Forecaster(settings, jobs, cluster, recent, snapshots, slurm.private_jobs)
-    leader = store.leader.name
-    status = StatusBuilder(settings, policy, jobs, cluster, preemption, profiles, progress, recent, mode, leader)
-    return Scheduling(scheduler, snapshots, forecaster, status, leases)
+    rows = JobRows(cluster, profiles, recent, preemption, settings.policy.fairshare_bands)
+    status = StatusBuilder(settings, policy, jobs, cluster, rows, progress, mode, store.leader.name)
+    return Scheduling(scheduler, jobs, snapshots, forecaster, status, leases)

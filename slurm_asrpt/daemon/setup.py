@@ -1,4 +1,4 @@
-"""What must be right before asrptd schedules: folders, settings, the policy, the client, and Slurm's configuration."""
+"""Prepares and checks what asrptd needs: directories, settings, the policy, the client, and Slurm's configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOG = logging.getLogger("asrptd")
 
 
 def prepare(settings: Settings) -> None:
-    """Make the folders, and refuse settings that no daemon can follow. A standby fails at once, too.
+    """Create the directories and check the settings, so that a standby also fails at once.
 
     Raises AsrptError, InputError.
     """
@@ -39,11 +39,11 @@ def prepare(settings: Settings) -> None:
 
 
 def configured_policy(settings: Settings) -> Policy:
-    """The policy by name, with those of the settings that it takes. Raises InputError that lists the known ones."""
+    """Create the configured policy. Raises InputError, which lists the known policies."""
     name = settings.policy.name
     fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
     if settings.policy.fairshare_bands and name in policy_names() and name not in (able := banded_policies()):
-        raise InputError(f"policy.fairshare_bands: {name} has no bands; policies with bands: {', '.join(able)}")
+        raise InputError(f"policy.fairshare_bands: {name} does not support bands; use {', '.join(able)}")
     chosen = settings.policy.chosen(policy_settings(name))
     try:
         return make_policy(name, fabric=fabric, **chosen)
@@ -52,30 +52,30 @@ def configured_policy(settings: Settings) -> Policy:
 
 
 def check_slurm(settings: Settings, config: SlurmConfig) -> None:
-    """Raises InputError for a mode, or bands, that this Slurm cannot have."""
+    """Raises InputError if Slurm lacks a feature that the mode or the bands need."""
     if settings.daemon.mode is Mode.ORDER and not config.multifactor:
-        raise InputError("daemon.mode: order writes SiteFactor, which needs PriorityType=priority/multifactor")
+        raise InputError("daemon.mode: mode order requires PriorityType=priority/multifactor, for SiteFactor")
     if settings.policy.fairshare_bands and not (config.multifactor and config.accounts):
-        raise InputError("policy.fairshare_bands: needs PriorityType=priority/multifactor and slurmdbd")
+        raise InputError("policy.fairshare_bands: requires PriorityType=priority/multifactor and slurmdbd")
     if settings.daemon.mode is not Mode.SHADOW and os.geteuid() not in (0, config.slurm_uid):
         LOG.warning(
-            "asrptd is user %d and SlurmUser %d: Slurm refuses its updates unless it is an operator "
+            "asrptd runs as user %d, SlurmUser is %d: Slurm refuses its updates unless it is an operator "
             "(sacctmgr modify user NAME set adminlevel=operator)",
             os.geteuid(),
             config.slurm_uid,
         )
 
 
-def quickest_client(settings: Settings, client: SlurmClient, config: SlurmConfig) -> SlurmClient:
-    """pyslurm where the settings allow it and it can be loaded, else the client that has just answered."""
+def preferred_client(settings: Settings, client: SlurmClient, config: SlurmConfig) -> SlurmClient:
+    """The pyslurm client if the settings allow it and it can be loaded, else the given client."""
     if settings.slurm.client is Client.CLI:
         return client
     try:
         found = pyslurm.load(settings.slurm, config.version)
     except SlurmError as why_not:
-        LOG.debug("Slurm's commands are used for everything: %s", one_line(why_not))
+        LOG.debug("pyslurm is not used: %s", one_line(why_not))
         return client
-    LOG.info("pyslurm is used for what it can do (slurm.client)")
+    LOG.info("pyslurm is used where possible (slurm.client)")
     return found
 
 
@@ -94,5 +94,5 @@ def _make_folders(settings: Settings) -> None:
             make_folder(folder, mode)
             check_trusted_folder(folder.resolve(), trusted_users())
         except OSError as error:
-            remedy = "asrptd runs as root or SlurmUser, and none but these may write its folders (chown, chmod go-w)"
+            remedy = "run asrptd as root or SlurmUser; only these may write its directories (chown, chmod go-w)"
             raise AsrptError(f"{folder} cannot be used ({error.strerror}); {remedy}") from error

@@ -1,4 +1,4 @@
-"""state.json: what the daemon must not forget; written before Slurm is touched, replaced by rename."""
+"""state.json: the state that survives a restart. It is saved before updates are sent to Slurm, by rename."""
 
 from __future__ import annotations
 
@@ -30,30 +30,25 @@ def _add_site_factor(state: dict[str, Any]) -> None:
 
 
 MIGRATIONS: tuple[Callable[[dict[str, Any]], None], ...] = (_add_site_factor,)
-"""Step i leads from schema i + 1 to i + 2; a step once released is never changed."""
+"""Step i migrates schema i + 1 to i + 2; a released step is never changed."""
 SCHEMA = len(MIGRATIONS) + 1
 
 
 def _jobs(state: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was saved of each job, as far as it is anything."""
+    """The saved jobs, without malformed ones."""
     jobs = state.get("jobs")
     return [job for job in jobs.values() if isinstance(job, dict)] if isinstance(jobs, dict) else []
 
 
 class StateStore:
-    """state.json of the asrptd that leads."""
+    """state.json of the leading asrptd."""
 
     def __init__(self, leader: LeaderLock) -> None:
         self.leader, self.path = leader, leader.folder / FILE_NAME
         self._last = ""
-        self.saved_at = 0.0
-        """When the state that was loaded was written; 0: unknown."""
 
     def save(self, state: Mapping[str, Any], jobs: Mapping[str, str], now: float) -> None:
-        """Durable before it returns; nothing is written where nothing changed. jobs: each as JSON text.
-
-        Raises LeadershipLostError, OSError.
-        """
+        """Save the state durably, if it has changed. jobs: each as JSON text. Raises LeadershipLostError, OSError."""
         self.leader.check()
         rows = ", ".join(f"{json.dumps(job_id)}: {text}" for job_id, text in jobs.items())
         state_text = ", ".join(part for part in (json.dumps(state)[1:-1], f'"jobs": {{{rows}}}') if part)
@@ -63,27 +58,27 @@ class StateStore:
         try:
             replace_file(self.path, text.encode("utf-8"), 0o600)
         except OSError as error:
-            error.filename = error.filename or self.path  # a full disk does not say which
+            error.filename = error.filename or self.path  # the error of a full disk has no file name
             raise
         self._last = state_text
 
     def amend(self, saved: Mapping[str, Any], jobs: Mapping[str, str], now: float) -> None:
-        """The state that was loaded, with what has become of these jobs. Raises LeadershipLostError, OSError."""
+        """Save the loaded state with these jobs updated. Raises LeadershipLostError, OSError."""
         rows = saved.get("jobs")
         before = {job_id: json.dumps(job) for job_id, job in rows.items()} if isinstance(rows, dict) else {}
         kept = {key: value for key, value in saved.items() if key not in ("schema", "time", "jobs")}
         self.save(kept, {**before, **jobs}, now)
 
     def load(self) -> dict[str, Any] | None:
-        """The last state, or None where there is none or it is unreadable (then it is kept aside).
+        """The last state. None if there is none, or it is damaged; then the file is set aside.
 
-        Raises InputError for the state of a later release: it may know of jobs what this one would lose. And AsrptError
-        for one that cannot be read now: a file server may be back in a moment.
+        Raises InputError for the state of a later release, because this release would lose parts of it; and AsrptError
+        if the file cannot be read now, because a file server may only be down for a moment.
         """
         try:
             state = json.loads(self.path.read_text(encoding="utf-8"))
             if isinstance(state, dict) and isinstance(state.get("schema"), int):
-                self.saved_at = float(state.get("time", 0.0))
+                state["time"] = float(state.get("time", 0.0))
                 return _migrated(state, self.path)
         except FileNotFoundError:
             return None
@@ -93,18 +88,16 @@ class StateStore:
             pass
         aside = self.path.with_suffix(".damaged")
         self.path.replace(aside)
-        LOG.error(
-            "%s is damaged: kept as %s; the order of the queue is rebuilt from what Slurm shows", self.path, aside
-        )
+        LOG.error("%s is damaged and was renamed to %s; the queue is rebuilt from Slurm's jobs", self.path, aside)
         return None
 
 
 def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The state as this release writes it. Raises InputError for a later one, ValueError for none at all."""
+    """The state in the current schema. Raises InputError for a later schema, ValueError for an invalid one."""
     schema = state["schema"]
     if schema > SCHEMA:
         raise InputError(
-            f"{path} has schema {schema}, this release reads up to {SCHEMA}; install the later release again, "
+            f"{path} has schema {schema}; this release reads up to {SCHEMA}. Install the later release again, "
             f"or run its asrpt-admin disable and move the file aside"
         )
     if schema < 1:
@@ -115,7 +108,7 @@ def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 class StateSaver:
-    """Saves jobs, policy and conformal adjustment. saved: the state of the daemon before this one."""
+    """Saves jobs, policy and conformal adjustment. saved: the state saved by the previous daemon."""
 
     def __init__(
         self,
@@ -127,15 +120,14 @@ class StateSaver:
         ended: EndedJobs,
         recent: RecentJobs,
     ) -> None:
-        self.saved, self.saved_at = saved, store.saved_at
-        self._store, self._policy, self._feed = store, policy, feed
+        self._store, self._saved, self._policy, self._feed = store, saved, policy, feed
         self._jobs, self._ended, self._recent = jobs, ended, recent
 
     def save(self, now: float) -> None:
-        """Durable before it returns. Raises LeadershipLostError, OSError."""
+        """Save the state durably. Raises LeadershipLostError, OSError."""
         jobs = {job.record.job_id: job.dump() for job in (*self._ended.pinned(), *self._jobs.values())}
         if not self._feed.resumed:  # the policy has not taken up its state yet
-            self._store.amend(self.saved, jobs, now)
+            self._store.amend(self._saved, jobs, now)
             return
         state = {
             "policy_name": self._feed.name,
@@ -149,7 +141,7 @@ _ADJUSTMENT = TypeAdapter(StartConformal)
 
 
 def saved_adjustment(saved: Mapping[str, Any]) -> StartConformal:
-    """The conformal adjustment of the daemon before this one; the default where it had none, or a damaged one."""
+    """The saved conformal adjustment; the default if there is none or it is damaged."""
     try:
         return _ADJUSTMENT.validate_python(saved.get("forecast_margins"))
     except ValueError:

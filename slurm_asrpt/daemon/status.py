@@ -1,4 +1,4 @@
-"""status.json from what the daemon knows: what asrpt-status shows."""
+"""Builds status.json, which asrpt-status shows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job, id_key
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies.base import Interrupts, Phase, Policy, Reason, reason
+from slurm_asrpt.core.policies.base import Phase, Policy, PreemptivePolicy, Reason, reason
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
@@ -40,72 +40,26 @@ _ORDER: dict[str, int] = {
 
 
 def _group(row: JobStatus) -> int:
-    """Jobs with a rank come by rank, then those that are not in the queue yet, then those left to Slurm."""
+    """The position of a job's group in the status: jobs with a rank, then those not in the queue yet, then others."""
     return _RANKED if row.rank is not None else _ORDER[row.state]
 
 
-class StatusBuilder:
-    """Builds the status of the daemon after a cycle. leader: host, pid and since when."""
+class JobRows:
+    """What asrpt-status shows of each job. fairshare_bands: 0 or 1 for none."""
 
     def __init__(
         self,
-        settings: Settings,
-        policy: Policy,
-        jobs: JobTable,
         cluster: ClusterState,
-        preemption: Preemption,
         profiles: Profiles,
-        progress: ProgressWatch,
         recent: RecentJobs,
-        mode: OperatingMode,
-        leader: str,
+        preemption: Preemption,
+        fairshare_bands: int,
     ) -> None:
-        self._settings, self._policy, self._jobs, self._cluster = settings, policy, jobs, cluster
-        self._preemption, self._profiles, self._progress = preemption, profiles, progress
-        self._recent, self._mode, self._leader = recent, mode, leader
+        self._cluster, self._profiles, self._recent = cluster, profiles, recent
+        self._preemption, self._fairshare_bands = preemption, fairshare_bands
 
-    def build(self, now: float, forecaster: Forecaster) -> Status:
-        """Everything asrpt-status shows, jobs in the order in which they should start, running ones first."""
-        queue = self._policy.queue(now)
-        ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
-        reasons = {str(job_id): why for job_id, why in queue}
-        observed = self._progress.look(self._jobs.running_since())
-        preempts = self._policy if isinstance(self._policy, Interrupts) else None  # to ask takes 50 us
-        rows = list[JobStatus]()
-        for job in self._jobs.values():
-            rows.append(row := self._row(job, ranks, reasons, now))
-            if preempts is not None:
-                self._add_service(row, job, preempts, now)
-            if job.state is JobState.RUNNING:
-                self._add_progress(row, job, observed.get(str(job.record.number)), now)
-            else:
-                _add_start(row, job, forecaster, now)
-        rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))
-        add_ahead(rows)
-        return Status(
-            written=now,
-            mode=self._mode.label,
-            policy=self._settings.policy.name,
-            interval_s=self._settings.daemon.interval_s,
-            gpus_total=self._cluster.view.total_gpus,
-            gpus_free=self._cluster.view.total_free,
-            jobs=rows,
-            leader=self._leader,
-            forecast_s=forecaster.every_s,
-            nodes=self._node_rows(),
-            counts=count_jobs(rows),
-            release=__version__,
-        )
-
-    def _node_rows(self) -> list[NodeStatus]:
-        managed, free = set(self._settings.slurm.partitions), self._cluster.view.free
-        return [
-            NodeStatus(n.name, n.gpus, free.get(n.name, 0), n.gpu_type, sorted(n.partitions), n.state, n.other_gres)
-            for n in self._cluster.nodes
-            if n.gpus and n.partitions & managed
-        ]
-
-    def _row(self, job: ManagedJob, ranks: Mapping[str, int], reasons: Mapping[str, Reason], now: float) -> JobStatus:
+    def row(self, job: ManagedJob, ranks: Mapping[str, int], reasons: Mapping[str, Reason], now: float) -> JobStatus:
+        """The job, without its service and progress. ranks, reasons: of the jobs in the policy's queue."""
         record, tag, admitted, cluster = job.record, job.tag, job.job, self._cluster
         why = explain_wait(job, _why(job, reasons), cluster, now)
         best, here = cluster.best_alpha(admitted), self._place_on_offer(job, why)
@@ -144,10 +98,10 @@ class StatusBuilder:
         )
 
     def _band(self, admitted: Job | None) -> int | None:
-        return admitted.band + 1 if admitted and self._settings.policy.fairshare_bands > 1 else None
+        return admitted.band + 1 if admitted and self._fairshare_bands > 1 else None
 
     def _place_on_offer(self, job: ManagedJob, why: Reason) -> Placement | None:
-        """Where a job that has a reservation, or is delayed, could run at once: what waiting saves it from."""
+        """Where a job with a reservation or a delay could run now, to compare."""
         if job.state is not JobState.QUEUED or job.job is None or why.kind not in ("reserved", "placement"):
             return None
         return place(self._cluster.view, job.job, Strategy.MOST_FREE, self._cluster.fabric)
@@ -157,21 +111,21 @@ class StatusBuilder:
         return rounded_interval(low, high) if high else (None, None)
 
     def _unused_profile(self, job: ManagedJob) -> dict[str, str]:
-        """Why the profile that a job names does not count, where it does not."""
+        """Why the job's profile is not used, if so."""
         if job.tag is None or not job.tag.profile or job.job is None or job.job.profiled:
             return {}
         return {UNUSED_PROFILE: self._profiles.problem(job.tag, job.job.gpus)}
 
-    def _add_service(self, row: JobStatus, job: ManagedJob, policy: Interrupts, now: float) -> None:
-        """The service that it has attained, where the order goes by that."""
+    def add_service(self, row: JobStatus, job: ManagedJob, policy: PreemptivePolicy, now: float) -> None:
+        """Add the attained service, if the policy uses it."""
         row.attained_gpu_s = job.service.at(now)
         row.queue = policy.queue_of(row.attained_gpu_s) + 1
         row.interruptions = job.service.interruptions
         if job.state is JobState.RUNNING:
             row.never_interrupted = self._preemption.why_never(job)
 
-    def _add_progress(self, row: JobStatus, job: ManagedJob, observed: Observed | None, now: float) -> None:
-        """How far a running job is."""
+    def add_progress(self, row: JobStatus, job: ManagedJob, observed: Observed | None, now: float) -> None:
+        """Add the progress of a running job."""
         profiled = job.job is not None and job.job.profiled  # others' predictions are seconds, not iterations
         total = total_iterations(observed, row.predicted_iterations if profiled else 0)
         alpha = row.alpha if profiled else None
@@ -188,9 +142,9 @@ class StatusBuilder:
     def _remaining_interval(
         self, row: JobStatus, job: ManagedJob, observed: Observed | None, ran_s: float
     ) -> tuple[float | None, float | None]:
-        """10% and 90% of what is left, seconds, given that it has run so long; the time limit ends it in any case.
+        """The 10-90% interval of the remaining runtime, seconds, given the elapsed time; capped at the time limit.
 
-        None where the job has said how much is left, or nothing is predicted.
+        None if the job reports its total iterations, or there is no prediction.
         """
         if row.predicted_high is None or (observed is not None and observed.progress.total):
             return None, None
@@ -199,8 +153,67 @@ class StatusBuilder:
         return min(remaining_length(span, over_s, 0.9), limit), min(remaining_length(span, over_s, 0.1), limit)
 
 
+class StatusBuilder:
+    """Builds the status after a cycle. leader: host, pid and start time."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy: Policy,
+        jobs: JobTable,
+        cluster: ClusterState,
+        rows: JobRows,
+        progress: ProgressWatch,
+        mode: OperatingMode,
+        leader: str,
+    ) -> None:
+        self._settings, self._policy, self._jobs, self._cluster = settings, policy, jobs, cluster
+        self._rows, self._progress, self._mode, self._leader = rows, progress, mode, leader
+
+    def build(self, now: float, forecaster: Forecaster) -> Status:
+        """The status, with running jobs first, then the others in the order in which they should start."""
+        queue = self._policy.queue(now)
+        ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
+        reasons = {str(job_id): why for job_id, why in queue}
+        observed = self._progress.look(self._jobs.running_since())
+        preempts = self._policy if isinstance(self._policy, PreemptivePolicy) else None  # to ask takes 50 us
+        rows = list[JobStatus]()
+        for job in self._jobs.values():
+            rows.append(row := self._rows.row(job, ranks, reasons, now))
+            if preempts is not None:
+                self._rows.add_service(row, job, preempts, now)
+            if job.state is JobState.RUNNING:
+                self._rows.add_progress(row, job, observed.get(str(job.record.number)), now)
+            else:
+                _add_start(row, job, forecaster, now)
+        rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))
+        add_ahead(rows)
+        return Status(
+            written=now,
+            mode=self._mode.label,
+            policy=self._settings.policy.name,
+            interval_s=self._settings.daemon.interval_s,
+            gpus_total=self._cluster.view.total_gpus,
+            gpus_free=self._cluster.view.total_free,
+            jobs=rows,
+            leader=self._leader,
+            forecast_s=forecaster.every_s,
+            nodes=self._node_rows(),
+            counts=count_jobs(rows),
+            release=__version__,
+        )
+
+    def _node_rows(self) -> list[NodeStatus]:
+        managed, free = set(self._settings.slurm.partitions), self._cluster.view.free
+        return [
+            NodeStatus(n.name, n.gpus, free.get(n.name, 0), n.gpu_type, sorted(n.partitions), n.state, n.other_gres)
+            for n in self._cluster.nodes
+            if n.gpus and n.partitions & managed
+        ]
+
+
 def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: float) -> None:
-    """When a waiting job will start, or why no forecast is known."""
+    """Add the forecast of a pending job's start, or why there is none."""
     found = forecaster.current(job, now)
     if found is None:
         row.start_unknown = forecaster.why_not(job, row.text)

@@ -1,1 +1,1 @@
-"""Start times of waiting jobs: the policy itself, simulated into the future. Pure, except for __main__."""
+"""Start times of waiting jobs, from simulations of the policy into the future. Pure, except for __main__."""

@@ -1,4 +1,4 @@
-"""Array tasks that are not jobs yet. In a simulated future, as in Slurm, they become jobs as earlier tasks start or
+"""Array tasks that are not jobs yet. In a simulated future, as in Slurm, they become jobs when earlier tasks start or
 end."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MAX_TASKS = 2000
 """Limit of tasks, over all arrays, that become jobs in one simulated future. The future ends at this limit, as it does
 at the horizon."""
 Task = tuple[Job, float]
-"""A job and the iterations that it will run."""
+"""A job and its actual iterations."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class TaskFeed:
     over: whether the limit MAX_TASKS was reached.
     """
 
-    def __init__(self, rests: Iterable[PendingTasks], lengths: Callable[[PendingTasks], Iterator[float]]) -> None:
-        self._arrays = {str(rest.job.id): _Array(rest, lengths(rest)) for rest in rests}
+    def __init__(self, arrays: Iterable[PendingTasks], lengths: Callable[[PendingTasks], Iterator[float]]) -> None:
+        self._arrays = {str(pending.job.id): _Array(pending, lengths(pending)) for pending in arrays}
         self._changed = list(self._arrays.values())  # arrays with a start or an end since the last release
         self._room = MAX_TASKS
         self.over = False
@@ -97,16 +97,16 @@ class TaskFeed:
 class _Array:
     """waiting, known: number of its tasks that are jobs, as in ``room``."""
 
-    def __init__(self, rest: PendingTasks, lengths: Iterator[float]) -> None:
-        self.waiting, self.known = rest.waiting, rest.waiting + rest.running
-        self._rest, self._left, self._lengths = rest, rest.count, lengths
-        self._numbers = chain.from_iterable(range(*each) for each in rest.tasks)
+    def __init__(self, pending: PendingTasks, lengths: Iterator[float]) -> None:
+        self.waiting, self.known = pending.waiting, pending.waiting + pending.running
+        self._pending, self._left, self._lengths = pending, pending.count, lengths
+        self._numbers = chain.from_iterable(range(*each) for each in pending.tasks)
 
     @property
     def room(self) -> int:
-        return min(self._left, admissible_tasks(self.waiting, self.known, self._rest.most))
+        return min(self._left, admissible_tasks(self.waiting, self.known, self._pending.most))
 
     def release(self) -> Iterator[Task]:
         for number in islice(self._numbers, self.room):
             self.waiting, self.known, self._left = self.waiting + 1, self.known + 1, self._left - 1
-            yield replace(self._rest.job, id=self._rest.task_id(number)), next(self._lengths)
+            yield replace(self._pending.job, id=self._pending.task_id(number)), next(self._lengths)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from slurm_asrpt.history.store import History
 
-_TOLD = "forecast_made > 0 AND end_time >= ?"
-_EARLY = "start_time < forecast_low"
-_CLOSED = "forecast_high > 0"
-_LATE = f"{_CLOSED} AND start_time > forecast_high"
+_PUBLISHED = "forecast_made > 0 AND end_time >= ?"
+_BEFORE = "start_time < forecast_low"
+_BOUNDED = "forecast_high > 0"
+_AFTER = f"{_BOUNDED} AND start_time > forecast_high"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Calibration:
 
 def calibration(history: History, since: int) -> Calibration:
     """Coverage over the runs that ended at or after ``since`` (seconds since the epoch). Raises HistoryError."""
-    wheres = (_TOLD, *(f"{_TOLD} AND {which}" for which in (_EARLY, _LATE, _CLOSED)))
+    wheres = (_PUBLISHED, *(f"{_PUBLISHED} AND {which}" for which in (_BEFORE, _AFTER, _BOUNDED)))
     jobs, early, late, closed = (history.count(where, (since,)) for where in wheres)
     least = max(jobs, 1)
     return Calibration(jobs, (jobs - early - late) / least, early / least, late / least, closed)

@@ -1,6 +1,6 @@
 """Conformal intervals of start times: simulated intervals, adjusted by the errors of recent ones.
 
-Simulated futures are too similar: they do not contain tomorrow's rush. Therefore each start yields a conformity score
+Simulated futures are too similar: they do not contain future load peaks. Therefore each start yields a conformity score
 per end of its interval: the logarithm of the actual over the simulated wait. An end is adjusted by a quantile of the
 latest scores (split conformal prediction on quantiles: Romano et al. 2019), taken from those with the most similar
 simulated wait. The level of the quantile is learned from the published intervals: a start beyond an end moves that
@@ -77,29 +77,29 @@ class StartConformal:
     high: float = 1 - TAIL
     waiting: tuple[ConformityScore, ...] = ()
 
-    def with_waiting(self, now: float, told: Iterable[tuple[StartInterval, float]]) -> StartConformal:
-        """Add the jobs that still wait. told: for each, the simulated interval and when it was simulated."""
-        return replace(self, waiting=tuple(_score(simulated, made, now, waits=True) for simulated, made in told))
+    def with_waiting(self, now: float, intervals: Iterable[tuple[StartInterval, float]]) -> StartConformal:
+        """Add the jobs that still wait. intervals: for each, the simulated interval and when it was simulated."""
+        return replace(self, waiting=tuple(_score(simulated, made, now, waits=True) for simulated, made in intervals))
 
     def adjusted(self, start: StartInterval, made: float) -> StartInterval:
         """An interval simulated at ``made`` (seconds) with all three quantiles adjusted, in order."""
         size = _log(start.earliest - made)
-        like = sorted((*self.misses, *self.waiting), key=lambda score: abs(score.simulated - size))[:NEIGHBORS]
-        earliest = _adjusted(start.earliest, made, ((score.earliest, score.waits) for score in like), self.low)
-        median = _adjusted(start.median, made, ((score.median, score.waits) for score in like), 0.5)
+        nearest = sorted((*self.misses, *self.waiting), key=lambda score: abs(score.simulated - size))[:NEIGHBORS]
+        earliest = _adjusted(start.earliest, made, ((score.earliest, score.waits) for score in nearest), self.low)
+        median = _adjusted(start.median, made, ((score.median, score.waits) for score in nearest), 0.5)
         latest = math.inf
         if len(self.misses) >= MIN_STARTS:
-            latest = _adjusted(start.latest, made, ((score.latest, score.waits) for score in like), self.high)
+            latest = _adjusted(start.latest, made, ((score.latest, score.waits) for score in nearest), self.high)
         return StartInterval(*sorted((earliest, median, latest)))
 
     def updated(self, simulated: StartInterval, shown: StartInterval, made: float, began: float) -> StartConformal:
         """Learn from a start at ``began``. simulated: the interval simulated at ``made``; shown: the interval
         that was published."""
-        closed = shown.latest < math.inf
+        bounded = shown.latest < math.inf
         return StartConformal(
             (*self.misses, _score(simulated, made, began))[-KEPT:],
             next_level(self.low, -STEP * ((began < shown.earliest) - TAIL)),
-            next_level(self.high, STEP * ((began > shown.latest) - TAIL) if closed else 0.0),
+            next_level(self.high, STEP * ((began > shown.latest) - TAIL) if bounded else 0.0),
         )
 
 

@@ -1,7 +1,7 @@
 """Start times of waiting jobs as 10-90% intervals: quantiles over many simulated futures.
 
-In each future, run times are drawn from the jobs' intervals, and jobs keep arriving as they have lately. Arrivals
-matter: under a policy that lets short jobs overtake, later jobs decide when a long one starts.
+In each future, runtimes are drawn from the jobs' intervals, and jobs arrive at the recent rate. Arrivals matter: if the
+policy lets short jobs pass, later jobs determine when a long job starts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def forecast(
     for number in range(samples):
         begun = clock()
         until = begun + (deadline - begun) / max(MIN_SAMPLES - number, 1)
-        starts = futures.play(np.random.default_rng([seed, number]), partial(_within_deadline, clock, until))
+        starts = futures.simulate(np.random.default_rng([seed, number]), partial(_within_deadline, clock, until))
         if number >= MIN_SAMPLES and clock() >= until:
             break
         found.append(starts)
@@ -68,11 +68,11 @@ def forecast(
     return {job_id: StartInterval(*row) for job_id, row in zip(ids, rows, strict=True) if row[0] < np.inf}
 
 
-def _lengths(sampler: Sampler, rest: PendingTasks) -> Iterator[float]:
-    count = min(rest.count, BATCH)
-    some = LogNormals([rest.span] * count)
+def _lengths(sampler: Sampler, pending: PendingTasks) -> Iterator[float]:
+    count = min(pending.count, BATCH)
+    some = LogNormals([pending.span] * count)
     while True:
-        yield from some.at(sampler.array_normals(str(rest.job.id), count)).tolist()
+        yield from some.at(sampler.array_normals(str(pending.job.id), count)).tolist()
 
 
 def _within_deadline(clock: Callable[[], float], until: float) -> bool:
@@ -80,7 +80,7 @@ def _within_deadline(clock: Callable[[], float], until: float) -> bool:
 
 
 class _Futures:
-    """What all samples have in common."""
+    """The data shared by all samples."""
 
     def __init__(self, snapshot: Snapshot, horizon_s: float, new_job: Waiting | None) -> None:
         self._snapshot, self._horizon, self._new_job = snapshot, snapshot.now + horizon_s, new_job
@@ -95,16 +95,16 @@ class _Futures:
     def _all_asked(self) -> dict[JobId, JobId]:
         """The jobs whose start is reported: the ID to report it under, and the job's own ID."""
         asked = dict(zip(self._ids, self._ids, strict=True))
-        for rest in self._snapshot.arrays:
-            asked |= rest.asked
+        for pending in self._snapshot.arrays:
+            asked |= pending.asked
         return asked
 
     @property
     def asked(self) -> Iterable[JobId]:
-        """The IDs to report, in the order of what ``play`` returns."""
+        """The IDs to report, in the order of what ``simulate`` returns."""
         return self._asked.keys()
 
-    def play(self, rng: np.random.Generator, keep_going: Callable[[], bool]) -> list[float]:
+    def simulate(self, rng: np.random.Generator, keep_going: Callable[[], bool]) -> list[float]:
         """Simulate one future: start time of each requested job, inf if it does not start."""
         sampler, running = Sampler(rng), self._snapshot.running
         left_s = [

@@ -12,13 +12,13 @@ from slurm_asrpt.forecast.arrays import TaskFeed
 from slurm_asrpt.forecast.snapshot import Snapshot
 
 Arrival = tuple[Job, float]
-"""A job, due at its submit time, and the iterations that it will run."""
+"""A job, due at its submit time, and its actual iterations."""
 
 
 class Replay:
     """The simulation of one future.
 
-    left_s: remaining run time of each running job, seconds. iterations: of each waiting job.
+    left_s: remaining runtime of each running job, seconds. iterations: actual iterations of each waiting job.
     arrivals: in the order of submit times; may be infinite. asked: jobs whose starts count; None for all waiting
     jobs.
     following: the feed of pending array tasks.
@@ -37,7 +37,7 @@ class Replay:
         self.asked = set(iterations if asked is None else asked)
         self.started: dict[JobId, float] = {}
         self._iterations, self._rest = dict(iterations), snapshot.rest_s
-        self._arrivals, self._following = arrivals, following or TaskFeed((), lambda rest: iter(()))
+        self._arrivals, self._following = arrivals, following or TaskFeed((), lambda pending: iter(()))
         self._next = next(arrivals, None)
         self._number = 0  # keeps the heap from comparing jobs
         self._running = [

@@ -1,7 +1,7 @@
-"""Sampling of run times from their 10-90% intervals.
+"""Sampling of runtimes from their 10-90% intervals.
 
-The logarithm of a run time is normally distributed, with one spread below and another above the median (two-piece
-log-normal). The three quantiles are met exactly, and the error of a prediction is a factor, not a difference.
+The logarithm of a runtime is normally distributed, with different spreads below and above the median (two-piece
+log-normal). The distribution has exactly these quantiles, and prediction errors are factors, not differences.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ _Z = _NORMAL.inv_cdf(0.9)
 MIN_SPREAD = 0.05
 """Standard deviation of the logarithm: no prediction is exact."""
 MIN_SURVIVAL = 1e-3
-"""Below this probability of having lasted so long, the interval says nothing about the job any more."""
+"""If the probability of the runtime so far is below this, the interval has no information about the job."""
 OVERDUE_SHARE = 0.5
-"""Expected remaining run time of such a job, as a share of its run time so far (as in core/policies/running_jobs)."""
+"""Expected remaining runtime of such a job, as a share of its runtime so far (as in core/policies/running_jobs)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """How long something lasts, in any unit: its 10, 50 and 90% quantiles. The field names are keys in
-    forecast.json."""
+    """The 10, 50 and 90% quantiles of a length, in any unit. The field names are keys in forecast.json."""
 
     low: float
     middle: float
@@ -40,7 +39,7 @@ class Quantiles:
 
     @classmethod
     def ordered(cls, middle: float, low: float, high: float) -> Quantiles:
-        """The quantiles in increasing order, whatever a tag holds."""
+        """The quantiles in increasing order, even if those of a tag are not."""
         return cls(min(low or middle, middle), middle, max(high, middle))
 
     def scaled(self, factor: float) -> Quantiles:
@@ -54,7 +53,7 @@ class Quantiles:
 
 
 UNKNOWN_S = Quantiles(60.0, 3600.0, 86400.0)
-"""Run time, in seconds, of a job without a prediction."""
+"""Runtime, in seconds, of a job without a prediction."""
 
 
 class LogNormals:
@@ -75,8 +74,7 @@ class LogNormals:
 
 
 def remaining_length(span: Quantiles, ran: float, chance: float) -> float:
-    """The length that remains, with probability ``chance`` in (0, 1) to be exceeded, of a span of which ``ran`` is
-    over."""
+    """The remaining length of a span after ``ran``, which is exceeded with probability ``chance`` in (0, 1)."""
     below, above = span.spreads
     share = ran / span.middle
     place = math.log(share) if share > 0 else -math.inf
@@ -114,14 +112,14 @@ class Sampler:
         return drawn
 
     def survival_probabilities(self, count: int, tasks: ArrayTasks) -> list[float]:
-        """Numbers in (0, 1]; small ones stand for long run times."""
+        """Numbers in (0, 1]; small numbers mean long runtimes."""
         drawn: list[float] = (1.0 - self._rng.random(count)).tolist()  # never 0
         for at, array in tasks:
             drawn[at] = _NORMAL.cdf(-self._with_common(-_NORMAL.inv_cdf(min(drawn[at], 1.0 - 1e-16)), array))
         return drawn
 
     def array_normals(self, array: str, count: int) -> Floats:
-        """As ``normals``, for tasks of one array."""
+        """Same as ``normals``, for the tasks of one array."""
         return _COMMON * self._common[array] + _OWN * self._rng.standard_normal(count)
 
     def _with_common(self, own: float, array: str) -> float:

@@ -17,7 +17,7 @@ from slurm_asrpt.forecast.conformal import StartConformal
 from slurm_asrpt.forecast.sampling import UNKNOWN_S, Quantiles
 
 PUBLISHED = "forecast.json"
-"""File in the run folder, for asrpt-status --what-if."""
+"""File in the run directory, for asrpt-status --what-if."""
 MAX_JOBS = 500
 """Number of jobs at the head of the queue that a snapshot holds; only these get a forecast."""
 
@@ -32,8 +32,8 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Running:
-    """A job that holds GPUs. span: seconds of the whole run, of which ran_s are over. limit_s: seconds left of its
-    time limit."""
+    """A job that holds GPUs. span: seconds of the whole run. ran_s: seconds so far. limit_s: seconds left of its time
+    limit."""
 
     job_id: JobId
     gpus: Mapping[str, int]
@@ -52,7 +52,7 @@ class Snapshot(PolicySnapshot):
     arrays: pending array tasks that follow those in ``running`` and ``waiting``.
     recent: jobs that became eligible in the last ``window_s`` seconds, by submit time.
     margins: the conformal adjustment that is applied before estimates are published.
-    unknown: run time, in seconds, of a job without a prediction.
+    unknown: runtime, in seconds, of a job without a prediction.
     moves: current offsets of the intervals of predictions, of every user; only published.
     rest_s: seconds from the end of a job to the next start on its GPUs, if a job waits for them.
     """

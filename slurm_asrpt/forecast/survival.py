@@ -1,4 +1,4 @@
-"""Survival analysis of run times: a default for jobs without a prediction."""
+"""Survival analysis of runtimes: a default for jobs without a prediction."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MIN_ENDED = 10
 
 
 def typical_run_time(ended_s: Sequence[float], going_s: Sequence[float]) -> Quantiles:
-    """Quantiles of run times, seconds. ended_s: run times of ended jobs; going_s: run times so far of running jobs
+    """Quantiles of runtimes, seconds. ended_s: runtimes of ended jobs. going_s: runtimes so far of running jobs
     (censored).
 
-    Running jobs count because only short jobs have ended on a young cluster.
+    Running jobs count because on a new cluster only short jobs have ended.
     """
     if len(ended_s) < MIN_ENDED:
         return UNKNOWN_S
@@ -29,7 +29,7 @@ def typical_run_time(ended_s: Sequence[float], going_s: Sequence[float]) -> Quan
 def kaplan_meier_quantile(runs: Sequence[tuple[float, bool]], share: float) -> float:
     """The ``share`` quantile of the Kaplan-Meier estimate (1958); inf if it does not exist.
 
-    runs: in increasing order of length; the flag says that the run goes on (is censored).
+    runs: in increasing order of length; the flag marks a run that has not ended (is censored).
     """
     lasting = 1.0
     for left, (run, goes_on) in zip(range(len(runs), 0, -1), runs, strict=True):

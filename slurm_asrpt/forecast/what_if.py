@@ -22,7 +22,7 @@ WHAT_IF_ID = JobId(str(FIRST_NUMBER - 1))
 
 @dataclass(frozen=True)
 class WhatIfResult:
-    """placement: where the job would start at once; else None, with the reason and its position in the queue.
+    """placement: the placement if the job would start at once; else None, with the reason and its queue position.
 
     alpha_min: seconds per iteration in the best placement; None if no set of nodes can hold the job.
     start: 10, 50 and 90% quantiles, seconds since the epoch, inf beyond the horizon; None if there is no estimate.
@@ -44,7 +44,7 @@ def simulate_submission(
 ) -> WhatIfResult:
     """Let the policy decide about the job as if it was submitted at the snapshot's time.
 
-    span_for: iterations of the job, given the seconds of one (a job without a prediction gets a typical run time).
+    span_for: iterations of the job, given the seconds per iteration (a job without a prediction has a typical runtime).
     """
     job = replace(job, id=WHAT_IF_ID, submit_time=snapshot.now)
     best = best_alpha(job, snapshot.nodes, snapshot.fabric) if fits(job, snapshot.nodes) else None
@@ -64,5 +64,5 @@ def _decided(snapshot: Snapshot, job: Job) -> tuple[Placement | None, Reason | N
     for decision in policy.decide(snapshot.view(), snapshot.now):
         if isinstance(decision, Decided) and decision.job.id == job.id:
             return decision.placement, None, None
-    line = enumerate(policy.queue(snapshot.now), start=1)
-    return next(((None, why, rank) for rank, (job_id, why) in line if job_id == job.id), (None, None, None))
+    positions = enumerate(policy.queue(snapshot.now), start=1)
+    return next(((None, why, rank) for rank, (job_id, why) in positions if job_id == job.id), (None, None, None))

@@ -53,7 +53,7 @@ FIELDS = ("JobID", "UID", "ExitCode", *SACCT_FIELDS[1:])
 TOO_OLD = "older than predict.keep_days"
 FUTURE = "ends in the future"
 TOLERATED_S = 300
-"""How far the cluster's clocks may be ahead of ours."""
+"""How far the cluster's clocks may be ahead of this machine's."""
 
 
 @dataclass

@@ -166,7 +166,7 @@ def _named(path: Path) -> Iterator[None]:
     except (sqlite3.OperationalError, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         kind = ReadOnlyError if getattr(error, "sqlite_errorname", "").startswith("SQLITE_READONLY") else HistoryError
-        raise kind(f"{path}: {why}; check the folder's owner, its free space, and which process locks it") from error
+        raise kind(f"{path}: {why}; check the directory's owner, its free space, and which process locks it") from error
     except sqlite3.DatabaseError as error:
         raise DamagedError(
             f"{path}: not a usable history ({error}); move the file aside: a new one is created, and learning "
@@ -188,7 +188,7 @@ def _refuse_other_schema(connection: sqlite3.Connection) -> None:
 
 
 def _make(path: Path) -> None:
-    """Create an empty file, readable by its owner only. Root creates it for the owner of the folder, the daemon's
+    """Create an empty file, readable by its owner only. Root creates it for the owner of the directory, the daemon's
     user."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -25,7 +25,7 @@ from slurm_asrpt.profile.header import NAME_PATTERN
 from slurm_asrpt.profile.toml_table import Table, quote, read_toml, short
 
 VERSION = 1
-MOST = 200
+MAX_ATTACHMENTS = 200
 """Attachments of each kind. slurmctld compares the name of each submission with all of them."""
 
 LONGEST = 128
@@ -56,9 +56,9 @@ def attach(attachments: Attachments, kind: str, what: str, profile: str) -> Atta
     now = {key: value for key, value in getattr(attachments, attribute).items() if key != checked}
     if profile:
         now[checked] = profile
-    if len(now) > MOST:
+    if len(now) > MAX_ATTACHMENTS:
         raise InputError(
-            f"more than {MOST} profiles attached by {kind}; remove some, or use one pattern for several names"
+            f"more than {MAX_ATTACHMENTS} profiles attached by {kind}; remove some, or use a pattern for several names"
         )
     return replace(attachments, **{attribute: now})
 

@@ -90,7 +90,7 @@ class Tag:
 
 
 def parse_tag(text: str) -> Tag | None:
-    """The tag in an AdminComment; None if it has no valid tag of ours."""
+    """The tag in an AdminComment; None if it has no valid tag."""
     if not text.startswith(PREFIX) or len(text) > MAX_BYTES:
         return None
     values: dict[str, str] = {}

@@ -83,15 +83,15 @@ def parts(site: Site) -> list[Part]:
 def _folders(site: Site) -> Iterator[Folder]:
     paths = site.settings.paths
     for what, path, mode in (
-        ("state folder", paths.state, 0o700),
-        ("hook folder", paths.hook, 0o755),
-        ("spool folder", paths.spool, 0o755),
-        ("spool folder", hosts_dir(paths.spool), 0o755),
-        ("spool folder", progress_dir(paths.spool), 0o755),
-        *([("run folder", paths.run, 0o755)] if paths.run != RUN else []),  # else systemd makes it
+        ("state directory", paths.state, 0o700),
+        ("hook directory", paths.hook, 0o755),
+        ("spool directory", paths.spool, 0o755),
+        ("spool directory", hosts_dir(paths.spool), 0o755),
+        ("spool directory", progress_dir(paths.spool), 0o755),
+        *([("run directory", paths.run, 0o755)] if paths.run != RUN else []),  # else systemd makes it
     ):
         yield Folder(what, site.at(path), mode, site.owner)
-    yield Folder("scripts folder", site.at(paths.scripts), 0o755, site.roots)
+    yield Folder("scripts directory", site.at(paths.scripts), 0o755, site.roots)
 
 
 def _hook(site: Site) -> Iterator[Part]:

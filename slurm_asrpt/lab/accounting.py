@@ -29,6 +29,11 @@ def start_database(spec: LabSpec, paths: LabPaths, env: Mapping[str, str]) -> Da
     # MariaDB reads one statement per line
     grants = f"CREATE USER {user} IDENTIFIED BY '{password}';\nGRANT ALL ON slurm_acct_db.* TO {user};\n"
     _write_private(paths, "grants.sql", grants, uid=pwd.getpwnam(DATABASE_USER).pw_uid)
+    return start_mariadbd(spec, paths, env)
+
+
+def start_mariadbd(spec: LabSpec, paths: LabPaths, env: Mapping[str, str]) -> Daemon:
+    """Start MariaDB on the database that the lab has."""
     return processes.start("mariadbd", _mariadbd(spec, paths), env, paths.log / "mariadbd.log", paths.pids)
 
 

@@ -320,7 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; the exit code: 0, 2 for bad input, 1 for a Slurm that does not answer, 143 after SIGTERM."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        options = _options(arguments)
+        options = parse_options(arguments)
         result = _run(options, os.environ)
     except AsrptError as error:
         print(f"asrpt-train: {one_line(error)}", file=sys.stderr)
@@ -387,7 +387,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options; the fabric and the profiles that are not given come from $ASRPT_CONFIG. Raises InputError."""
     options = parser().parse_args(arguments)
     settings = _settings(os.environ)
     fabric = _table(settings, "fabric")

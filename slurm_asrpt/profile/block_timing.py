@@ -146,7 +146,7 @@ class _PieceTimer:
         output = timed_interval(partial(self.piece.module, *args, **kwargs), self.options.device, taken.forward)
         results = [t for t in tensors(output) if t.requires_grad]
         if results:
-            gradients = list(map(_gradient, results))
+            gradients = list(map(output_gradient, results))
             timed_interval(partial(torch.autograd.backward, results, gradients), self.options.device, taken.backward)
         self.out_bytes = size_of(output)
 
@@ -178,8 +178,8 @@ class _PieceTimer:
         )
 
 
-def _gradient(result: Any) -> Any:
-    """Random, since GPUs are faster with equal numbers; for a loss it is 1."""
+def output_gradient(result: Any) -> Any:
+    """What the backward pass starts from: random, since GPUs are faster with equal numbers; 1 for a loss."""
     return torch.randn_like(result) if result.ndim else torch.ones_like(result)
 
 

@@ -154,7 +154,7 @@ def _measure_some(
 
 def _by_itself(piece: TracedBlock, options: MeasureOptions) -> Block:
     """Measure a piece of the meta device; its memory is freed afterwards."""
-    made = _materialised(piece, options)
+    made = materialized(piece, options)
     made.kept_bytes = kept_bytes(made)
     alone = BlockTimer([made], options)
     for turn in range(options.warm_up + options.repeats):
@@ -175,7 +175,7 @@ def _like_layers(pieces: Sequence[TracedBlock], count: int) -> list[int]:
     raise InputError(f"--layers: the model has {known} like layers, not {count}; write K/{found[0]}")
 
 
-def _materialised(piece: TracedBlock, options: MeasureOptions) -> TracedBlock:
+def materialized(piece: TracedBlock, options: MeasureOptions) -> TracedBlock:
     """A piece of the meta device with memory and random values; integers are rows of its embeddings."""
     rows = min((m.num_embeddings for m in piece.module.modules() if isinstance(m, torch.nn.Embedding)), default=1)
     module = copy.deepcopy(piece.module).to_empty(device=options.device)

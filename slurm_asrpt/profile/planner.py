@@ -75,7 +75,7 @@ def plans(document: UncutFile, machines: Machines, pipeline: Pipeline, most: int
     """The best plans, fastest first; none if the model does not fit."""
     sliced = any(block.tensor_bytes for block in document.blocks)
     slicings = [n for n in divisors(machines.per_node) if n == 1 or (sliced and n <= machines.gpus)]
-    program = _synchronous if pipeline is Pipeline.SYNCHRONOUS else _asynchronous
+    program = synchronous_drafts if pipeline is Pipeline.SYNCHRONOUS else asynchronous_drafts
     found = program([Costs(document.blocks, tensor, machines) for tensor in slicings], document.head.batch)
     drafts = sorted(found, key=lambda draft: (draft.seconds, draft.gpus, draft.stages, draft.tensor))
     cuts = islice(_distinct(draft.cut() for draft in drafts), MAX_EVALUATED)
@@ -112,7 +112,7 @@ def _widths(batch: int, most: int) -> list[int]:
     return [k for k in divisors(batch) if k <= most]
 
 
-def _synchronous(slicings: Sequence[Costs], batch: int) -> Iterator[Draft]:
+def synchronous_drafts(slicings: Sequence[Costs], batch: int) -> Iterator[Draft]:
     """The best cut for each number of replicas and stages, with the fewest micro-batches that fit."""
     for costs, replicas in ((some, k) for some in slicings for k in _widths(batch, some.slots)):
         share, deepest = batch // replicas, min(costs.slots // replicas, len(costs.blocks))
@@ -173,7 +173,7 @@ def _at_the_end(costs: Costs) -> Array:
     return row
 
 
-def _asynchronous(slicings: Sequence[Costs], batch: int) -> Iterator[Draft]:
+def asynchronous_drafts(slicings: Sequence[Costs], batch: int) -> Iterator[Draft]:
     """The best cuts, out of those for each number of slices, stages and replicas."""
     bar = _Cutoff()
     evens = {costs: _even_bottlenecks(costs, _widths(batch, costs.slots)) for costs in slicings}

@@ -1,4 +1,4 @@
-"""The page of asrpt-admin audit: a timeline that zooms."""
+"""The page of asrpt-admin audit: a zoomable timeline."""
 
 from __future__ import annotations
 
@@ -9,67 +9,67 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from slurm_asrpt.audit.timeline import Life, Lives, slots
+from slurm_asrpt.audit.timeline import JobRun, Timeline, gpu_rows
 from slurm_asrpt.audit.trail import Entry
 from slurm_asrpt.errors import printable
 from slurm_asrpt.reporting.html import duration, jobs, render
 from slurm_asrpt.slurm.notation import fold_gpus
 from slurm_asrpt.text import counted
 
-MOST_RUNS = 10_000
-"""The latest runs, drawn in the charts: a browser cannot draw many more."""
-MOST_ROWS = 500
-"""The latest runs, listed in the table."""
+MAX_RUNS = 10_000
+"""Number of latest runs in the charts; a browser cannot draw many more."""
+MAX_ROWS = 500
+"""Number of latest runs in the table."""
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#999999")
 
 
 def page(entries: Iterable[Entry], since: float, until: float, what: str) -> str:
-    """The whole file. since, until: seconds since the epoch; what: which jobs, in words."""
-    found = Lives(entries)
-    lives = [life for life in found.lives if life.start is not None or life.queued is not None]
-    shown = lives[-MOST_RUNS:]
+    """The HTML page. since, until: seconds since the epoch; what: which jobs, in words."""
+    found = Timeline(entries)
+    runs = [run for run in found.runs if run.start is not None or run.queued is not None]
+    shown = runs[-MAX_RUNS:]
     begin, end = _span(shown, found, since, until)
     data = _data(found, shown, begin, end)
-    first = max(0, len(shown) - MOST_ROWS)
+    first = max(0, len(shown) - MAX_ROWS)
     return render(
         "audit.html.j2",
         what=what[:1].upper() + what[1:],
         begin=_stamp(begin),
         end=_stamp(end),
-        summary=_summary(lives),
-        found=len(lives),
+        summary=_summary(runs),
+        found=len(runs),
         shown=len(shown),
         legend=_legend(data["users"]),
-        rows=[(first + at, _cells(life)) for at, life in enumerate(shown[first:])][::-1],
+        rows=[(first + at, _cells(run)) for at, run in enumerate(shown[first:])][::-1],
         data=data,
     )
 
 
-def _span(lives: Sequence[Life], found: Lives, since: float, until: float) -> tuple[float, float]:
-    """The part of the period in which anything happened; at least a second."""
-    times = [time for life in lives for time in (life.queued, life.start, life.end) if time is not None]
+def _span(runs: Sequence[JobRun], found: Timeline, since: float, until: float) -> tuple[float, float]:
+    """The part of the period that has events; at least a second."""
+    times = [time for run in runs for time in (run.queued, run.start, run.end) if time is not None]
     times += [row.time for row in found.queue]
     begin = max(since, min(times, default=since))
-    open_end = any(life.start is not None and life.end is None for life in lives)
+    open_end = any(run.start is not None and run.end is None for run in runs)
     end = until if open_end else min(until, max(times, default=until))
     return begin, max(end, begin + 1.0)
 
 
-def _data(found: Lives, lives: Sequence[Life], begin: float, end: float) -> dict[str, Any]:
-    number = {id(life): at for at, life in enumerate(lives)}
+def _data(found: Timeline, runs: Sequence[JobRun], begin: float, end: float) -> dict[str, Any]:
+    number = {id(run): at for at, run in enumerate(runs)}
     nodes, bars = list[dict[str, Any]](), list[list[int]]()
     for at, name in enumerate(sorted(found.nodes, key=_natural)):
-        placed = slots(lives, name, end)
-        for life, rows in placed:
-            bars += [[number[id(life)], at, first, count] for first, count in _stretches(rows)]
+        placed = gpu_rows(runs, name, end)
+        for run, rows in placed:
+            bars += [[number[id(run)], at, first, count] for first, count in _stretches(rows)]
         nodes.append({"name": printable(name), "rows": max((max(rows) + 1 for _, rows in placed), default=1)})
     return {
         "t0": begin,
         "t1": end,
         "offset": datetime.fromtimestamp(end).astimezone().utcoffset().total_seconds(),  # type: ignore[union-attr]
         "nodes": nodes,
-        "users": _users(lives),
-        "lives": [_life(life) for life in lives],
+        "users": _users(runs),
+        "runs": [_run(run) for run in runs],
         "bars": bars,
         "queue": [[row.time, row.waiting] for row in found.queue],
     }
@@ -82,7 +82,7 @@ def _natural(name: str) -> tuple[str, int, str]:
 
 
 def _stretches(rows: Sequence[int]) -> list[tuple[int, int]]:
-    """Runs of adjacent rows as (first, count)."""
+    """Adjacent rows as (first, count)."""
     ordered = sorted(rows)
     found = []
     for _, group in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0]):
@@ -91,27 +91,27 @@ def _stretches(rows: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _users(lives: Sequence[Life]) -> list[str]:
-    """Users by GPU time, most first: the first ones get a color of their own."""
+def _users(runs: Sequence[JobRun]) -> list[str]:
+    """Users by GPU time, most first; the first ones get their own color."""
     spent = Counter[str]()
-    for life in lives:
-        spent[printable(life.user)] += round(life.size * (life.ran_s or 1.0)) or 1
+    for run in runs:
+        spent[printable(run.user)] += round(run.size * (run.ran_s or 1.0)) or 1
     return [user for user, _ in spent.most_common()]
 
 
-def _life(life: Life) -> dict[str, Any]:
-    texts = {"job": life.job, "user": life.user, "name": life.name, "state": life.state, "where": fold_gpus(life.gpus)}
+def _run(run: JobRun) -> dict[str, Any]:
+    texts = {"job": run.job, "user": run.user, "name": run.name, "state": run.state, "where": fold_gpus(run.gpus)}
     return {
         **{name: printable(value) for name, value in texts.items()},
-        "size": life.size,
-        "start": life.start,
-        "end": life.end,
-        "wait": life.wait_s,
-        "error": life.error,
-        "ran": life.ran_s,
-        "predicted": life.predicted_s,
-        "why": [printable(kind) for kind in dict.fromkeys(life.why)],
-        "ratio": life.alpha / life.best if life.alpha and life.best else None,
+        "size": run.size,
+        "start": run.start,
+        "end": run.end,
+        "wait": run.wait_s,
+        "error": run.error,
+        "ran": run.ran_s,
+        "predicted": run.predicted_s,
+        "why": [printable(kind) for kind in dict.fromkeys(run.why)],
+        "ratio": run.alpha / run.best if run.alpha and run.best else None,
     }
 
 
@@ -119,39 +119,39 @@ def _stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _summary(lives: Sequence[Life]) -> str:
-    if not lives:
+def _summary(runs: Sequence[JobRun]) -> str:
+    if not runs:
         return ""
-    ended = [life for life in lives if life.ran_s is not None]
-    waits = [life.wait_s for life in lives if life.wait_s is not None]
-    errors = [life.error for life in ended if life.error is not None]
-    said = [f"{jobs(len(lives))}, {len(ended)} of them ended"]
+    ended = [run for run in runs if run.ran_s is not None]
+    waits = [run.wait_s for run in runs if run.wait_s is not None]
+    errors = [run.error for run in ended if run.error is not None]
+    parts = [f"{jobs(len(runs))}, {len(ended)} of them ended"]
     if ended:
-        said.append(f"{sum(life.size * (life.ran_s or 0.0) for life in ended) / 3600:.1f} GPU hours")
+        parts.append(f"{sum(run.size * (run.ran_s or 0.0) for run in ended) / 3600:.1f} GPU hours")
     if waits:
-        said.append(f"median wait {duration(statistics.median(waits))}, longest {duration(max(waits))}")
+        parts.append(f"median wait {duration(statistics.median(waits))}, longest {duration(max(waits))}")
     if errors:
         near = sum(0.5 <= error <= 2 for error in errors) / len(errors)
-        said.append(f"{near:.0%} of the predicted jobs ran between half and twice as long as predicted")
-    return "; ".join(said) + "."
+        parts.append(f"{near:.0%} of the predicted jobs ran between half and twice as long as predicted")
+    return "; ".join(parts) + "."
 
 
 def _legend(users: Sequence[str]) -> list[tuple[str, str]]:
-    """Users and their colors; those who share the last color are one entry."""
+    """Users and their colors; the last entry may stand for several users."""
     named = list(zip(users, _COLORS, strict=False))
     if len(users) > len(_COLORS):
         named[-1] = (counted(len(users) - len(_COLORS) + 1, "other"), _COLORS[-1])
     return named
 
 
-def _cells(life: Life) -> tuple[str | int, ...]:
+def _cells(run: JobRun) -> tuple[str | int, ...]:
     return (
-        life.job,
-        life.user,
-        life.name[:40],
-        life.size,
-        fold_gpus(life.gpus),
-        "-" if life.start is None else _stamp(life.start),
-        *map(duration, (life.wait_s, life.ran_s, life.predicted_s)),
-        life.state or ("runs" if life.start is not None else "waits"),
+        run.job,
+        run.user,
+        run.name[:40],
+        run.size,
+        fold_gpus(run.gpus),
+        "-" if run.start is None else _stamp(run.start),
+        *map(duration, (run.wait_s, run.ran_s, run.predicted_s)),
+        run.state or ("runs" if run.start is not None else "waits"),
     )

@@ -46,7 +46,7 @@ def _printable(value: Any) -> Any:
 
 
 def _asset(name: str) -> Markup:
-    """A script or style sheet of ours, as it is."""
+    """One of the project's scripts or style sheets, unescaped."""
     return Markup(files("slurm_asrpt.reporting").joinpath("templates", name).read_text("utf-8"))  # noqa: S704
 
 

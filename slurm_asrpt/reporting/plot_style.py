@@ -75,13 +75,13 @@ def figure(height: float) -> Figure:
 
 
 def check_path(path: Path) -> None:
-    """Raises InputError for a file suffix of no supported picture format."""
+    """Raises InputError for an unsupported file suffix."""
     if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path}: the picture's name must end in {', '.join(SUFFIXES)}")
+        raise InputError(f"{path}: the file name must end in {', '.join(SUFFIXES)}")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Raises InputError if the file cannot be written."""
+    """Write the figure. Raises InputError if the file cannot be written."""
     try:
         figure.savefig(path, dpi=130)
     except OSError as error:

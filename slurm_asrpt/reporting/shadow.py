@@ -12,7 +12,7 @@ TITLES = ("jobs", "GPU hours", "mean wait, Slurm", "mean wait, enforce", "comple
 
 
 def page(found: Report, notes: Sequence[str]) -> str:
-    """The whole file. notes: what a reader must know of the data."""
+    """The HTML page. notes: remarks on the data."""
     return render(
         "shadow.html.j2",
         interrupted=found.interrupted,

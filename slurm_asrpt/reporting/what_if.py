@@ -31,7 +31,7 @@ _TICKS = (
 )
 """Ticks of the time axis, the preferred ones first."""
 LEAST_GAP = 45
-"""Between two ticks, in units of the picture."""
+"""Minimum distance between ticks, in units of the picture."""
 
 
 def cell(name: str, value: Any) -> str:
@@ -46,7 +46,7 @@ def cell(name: str, value: Any) -> str:
 
 
 def page(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> str:
-    """The whole file."""
+    """The HTML page."""
     return render(
         "what_if.html.j2",
         interrupted=interrupted,
@@ -78,7 +78,7 @@ def comparison(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def _points(each: Outcome, most: float) -> str:
-    """Of a polyline; none where no wait is known."""
+    """The points of a polyline; empty if there are no waits."""
     if not len(each.wait):
         return ""
     share = np.linspace(0, 100, 201)
@@ -95,7 +95,7 @@ def _y(share: float) -> float:
 
 
 def ticks(most: float) -> list[tuple[float, str]]:
-    """Places and names of the ticks on an axis up to ``most`` seconds: as many as there is room for."""
+    """Places and names of the ticks on an axis up to ``most`` seconds, as many as fit."""
     shown: dict[str, float] = {}
     for name in _TICKS:
         count, unit = name.split()

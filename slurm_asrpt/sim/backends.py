@@ -1,4 +1,4 @@
-"""Who runs the cells of a sweep: this machine's cores, a Dask cluster, or a Slurm job array."""
+"""Backends that run the cells of a sweep: the cores of this machine, a Dask cluster, or a Slurm job array."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slurm_asrpt.sim.scenario import Scenario
 from slurm_asrpt.sim.sweep import run_cell
 
 Done = Callable[[Scenario, str], None]
-"""Called as each cell ends, with an empty text or the reason why it failed."""
+"""Called when a cell ends, with "" or the reason why it failed."""
 
 SCRIPT = """\
 #!/bin/sh
@@ -26,25 +26,25 @@ SCRIPT = """\
 exec "$@" "$SLURM_ARRAY_TASK_ID"
 """
 SBATCH_LIMIT_S = 60.0
-GO_ON = "run the same command again to go on"
+RETRY_HINT = "run the same command again to go on"
 
 
 def run_local(
     folder: Path, cells: Sequence[Scenario], processes: int, done: Done, progress: Progress | None = None
 ) -> None:
-    """In this process, which tells of its progress, or in several. Raises KeyboardInterrupt; what is done stays."""
+    """Run in this process, with progress, or in several. Raises KeyboardInterrupt; finished cells are kept."""
     if processes == 1 or len(cells) < 2:
         for cell in cells:
             done(cell, run_cell(folder, cell, progress=progress))
         return
-    import joblib  # an eighth of a command's start, and only several processes need it
+    import joblib  # an eighth of a command's start-up time, and only needed for several processes
 
     pool = joblib.Parallel(n_jobs=processes, batch_size=1, return_as="generator_unordered")
-    _parallel(folder, cells, pool, done, f"a worker was lost; {GO_ON}, perhaps with a lower -j")
+    _parallel(folder, cells, pool, done, f"a worker was lost; {RETRY_HINT}, perhaps with a lower -j")
 
 
 def run_dask(folder: Path, cells: Sequence[Scenario], scheduler: str, done: Done) -> None:
-    """On a running Dask cluster whose workers see the folder and the trace under the same names. Raises InputError."""
+    """Run on a Dask cluster whose workers have the directory and the trace at the same paths. Raises InputError."""
     import logging
 
     import joblib
@@ -57,10 +57,10 @@ def run_dask(folder: Path, cells: Sequence[Scenario], scheduler: str, done: Done
         client: Any = Client(scheduler, timeout=10, set_as_default=True)  # type: ignore[no-untyped-call,unused-ignore]
     except (OSError, ValueError, TimeoutError):
         raise AsrptError(f"no Dask scheduler answers at {scheduler}; is it running?") from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # else tracebacks where one line says it
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # no tracebacks next to the one-line error
     with client, joblib.parallel_config(backend="dask"):
         pool = joblib.Parallel(batch_size=1, return_as="generator_unordered")
-        _parallel(folder, cells, pool, done, f"Dask's scheduler or a worker was lost; {GO_ON}")
+        _parallel(folder, cells, pool, done, f"Dask's scheduler or a worker was lost; {RETRY_HINT}")
 
 
 def _parallel(folder: Path, cells: Sequence[Scenario], pool: Any, done: Done, lost: str) -> None:
@@ -78,7 +78,7 @@ def _outcomes(pool: Any, calls: Iterator[object], lost: str) -> Generator[tuple[
         yield from pool(calls)
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:  # a worker that was killed, say for memory; joblib has several names for it
+    except Exception as error:  # a killed worker (for example, out of memory); joblib raises various types
         raise AsrptError(lost) from error
 
 
@@ -87,11 +87,11 @@ def _named(folder: str, cell: Scenario, launcher: int) -> tuple[str, str]:
 
 
 def submit_array(folder: Path, cells: Sequence[Scenario], options: Sequence[str] = ()) -> str:
-    """One Slurm job array with a task per cell; its job id.
+    """Submit a Slurm job array with one task per cell. Returns its job ID.
 
-    options: further ones for sbatch, each one argument. The folder, the trace and this Python must be the same on the
-    nodes. Nothing of it passes through a shell: the script is constant and gets its command line as arguments.
-    Raises SlurmError with Slurm's own words.
+    options: more options for sbatch, one argument each. The nodes must have the directory, the trace and this Python at
+    the same paths. No shell parses them: the script is constant and gets its command line as arguments.
+    Raises SlurmError with Slurm's message.
     """
     number = 1 + max((int(path.stem) for path in folder.glob("arrays/*.json") if path.stem.isdigit()), default=0)
     listed, script, logs = folder / "arrays" / f"{number}.json", folder / "task.sh", folder / "logs"

@@ -13,7 +13,7 @@ from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.nic_sharing import SharedTimes
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.core.timing.contention import Crossing
+from slurm_asrpt.core.timing.contention import ContendingJobs
 from slurm_asrpt.core.timing.ring import Degradation, Linear
 from slurm_asrpt.sim.engine import OnStart, PlainRun, Progress, Result, Runner, Scheduler
 from slurm_asrpt.sim.job_table import JobTable
@@ -21,7 +21,7 @@ from slurm_asrpt.sim.workload import Cluster
 
 
 def sharing(fabric: Fabric, degradation: Degradation) -> Runner:
-    """A runner for ``simulate``: each of k jobs that communicate out of a server gets 1/f(k) of its NIC."""
+    """A runner for ``simulate``: each of k jobs that use the NIC of a server gets 1/f(k) of it."""
     times = SharedTimes(fabric, degradation)
 
     def runner(
@@ -55,7 +55,7 @@ class ContendedRun(PlainRun):
     ) -> None:
         super().__init__(policy, nodes, table, progress, on_start)
         self.times = times
-        self.crossing = Crossing[int]()
+        self.contending = ContendingJobs[int]()
         self.has: dict[int, tuple[Job, Mapping[str, int]]] = {}  # running jobs by row, and their GPUs by node
         self.end = array("d", [math.nan]) * len(table)
 
@@ -65,19 +65,19 @@ class ContendedRun(PlainRun):
         row, placement = int(start.job.id), start.placement
         self.has[row] = start.job, placement.gpus
         pace = self.times.pace(placement, start.job.profile)
-        self.crossing.start(row, placement.gpus, self.iterations[row], pace, now)
-        self.next_end = self.crossing.next_end()
+        self.contending.start(row, placement.gpus, self.iterations[row], pace, now)
+        self.next_end = self.contending.next_end()
         self.end[row] = math.inf
 
     def _ends(self, now: float) -> None:
         """Pass the jobs that end to the parent, one by one, with the actual end."""
-        while self.crossing.next_end() <= now:
-            end, row = self.crossing.pop()
+        while self.contending.next_end() <= now:
+            end, row = self.contending.pop()
             self.end[row] = end
             self.running.append((end, row, *self.has.pop(row)))
             self.next_end = end
             super()._ends(now)
-        self.next_end = self.crossing.next_end()
+        self.next_end = self.contending.next_end()
 
     def result(self, interrupted: bool) -> Result:
         found = super().result(interrupted)

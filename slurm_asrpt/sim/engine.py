@@ -112,7 +112,7 @@ def simulate(
     interrupted = False
     with _rare_collections():
         try:
-            run.to_the_end()
+            run.run_to_end()
         except KeyboardInterrupt:
             interrupted = True
     return run.result(interrupted)
@@ -120,7 +120,7 @@ def simulate(
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Collect garbage less often: a simulation has almost no cycles, and collecting takes a tenth of its time."""
+    """Collect garbage less often: it takes a tenth of the time, although there are almost no reference cycles."""
     before = gc.get_threshold()
     gc.set_threshold(*_COLLECT)
     try:
@@ -181,7 +181,7 @@ class PlainRun:
         self.learner = None if table.learning is None else Learner(table.learning, self.clock)
         policy.cluster_changed(nodes, self.clock)
 
-    def to_the_end(self) -> None:
+    def run_to_end(self) -> None:
         """Process events until there are none left."""
         decide, view = self.policy.decide, self.view
         while (now := self._next_decision()) < _NEVER:
@@ -242,12 +242,12 @@ class PlainRun:
             self.waiting += 1
             self.next_arrival = self.submit[self.arrived]
             if self.learner is not None:
-                job = self._predicted_anew(self.learner, job, now)
+                job = self._with_new_prediction(self.learner, job, now)
             if not self.policy.submitted(job, now):
                 behind = False
         return behind
 
-    def _predicted_anew(self, learner: Learner, job: Job, now: float) -> Job:
+    def _with_new_prediction(self, learner: Learner, job: Job, now: float) -> Job:
         """The job with its prediction at this time; the table has the prediction from before the first job."""
         row = int(job.id)
         predicted = self.predicted[row] = learner.predict(row, now)
@@ -289,4 +289,4 @@ class PlainRun:
 
 
 Runner = Callable[[Scheduler, Sequence[Node], JobTable, Progress | None, OnStart | None], PlainRun]
-"""Makes the simulation of a table: the events are the same, but jobs may run differently."""
+"""Creates the simulation of a table. Runners differ in how jobs run."""

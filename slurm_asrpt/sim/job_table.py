@@ -27,7 +27,7 @@ _CHUNK = 4096  # rows converted to Python numbers at a time
 class JobTable:
     """n jobs in columns of shape (n,), in the order of submission; a job's id is its row number.
 
-    submit: seconds. profile: index into ``profiles``. iterations: n_i, which the job really runs; predicted: ñ_i.
+    submit: seconds. profile: index into ``profiles``. iterations: n_i, the actual number; predicted: ñ_i.
     time_limit: of the job, seconds, inf for none; an empty column if no job has one.
     users, groups: one name per job, or empty.
     charges: what each job counts against the limits of the site; empty without limits. caps: what each limit allows.

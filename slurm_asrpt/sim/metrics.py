@@ -1,7 +1,7 @@
-"""Figures of a simulation, and lower bounds on them: what reports, benchmarks and tests compare.
+"""Metrics of a simulation, and lower bounds on them, for reports, benchmarks and tests.
 
-Both lower bounds relax the cluster to one machine of speed 1 on which job i has length l_i = (g_i/G) n_i α̃_i^min; in
-reality it runs for p_i = n_i α̃_i^min seconds. Completion times are points in time, seconds on the table's clock.
+Both lower bounds relax the cluster to one machine of speed 1 on which job i has length l_i = (g_i/G) n_i α̃_i^min; on
+the cluster it runs for p_i = n_i α̃_i^min seconds. Completion times are points in time, seconds on the table's clock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def bounds(table: JobTable, cluster: Cluster) -> dict[str, float]:
 def over_bounds(result: Result, lower: dict[str, float], cluster: Cluster) -> dict[str, float | None]:
     """Mean completion time over each bound; None unless every job that fits the cluster has ended.
 
-    An interrupted run has fewer jobs than the bound covers, so the ratio would mean nothing.
+    An interrupted run has fewer jobs than the bound covers, so the ratio would be meaningless.
     """
     can_run = int((~np.isnan(result.table.best_alphas(cluster.nodes, cluster.fabric))).sum())
     mean = mean_of(result.completion_times) if len(result.ended) == can_run else None
@@ -94,9 +94,9 @@ def percentile(values: Floats, share: float) -> float | None:
 def design_bound(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> float:
     """DESIGN.md section 3: the sum over jobs of max(completion of preemptive SRPT, r_i + p_i), seconds.
 
-    Not a strict bound: SRPT may finish a narrow job first and make all others wait for it, while a real cluster runs
-    them side by side (tests/unit/sim/test_lower_bounds.py has an instance). It is close to ``sound_bound`` and usually
-    above it. Jobs that can never run are left out.
+    Not a strict bound: SRPT may finish a job with few GPUs first while all others wait, but a real cluster runs them in
+    parallel (tests/unit/sim/test_lower_bounds.py has an example). It is close to ``sound_bound`` and usually above it.
+    Jobs that can never run are left out.
     """
     release, length, alone = _columns(table, nodes, fabric)
     return float(np.maximum(srpt(release, length), release + alone).sum())
@@ -142,8 +142,8 @@ def latest_starts(result: Result, patience_s: float) -> Floats:
 def _columns(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> tuple[Floats, Floats, Floats]:
     """r_i, l_i and p_i of the jobs that these nodes can run.
 
-    Where GPU types differ, p_i assumes the best type on all servers, G is the sum of the GPUs' speeds, and l_i is the
-    least of v g_i n_i α̃_i^min / G over the types, v being the type's speed.
+    If GPU types differ, p_i assumes the best type on all servers, G is the sum of the GPUs' speeds, and l_i is the
+    minimum of v g_i n_i α̃_i^min / G over the types, where v is the speed of the type.
     """
     kinds = {(node.gpu_type, node.speed) for node in nodes} or {("", 1.0)}
     alphas = {

@@ -1,4 +1,4 @@
-"""Evaluates predictors: a trace's jobs as test cases, and the completion times that a predictor leads to."""
+"""Evaluates predictors: test cases from the jobs of a trace, and the completion times that result from a predictor."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ GPUS = 8
 
 
 def cases_of_trace(trace: Trace, teaching: Collection[str] = ()) -> list[EvaluationRun]:
-    """The trace's jobs in the order of submission, with one iteration per second. teaching: states of jobs that are
-    learned from; empty: all are."""
+    """The trace's jobs in the order of submission, with one iteration per second. teaching: the job states to train
+    on; empty for all."""
     jobs = trace.jobs
     chains = chains_of(recurrence_key(jobs).tolist(), jobs["user"].tolist(), jobs["gpus"].tolist())
     end = jobs["submit_s"] + jobs["wait_s"].fillna(0.0) + jobs["duration_s"]
@@ -60,11 +60,11 @@ def completion_times(
     options = Options(models="none", load=load, history=train, jobs=jobs, predictor=predictor)
     table = build(trace, cluster, options).table
 
-    def play(number: int, policy: str) -> float:
-        def told(done: int, of: int, now: float) -> None:
+    def mean_completion_time(number: int, policy: str) -> float:
+        def report(done: int, of: int, now: float) -> None:
             progress(number * len(table) + done)
 
-        result = simulate_named(policy, cluster.nodes, table, cluster.fabric, progress=told)
+        result = simulate_named(policy, cluster.nodes, table, cluster.fabric, progress=report)
         return float(np.mean(result.completion_times))
 
-    return {policy: play(number, policy) for number, policy in enumerate(POLICIES)}
+    return {policy: mean_completion_time(number, policy) for number, policy in enumerate(POLICIES)}

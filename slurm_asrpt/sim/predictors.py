@@ -70,7 +70,7 @@ def chains_of(groups: Sequence[str], users: Sequence[str], gpus: Sequence[int]) 
     ]
 
 
-def taught(name: str, chains: Sequence[Chain], iterations: Floats) -> Predictor:
+def trained(name: str, chains: Sequence[Chain], iterations: Floats) -> Predictor:
     """The predictor ``name``, trained on these runs in the order of their ends. Raises ValueError."""
     predictor = make_predictor(name)
     for chain, value in zip(chains, iterations.tolist(), strict=True):

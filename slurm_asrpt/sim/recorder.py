@@ -1,4 +1,4 @@
-"""Records a simulation: where each job ran, and why it waited."""
+"""Records a simulation: the placement of each job, and the reason for its wait."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class Recorder:
         return Placements(first, np.array(self._node, dtype=np.int32)[order], np.array(self._gpus, np.int32)[order])
 
 
-class Watched:
-    """A policy whose decisions a recorder sees."""
+class RecordedPolicy:
+    """A policy whose decisions are recorded."""
 
     def __init__(self, policy: Policy, recorder: Recorder) -> None:
         self._policy, self._recorder = policy, recorder
@@ -104,7 +104,9 @@ class Watched:
         return self._policy.next_wakeup(now)
 
 
-def play(spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Progress | None = None) -> Result:
+def simulate_recorded(
+    spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Progress | None = None
+) -> Result:
     """``engine.simulate_named`` with a recorder. Raises InputError for invalid settings, AsrptError for invalid
     decisions of the policy."""
     table = workload.table.perfect() if spec.name.endswith(PERFECT) else workload.table
@@ -114,7 +116,7 @@ def play(spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Pro
     except ValueError as error:
         raise InputError(f"policy {spec.text}") from error
     try:
-        watched, cluster = Watched(policy, recorder), workload.cluster
-        return simulate(watched, cluster.nodes, table, progress, recorder.started, runner_of(cluster))
+        recorded, cluster = RecordedPolicy(policy, recorder), workload.cluster
+        return simulate(recorded, cluster.nodes, table, progress, recorder.started, runner_of(cluster))
     except PolicyError as error:
         raise AsrptError(f"policy {spec.text} made an invalid decision") from error

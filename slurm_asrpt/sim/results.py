@@ -1,4 +1,4 @@
-"""The record of a simulation, and its folder: result.json, jobs.csv.gz and placements.npz.
+"""The record of a simulation, and its directory: result.json, jobs.csv.gz and placements.npz.
 
 ``jobs.csv.gz`` has one row per job (JOB_COLUMNS). ``placements.npz`` has the GPUs of each job: entries
 first[i]:first[i+1] of ``node`` and ``gpus`` belong to job i.
@@ -25,7 +25,7 @@ from slurm_asrpt.files import umask
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.sim.engine import Progress, Result
 from slurm_asrpt.sim.metrics import bounds, over_bounds, summary
-from slurm_asrpt.sim.recorder import Placements, Recorder, play
+from slurm_asrpt.sim.recorder import Placements, Recorder, simulate_recorded
 from slurm_asrpt.sim.scenario import Scenario, scenario_of
 from slurm_asrpt.sim.workload import Workload
 
@@ -75,7 +75,7 @@ def run_scenario(scenario: Scenario, progress: Progress | None = None) -> Record
     workload = scenario.workload()
     recorder = Recorder(workload.cluster.nodes)
     began = time.perf_counter()
-    result = play(scenario.spec, workload, recorder, progress)
+    result = simulate_recorded(scenario.spec, workload, recorder, progress)
     return record_of(scenario, workload, result, recorder, time.perf_counter() - began)
 
 
@@ -157,21 +157,21 @@ def _plain(value: Any) -> Any:
 
 
 def check_target(folder: Path) -> None:
-    """Raises InputError unless ``folder`` is missing, empty, or has a result that may be replaced."""
+    """Raises InputError unless the directory is missing, empty, or has a result that may be replaced."""
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise InputError(f"{folder}: not a folder; choose another with -o")
+        raise InputError(f"{folder}: not a directory; choose another with -o")
     inside = {path.name for path in folder.iterdir()}
     if inside and (RESULT not in inside or not inside <= FILES):
         strange = sorted(inside - FILES) or sorted(inside)
-        raise InputError(f"{folder}: has other files ({strange[0]}) and is left alone; choose another folder with -o")
+        raise InputError(f"{folder}: contains other files ({strange[0]}); choose another directory with -o")
     if inside:
         read_meta(folder)
 
 
 def save(record: Record, folder: Path) -> None:
-    """Write a result folder, all or nothing, and replace an earlier result there. Raises InputError, OSError."""
+    """Write a result directory, all or nothing, and replace an earlier result there. Raises InputError, OSError."""
     check_target(folder)
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +192,7 @@ def _write_jobs(jobs: pd.DataFrame, path: Path) -> None:
 
 
 def _replace(draft: Path, folder: Path) -> None:
-    """Move ``draft`` to ``folder``. Not atomic if a result is there: rename cannot replace a folder with files."""
+    """Move ``draft`` to ``folder``. Not atomic if a result is there: rename cannot replace a non-empty directory."""
     if not folder.exists() or not any(folder.iterdir()):
         draft.rename(folder)
         return
@@ -209,7 +209,7 @@ def _replace(draft: Path, folder: Path) -> None:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """The content of result.json. Raises InputError if the folder is not a result."""
+    """The content of result.json. Raises InputError if the directory is not a result."""
     path = folder / RESULT
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
@@ -225,7 +225,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
 
 
 def load(folder: Path) -> Record:
-    """Read a result folder. Raises InputError if it is not a result, or damaged."""
+    """Read a result directory. Raises InputError if it is not a result, or damaged."""
     meta = read_meta(folder)
     return Record(
         meta,
@@ -258,11 +258,11 @@ def _read_placements(path: Path) -> Placements:
 
 
 def find_results(folder: Path) -> list[Path]:
-    """The result folders at a folder: itself, or one or two levels below (compare, sweep). Raises InputError."""
+    """The result directories at a path: itself, or one or two levels below (compare, sweep). Raises InputError."""
     if (folder / RESULT).exists():
         return [folder]
     found = sorted(path.parent for depth in ("*", "cells/*") for path in folder.glob(f"{depth}/{RESULT}"))
-    found = [place for place in found if not place.name.startswith(".")]  # drafts of a simulation that was killed
+    found = [place for place in found if not place.name.startswith(".")]  # drafts of killed simulations
     if not found:
-        raise InputError(f"{folder}: no results there; name folders that asrpt-sim run, compare or sweep wrote")
+        raise InputError(f"{folder}: no results there; specify directories written by asrpt-sim run, compare or sweep")
     return found

@@ -100,7 +100,7 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """A folder name: readable, safe, and unique to the scenario."""
+        """A directory name: readable, safe, and unique to the scenario."""
         return f"{slug(self.policy)}-{self.digest}"
 
     @property
@@ -111,7 +111,7 @@ class Scenario:
         return replace(self, policy=spec.text)
 
     def document(self) -> dict[str, Any]:
-        """JSON values that ``scenario_of`` turns back into the scenario."""
+        """JSON values from which ``scenario_of`` restores the scenario."""
         return asdict(self)
 
     def workload(self) -> Workload:
@@ -177,7 +177,7 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
 
 
 def slug(text: str) -> str:
-    """A file name made of ``text``."""
+    """A file name derived from ``text``."""
     return re.sub(r"[^A-Za-z0-9._=,+-]", "_", text.replace(":", ","))[:80].lstrip(".-") or "x"
 
 

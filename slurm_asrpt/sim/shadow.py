@@ -1,8 +1,8 @@
 """asrpt-admin shadow-report: what mode enforce would have done with the jobs that asrptd has recorded.
 
 The runs of the history arrive at their submission times. The configured policy decides when and where they start, with
-the hook's predictions of the time. A job with a profile runs as long as its iterations take in its placement; any other
-job runs as long as it did. Otherwise this is ``sim.what_if``, with the same limits.
+the hook's predictions at that time. For a job with a profile, the runtime is that of its iterations in its placement;
+any other job keeps its actual runtime. Otherwise this is ``sim.what_if``, with the same limits.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from slurm_asrpt.text import counted
 
 Floats = NDArray[np.float64]
 CHANGE = 0.05
-"""Jobs whose mean completion time changes by less than this share neither win nor lose."""
+"""Smaller relative changes of the mean completion time count as "same"."""
 
 
 @dataclass(frozen=True)
 class Servers:
-    """The cluster. node_gpus: GPUs of each server. profile_of: a profile by name and GPUs, else the stand-in."""
+    """The cluster. node_gpus: GPUs of each server. profile_of: a profile by name and GPUs, else the default profile."""
 
     node_gpus: Sequence[int]
     fabric: Fabric
@@ -75,12 +75,12 @@ class Report:
 
 def report(runs: Sequence[Run], servers: Servers, policy: PolicySettings, progress: Progress | None = None) -> Report:
     """Replay the runs on these servers. Raises InputError if there is nothing to replay."""
-    watched = [run for run in runs if run.origin is Origin.ASRPTD and run.group_id and run.gpus]
-    if not watched:
+    recorded = [run for run in runs if run.origin is Origin.ASRPTD and run.group_id and run.gpus]
+    if not recorded:
         raise InputError(
             "asrptd recorded no job in this period; let it run in mode shadow, or choose a longer period with --since"
         )
-    past = _as_they_ran(what_if.replay(trace_of_runs(watched), servers.node_gpus), watched, servers)
+    past = _as_they_ran(what_if.replay(trace_of_runs(recorded), servers.node_gpus), recorded, servers)
     chosen = policy.chosen(policy_settings(policy.name))
     result = simulate_named(policy.name, past.cluster.nodes, past.table, servers.fabric, chosen, progress)
     wait, ran = what_if.waits_of(result), result.end - result.start
@@ -91,7 +91,7 @@ def report(runs: Sequence[Run], servers: Servers, policy: PolicySettings, progre
 
 
 def _as_they_ran(past: Past, runs: Sequence[Run], servers: Servers) -> Past:
-    """With each job's profile, iterations and prediction of the time."""
+    """The jobs with their profiles, iterations and predictions at submission."""
     known = {f"{run.job_id}@{run.start_time}": run for run in runs}
     ran = [known[job] for job in past.jobs["job_id"]]
     profiles = [_profile(run, past, servers) for run in ran]
@@ -104,7 +104,7 @@ def _as_they_ran(past: Past, runs: Sequence[Run], servers: Servers) -> Past:
         profiles=tuple(number),
         profile=np.array([number[profile] for profile in profiles]),
         iterations=past.duration / np.where(profiled, alpha, 1.0),
-        predicted=predicted * np.where(profiled, 1.0, alpha),  # iterations of the stand-in are seconds
+        predicted=predicted * np.where(profiled, 1.0, alpha),  # iterations of the default profile are seconds
     )
     zero = float((predicted == 0).mean())
     notes = {"predictor": "as the hook gave them", "predicted_zero": zero, "profiled": int(profiled.sum())}
@@ -112,7 +112,7 @@ def _as_they_ran(past: Past, runs: Sequence[Run], servers: Servers) -> Past:
 
 
 def _profile(run: Run, past: Past, servers: Servers) -> JobProfile:
-    """The profile that scheduled the run, if it fits the servers and the real placement is known."""
+    """The profile with which the run was scheduled, if it fits the servers and the actual placement is known."""
     profile = servers.profile_of(run.profile, run.gpus) if run.alpha > 0 else unprofiled(run.gpus)
     job = Job(JobId("0"), "", run.gpus, profile, request=ANYWHERE)
     return profile if fits(job, past.cluster.nodes) else unprofiled(run.gpus)
@@ -166,16 +166,16 @@ LIMITS = (
 def remarks(found: Report, left: int, vanished: int) -> list[str]:
     """Notes on the data. left, vanished: numbers of jobs left to Slurm, and of jobs that ended unobserved."""
     profiled, jobs = found.past.notes["profiled"], found.past.notes["jobs"]
-    said = what_if.remarks(found.past)
-    said.append(f"{profiled} of {counted(jobs, 'job')} with a profile: their runtime depends on the placement.")
+    lines = what_if.remarks(found.past)
+    lines.append(f"{profiled} of {counted(jobs, 'job')} with a profile: their runtime depends on the placement.")
     if left:
-        said.append(
+        lines.append(
             f"{counted(left, 'job')} that asrptd would have left to Slurm (arrays, --reservation ...); "
             "the simulation starts them too."
         )
     if vanished:
-        said.append(f"{counted(vanished, 'job')} missing: ended while asrptd was not running.")
-    return said
+        lines.append(f"{counted(vanished, 'job')} missing: ended while asrptd was not running.")
+    return lines
 
 
 def document(found: Report, notes: Sequence[str]) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
-"""Many simulations in one folder: sweep.json lists them, cells/NAME has each result, cells/NAME.error the reason of a
-failure.
+"""Many simulations in one directory: sweep.json lists them, cells/NAME has each result, cells/NAME.error the reason of
+a failure.
 
 A cell is a scenario, and its name contains a digest of it. So finished cells are not run again, and the results do not
-depend on what runs a cell: this process, joblib, a Dask worker or a task of a Slurm job array.
+depend on the backend: this process, joblib, a Dask worker or a task of a Slurm job array.
 """
 
 from __future__ import annotations
@@ -138,9 +138,9 @@ def varying(scenarios: Sequence[Scenario]) -> list[str]:
 
 
 def write_sweep(folder: Path, sweep: Sweep) -> None:
-    """Prepare the folder; results in it are kept. Raises InputError if it is not a sweep's."""
+    """Prepare the directory; existing results are kept. Raises InputError if it is not that of a sweep."""
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / INDEX).exists())):
-        raise InputError(f"{folder}: has files of no sweep and is left alone; choose another folder with -o")
+        raise InputError(f"{folder}: contains files that are not from a sweep; choose another directory with -o")
     if (folder / INDEX).exists():
         read_sweep(folder)
     (folder / CELLS).mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
 
 
 def read_sweep(folder: Path) -> Sweep:
-    """Read sweep.json. Raises InputError if the folder is not a sweep's."""
+    """Read sweep.json. Raises InputError if the directory is not that of a sweep."""
     path = folder / INDEX
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -180,9 +180,9 @@ def to_run(folder: Path, sweep: Sweep) -> list[Scenario]:
 
 
 def run_cell(folder: Path, cell: Scenario, launcher: int | None = None, progress: Progress | None = None) -> str:
-    """Run one cell and write its result. Returns "", or one line that says why it failed (also in NAME.error).
+    """Run one cell and write its result. Returns "", or the reason for its failure in one line (also in NAME.error).
 
-    launcher: the process that started the sweep. Other processes leave Ctrl-C to it. Raises KeyboardInterrupt.
+    launcher: the process that started the sweep. Only this process handles Ctrl-C. Raises KeyboardInterrupt.
     """
     if launcher not in (None, os.getpid()) and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -193,7 +193,7 @@ def run_cell(folder: Path, cell: Scenario, launcher: int | None = None, progress
             raise KeyboardInterrupt
         save(record, folder / CELLS / cell.name)
         note.unlink(missing_ok=True)
-    except Exception as error:  # other cells go on, and the failure is reported at the end
+    except Exception as error:  # other cells continue; failures are reported at the end
         text = one_line(error) if isinstance(error, AsrptError) else f"{type(error).__name__}: {one_line(error)}"
         where = "" if isinstance(error, AsrptError) else traceback.format_exc()
         with contextlib.suppress(OSError):

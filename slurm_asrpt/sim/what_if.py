@@ -1,7 +1,7 @@
 """What each policy would have done with the past jobs of a Slurm cluster, compared with what Slurm did.
 
-Jobs keep their submission time, GPUs and runtime; the policy decides when they start. LIMITS says what that leaves out,
-and every report repeats it.
+Jobs keep their submission time, GPUs and runtime; the policy decides when they start. LIMITS lists what this leaves
+out, and every report includes it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def replay(
     """The part of the trace that can be replayed on these servers. Raises InputError if there is none.
 
     history: share of the jobs, from the first, that only trains the forest. With 0 all jobs are replayed, and a job's
-    prediction is the median of its group's runs that had really ended when it was submitted.
+    prediction is the median of its group's runs that had actually ended when it was submitted.
     retrain_s: seconds of simulated time between retrainings of the forest on jobs that have ended there; 0 for never.
     """
     cluster = Cluster.of(node_gpus)
@@ -130,7 +130,7 @@ def _predictor_text(history: float, retrain_s: float) -> str:
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity, which is the load of jobs that all arrive at once."""
+    """None for infinity (all jobs arrive at once), which JSON cannot represent."""
     return value if np.isfinite(value) else None
 
 
@@ -164,7 +164,7 @@ def online_medians(jobs: pd.DataFrame) -> Floats:
 
 
 def most_in_use(jobs: pd.DataFrame) -> int:
-    """The most GPUs that these jobs held at once under Slurm. More than the nodes have means that nodes are missing."""
+    """The most GPUs that these jobs held at once under Slurm. If the nodes have fewer, nodes are missing."""
     known = jobs[jobs["wait_s"].notna()]
     start = (known["submit_s"] + known["wait_s"]).to_numpy()
     times = np.concatenate([start + known["duration_s"].to_numpy(), start])  # at any instant ends come first
@@ -183,7 +183,7 @@ def compare(
     outcomes = [outcome(AS_IT_WAS, past, past.wait)]
     for name in policies:
         result = simulate_named(
-            name, past.cluster.nodes, past.table, past.cluster.fabric, progress=_told(progress, name)
+            name, past.cluster.nodes, past.table, past.cluster.fabric, progress=_reporter(progress, name)
         )
         if result.interrupted:
             return outcomes, True
@@ -191,7 +191,7 @@ def compare(
     return outcomes, False
 
 
-def _told(progress: Callable[[str, int, int], None], name: str) -> Callable[[int, int, float], None]:
+def _reporter(progress: Callable[[str, int, int], None], name: str) -> Callable[[int, int, float], None]:
     return lambda done, jobs, clock: progress(name, done, jobs)
 
 
@@ -206,23 +206,23 @@ def outcome(name: str, past: Past, wait: Floats, ran: Floats | None = None) -> O
     ran: runtime of each job in the simulation, seconds; None: as under Slurm.
     """
     compared = ~np.isnan(past.wait) & ~np.isnan(wait)
-    mine, duration = wait[compared], (past.duration if ran is None else ran)[compared]
-    done = mine + duration
+    waits, duration = wait[compared], (past.duration if ran is None else ran)[compared]
+    done = waits + duration
     real = (past.wait + past.duration)[compared]
     figures: dict[str, Any] = {
         "jobs": int(compared.sum()),
         "never_started": int((~np.isnan(past.wait) & np.isnan(wait)).sum()),
-        "mean_wait_s": mean_of(mine),
-        **{f"p{share}_wait_s": percentile(mine, share) for share in (50, 90, 99)},
-        "max_wait_s": percentile(mine, 100),
+        "mean_wait_s": mean_of(waits),
+        **{f"p{share}_wait_s": percentile(waits, share) for share in (50, 90, 99)},
+        "max_wait_s": percentile(waits, 100),
         "mean_jct_s": mean_of(done),
         "p99_jct_s": percentile(done, 99),
         "mean_slowdown": mean_of(done / duration),
         "jct_over_real": float(done.sum() / real.sum()) if len(real) else None,
-        "wait_over_real": float(mine.sum() / past.wait[compared].sum()) if past.wait[compared].sum() > 0 else None,
-        "later_than_real": float((mine > past.wait[compared] + 60).mean()) if len(mine) else None,
+        "wait_over_real": float(waits.sum() / past.wait[compared].sum()) if past.wait[compared].sum() > 0 else None,
+        "later_than_real": float((waits > past.wait[compared] + 60).mean()) if len(waits) else None,
     }
-    return Outcome(name, mine, figures)
+    return Outcome(name, waits, figures)
 
 
 def document(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> dict[str, Any]:
@@ -236,13 +236,13 @@ def remarks(past: Past) -> list[str]:
     notes = past.notes
     load = "" if notes["load"] is None else f", load {notes['load']:.2f}"
     none = f"none for {100 * notes['predicted_zero']:.0f}% of jobs"
-    said = [
+    lines = [
         f"{counted(notes['jobs'], 'job', ',')} submitted within {_span(86400 * notes['days'])}, "
         f"on {notes['cluster']}{load}; "
         f"predictions: {notes['predictor']} ({none}{' from the history' if notes['history_jobs'] else ''}).",
     ]
     if notes.get("only_user"):
-        said.append(
+        lines.append(
             f"All jobs belong to {notes['only_user']}, who ran this command. Slurm may hide other users' jobs "
             "(PrivateData); then the policies look better than they are. Run it as root or as a Slurm operator."
         )
@@ -250,17 +250,17 @@ def remarks(past: Past) -> list[str]:
     if notes["too_large"]:
         left.append(f"{notes['too_large']} larger than the nodes found")
     if left:
-        said.append(f"Left out of {counted(notes['rows'], 'row')}: {', '.join(left)}.")
+        lines.append(f"Left out of {counted(notes['rows'], 'row')}: {', '.join(left)}.")
     if notes["history_jobs"]:
-        said.append(
+        lines.append(
             f"The first {counted(notes['history_jobs'], 'job')} only trained the predictor. If some were still running "
             "or pending when the others arrived, the real cluster was not empty, and the policies look too good."
         )
     if notes["wait_unknown"]:
-        said.append(f"{counted(notes['wait_unknown'], 'job')} without a known wait: simulated, but in no figure.")
+        lines.append(f"{counted(notes['wait_unknown'], 'job')} without a known wait: simulated, but in no figure.")
     if notes["most_gpus_in_use"] > notes["gpus"]:
-        said.append(
+        lines.append(
             f"Under Slurm these jobs held up to {counted(notes['most_gpus_in_use'], 'GPU')} at once, but the nodes "
             f"found have {notes['gpus']}: nodes are missing, and the policies look worse than they are."
         )
-    return said
+    return lines

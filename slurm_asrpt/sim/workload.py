@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_asrpt.core.cluster import Fabric, Node, all_alike, capacity, spread
+from slurm_asrpt.core.cluster import Fabric, Node, capacity, spread, with_reference_gpus
 from slurm_asrpt.core.job import JobProfile, unprofiled
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.profile.schema import library_names, load_profile
@@ -23,7 +23,7 @@ from slurm_asrpt.sim.predictors import (
     Learning,
     chains_of,
     predictions,
-    taught,
+    trained,
 )
 from slurm_asrpt.traces.trace import Trace, recurrence_key
 
@@ -36,10 +36,10 @@ MODELS = ("table1", "none")
 class Cluster:
     """``servers`` servers of ``gpus`` GPUs. nic_gbit: a server's NIC, Gbit/s; intra_gbyte: between its GPUs, GB/s.
 
-    node_gpus: GPUs of each server where they differ (``Cluster.of``), else empty; ``gpus`` is then the largest number.
-    contention: a, if each of k jobs that communicate out of a server gets 1/(k + a (k-1)) of its NIC; None if each gets
-    the share of its GPUs.
-    types: where GPUs differ, the number of servers, name, and speed relative to the reference GPU, for each type.
+    node_gpus: GPUs of each server if they differ (``Cluster.of``), else empty; ``gpus`` is then the largest number.
+    contention: a, if each of k jobs that use the NIC of a server gets 1/(k + a (k-1)) of it; None if each gets the
+    share of its GPUs.
+    types: if GPUs differ, the number of servers, name, and speed relative to the reference GPU, for each type.
     Raises ValueError for lists that do not match ``servers`` and ``gpus``, invalid speeds, or contention below 0.
     """
 
@@ -100,10 +100,10 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Options:
-    """How a workload is made from a trace.
+    """How to create a workload from a trace.
 
     models: "table1" gives each group a model of Table I; "none" leaves all jobs without a profile.
-    single_gpu: share of jobs that use one GPU; None for that of the trace.
+    single_gpu: share of jobs with one GPU; None keeps the share of the trace.
     load: GPU-seconds that arrive (in the best placement) over those available; None keeps the trace's arrival times.
     jobs: number of consecutive jobs to simulate, after the history; None for all.
     history: share of the trace, from its beginning, that the predictor is trained on before the simulation.
@@ -149,7 +149,8 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
     gpus = _sizes(jobs, key, options.single_gpu, rng)
     profiles, profile, moved = _models(key, gpus, options, rng)
     draft = JobTable(profiles, jobs["submit_s"].to_numpy(), profile, np.ones(len(jobs)), np.zeros(len(jobs)))
-    alpha = draft.best_alphas(all_alike(cluster.nodes), cluster.fabric)  # trace seconds: of reference GPUs
+    # durations in traces are for reference GPUs
+    alpha = draft.best_alphas(with_reference_gpus(cluster.nodes), cluster.fabric)
     # jobs that do not fit the cluster stay in the table: policies must report "capacity" and continue
     iterations = jobs["duration_s"].to_numpy() / np.where(np.isnan(alpha), 1.0, alpha)
     first = int(len(jobs) * options.history)
@@ -161,7 +162,7 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
     if options.predictor != PERFECT:
         chains = chains_of(names, users, gpus.tolist())
         past = _past(jobs, first)
-        known = taught(options.predictor, [chains[row] for row in past], iterations[past])
+        known = trained(options.predictor, [chains[row] for row in past], iterations[past])
         predicted = predictions(known, chains[first:last])
         learning = Learning(chains[first:last], known, options.retrain_s) if options.retrain_s > 0 else None
     table = JobTable(
@@ -184,9 +185,9 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
 def offered_load(table: JobTable, cluster: Cluster) -> float:
     """GPU-seconds of all jobs in their best placements, over the number of GPUs times the span of the submissions.
 
-    Both are for reference GPUs: a GPU that is twice as fast counts twice.
+    Both are in terms of reference GPUs: a GPU that is twice as fast counts twice.
     """
-    alphas = table.best_alphas(all_alike(cluster.nodes), cluster.fabric)
+    alphas = table.best_alphas(with_reference_gpus(cluster.nodes), cluster.fabric)
     work = table.gpus * table.iterations * np.nan_to_num(alphas)
     span = float(table.submit[-1] - table.submit[0]) if len(table) else 0.0
     available = capacity(cluster.nodes) * span

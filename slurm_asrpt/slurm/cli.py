@@ -39,7 +39,7 @@ class CliClient:
         self._queue = incremental.IncrementalQueue(self._lines, self._all_jobs)
 
     def config(self) -> SlurmConfig:
-        answer = self._run("scontrol", "show", "config")
+        answer = self.run("scontrol", "show", "config")
         values = _values(answer)
         return SlurmConfig(
             version=values["SLURM_VERSION"],
@@ -56,7 +56,7 @@ class CliClient:
 
     def settings_of_slurm(self) -> dict[str, str]:
         """slurmctld's settings by their names in slurm.conf. Raises SlurmError."""
-        return _values(self._run("scontrol", "show", "config"))
+        return _values(self.run("scontrol", "show", "config"))
 
     def check_conf(self) -> None:
         """Raises SlurmError if slurm.conf is missing: Slurm's commands would search the network for it, for long."""
@@ -74,37 +74,37 @@ class CliClient:
         return self._output("squeue", *options)
 
     def _all_jobs(self) -> list[JobRecord]:
-        return parse.parse_jobs(self._run("squeue", self._json, "--states=all"))
+        return parse.parse_jobs(self.run("squeue", self._json, "--states=all"))
 
     @cached_property
     def _json(self) -> str:
-        return parse.json_option(self._run("squeue", "--version"))
+        return parse.json_option(self.run("squeue", "--version"))
 
     def nodes(self) -> list[NodeRecord]:
-        return parse.parse_nodes(self._run("scontrol", "-d", "-o", "show", "node"))
+        return parse.parse_nodes(self.run("scontrol", "-d", "-o", "show", "node"))
 
     def reservations(self, nodes: Sequence[NodeRecord]) -> list[Reservation]:
-        return parse.parse_reservations(self._run("scontrol", "-o", "show", "reservation"), nodes)
+        return parse.parse_reservations(self.run("scontrol", "-o", "show", "reservation"), nodes)
 
     def fair_shares(self) -> Mapping[tuple[str, str], float]:
-        return parse.parse_shares(self._run("sshare", "-P", "-n", "-a", "-o", "User,Account,FairShare"))
+        return parse.parse_shares(self.run("sshare", "-P", "-n", "-a", "-o", "User,Account,FairShare"))
 
     def preempting(self, by: str) -> frozenset[str]:
         if by == "qos":
-            return parse.parse_preempting_qos(self._run("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Preempt"))
-        return parse.parse_preempting_partitions(self._run("scontrol", "-o", "show", "partition"))
+            return parse.parse_preempting_qos(self.run("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Preempt"))
+        return parse.parse_preempting_partitions(self.run("scontrol", "-o", "show", "partition"))
 
     def limits(self, enforced: bool) -> SiteLimits:
-        licenses = parse_licenses(self._run("scontrol", "-o", "show", "license"))
+        licenses = parse_licenses(self.run("scontrol", "-o", "show", "license"))
         if not enforced:
             return SiteLimits(licenses=licenses)
-        qos, associations = parse_assoc_mgr(self._run("scontrol", "-o", "show", "assoc_mgr", "flags=qos,assoc"))
-        partitions = parse_partition_qos(self._run("scontrol", "-o", "show", "partition"))
+        qos, associations = parse_assoc_mgr(self.run("scontrol", "-o", "show", "assoc_mgr", "flags=qos,assoc"))
+        partitions = parse_partition_qos(self.run("scontrol", "-o", "show", "partition"))
         return SiteLimits(qos, associations, partitions, licenses)
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         lines = "".join(f"show job {_checked(job_id)}\n" for job_id in job_ids)
-        return parse.parse_allocations(self._run("scontrol", "-d", "-o", stdin=lines, lenient=True))
+        return parse.parse_allocations(self.run("scontrol", "-d", "-o", stdin=lines, lenient=True))
 
     def update(self, updates: Sequence[Update]) -> list[str]:
         if not updates:
@@ -113,7 +113,7 @@ class CliClient:
             "update " + " ".join(f"{key}={_checked(value)}" for key, value in {"JobId": u.job_id, **u.fields}.items())
             for u in updates
         ]
-        answer = self._run("scontrol", stdin="\n".join(lines) + "\n", lenient=True)
+        answer = self.run("scontrol", stdin="\n".join(lines) + "\n", lenient=True)
         errors = parse.parse_update_errors(answer)
         if not errors:  # without readline, answers cannot be assigned to updates
             raise SlurmError(
@@ -125,16 +125,20 @@ class CliClient:
         return errors
 
     def signal(self, job_id: str, name: str, batch: bool) -> None:
-        self._run("scancel", f"--signal={name}", *(["--batch"] if batch else []), _checked(job_id))
+        self.run("scancel", f"--signal={name}", *(["--batch"] if batch else []), _checked(job_id))
 
     def requeue(self, job_id: str, failed: bool = False) -> None:
-        self._run("scontrol", "requeue", *([] if failed else ["incomplete"]), _checked(job_id))
+        self.run("scontrol", "requeue", *([] if failed else ["incomplete"]), _checked(job_id))
 
-    def _run(self, command: str, *arguments: str, stdin: str = "", lenient: bool = False) -> str:
+    def run(self, command: str, *arguments: str, stdin: str = "", lenient: bool = False) -> str:
+        """Run a command of Slurm; its standard output. lenient: with standard error, at any exit status.
+
+        Raises SlurmError.
+        """
         return self._output(command, *arguments, stdin=stdin, lenient=lenient).decode(errors="replace")
 
     def _output(self, command: str, *arguments: str, stdin: str = "", lenient: bool = False) -> bytes:
-        """Run a command; its standard output. lenient: with standard error, at any exit status. Raises SlurmError."""
+        """As ``run``; the bytes."""
         path = str(Path(self.settings.bin_dir) / command) if self.settings.bin_dir else command
         try:
             done = subprocess.run(

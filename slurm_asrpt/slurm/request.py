@@ -1,4 +1,4 @@
-"""What a Slurm job asks for, as the policy needs it: GPUs and shape, or why the job is left to Slurm."""
+"""Translates a Slurm job's request for the policy: GPUs and shape, or why the job is left to Slurm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_asrpt.core.job import Request
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.parse import expand, not_whole, parse_gres
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 Nodes = Sequence[NodeRecord]
 
@@ -23,8 +23,8 @@ LONGEST = 1024
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What a job asks for: its GPUs and the allocations that serve it. one_task_per_gpu: ranks are GPUs."""
+class JobRequest:
+    """What a job requests: its GPUs and the allocations that satisfy it. one_task_per_gpu: each rank has one GPU."""
 
     gpus: int
     request: Request
@@ -39,8 +39,8 @@ class LeftToSlurm(Exception):  # noqa: N818  (a verdict, not a failure)
         self.why = why
 
 
-def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> Ask:
-    """What the job asks for. Raises LeftToSlurm for requests that asrptd cannot place as the user expects."""
+def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> JobRequest:
+    """The job's request. Raises LeftToSlurm for requests that asrptd cannot place as the user expects."""
     _refuse_what_slurm_keeps(job, partitions)
     kind, gpus, per_node, unit = _gpus(job)
     if job.min_nodes > gpus // unit:
@@ -62,13 +62,13 @@ def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[s
         request = _on_its_nodes(job, gpus, request, able)
     if job.exclusive:
         gpus, request = _whole_nodes(job, gpus, request, able)
-    return Ask(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
+    return JobRequest(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
 
 
 def _offers(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -> list[Nodes]:
-    """The sets of nodes of which one must hold it: those of each partition and of each feature of ``[a|b]``.
+    """The sets of nodes, one of which must hold the job: a set per partition and feature of ``[a|b]``.
 
-    One set where one node holds it. With -w or whole nodes only that which offers most.
+    A job on one node gets a single set; with -w or whole nodes, only the set with most GPUs counts.
     """
     names = job.partition.split(",")
     able = [n for n in _allowed(job, nodes) if n.gpus and (n.other_gres or kind in ("", n.gpu_type))]
@@ -87,7 +87,7 @@ def _offers(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -
 
 
 def _with(nodes: Nodes, partition: str, features: str) -> Nodes:
-    """The nodes of this partition that have the features."""
+    """The nodes of this partition with these features."""
     try:
         return [n for n in nodes if partition in n.partitions and (not features or satisfies(n.features, features))]
     except ValueError:
@@ -99,7 +99,7 @@ def _union(sets: Sequence[Nodes]) -> Nodes:
 
 
 def _largest(sets: Sequence[Nodes]) -> list[Nodes]:
-    """The sets without those that another set contains."""
+    """The sets that are not contained in another set."""
     by_names = {frozenset(n.name for n in some): some for some in sets}
     return [some for names, some in by_names.items() if not any(names < other for other in by_names)]
 
@@ -123,7 +123,7 @@ def _names(nodes: str, why: str) -> frozenset[str]:
 
 
 def _on_its_nodes(job: JobRecord, gpus: int, request: Request, able: Sequence[NodeRecord]) -> Request:
-    """The request for all nodes of -w and no other. Where they do not hold it Slurm would add some: left to Slurm."""
+    """The request for exactly the nodes of -w. Left to Slurm if they cannot hold it: Slurm would add nodes."""
     count = len(_names(job.required_nodes, "nodelist"))
     all_there = len(able) == count and job.min_nodes <= count <= (job.max_nodes or count)
     uneven = request.per_node is not None and request.per_node * count != gpus
@@ -133,9 +133,9 @@ def _on_its_nodes(job: JobRecord, gpus: int, request: Request, able: Sequence[No
 
 
 def _whole_nodes(job: JobRecord, gpus: int, request: Request, able: Sequence[NodeRecord]) -> tuple[int, Request]:
-    """GPUs and request of a job that shares its nodes with nobody: Slurm gives it all GPUs and CPUs of each.
+    """GPUs and request of an exclusive job: Slurm allocates all GPUs and CPUs of its nodes.
 
-    Of nodes of several sizes those of the size that offers most.
+    If nodes differ in size, those of the size with most GPUs in total count.
     """
     if job.exclusive != "node":
         raise LeftToSlurm("exclusive")
@@ -149,7 +149,7 @@ def _whole_nodes(job: JobRecord, gpus: int, request: Request, able: Sequence[Nod
     each = request.per_node or size - size % request.unit
     count = max(request.min_nodes, -(-gpus // each))
     if count > min(len(alike), request.max_nodes or count):
-        raise LeftToSlurm("shape")  # nodes of several sizes may hold it
+        raise LeftToSlurm("shape")  # a mix of node sizes may hold it
     whole = replace(
         request,
         per_node=size,
@@ -182,7 +182,7 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
 
 
 def gpus_of(job: JobRecord) -> int:
-    """GPUs that a job has or asks for; 0 if its request is left to Slurm."""
+    """Allocated or requested GPUs of a job; 0 if its request is left to Slurm."""
     try:
         return sum(job.gpus_by_node.values()) or _gpus(job)[1]
     except LeftToSlurm:
@@ -190,7 +190,7 @@ def gpus_of(job: JobRecord) -> int:
 
 
 def _gpus(job: JobRecord) -> tuple[str, int, int | None, int]:
-    """GPU type, GPUs in all, GPUs per node where they are fixed, and the unit in which they come."""
+    """GPU type, number of GPUs, GPUs per node if fixed, and the unit in which they are allocated."""
     per_job, per_node, per_task = (_one_kind(t) for t in (job.tres_per_job, job.tres_per_node, job.tres_per_task))
     kind = next((k for k, _ in (per_job, per_node, per_task) if k), "")
     if per_node[1]:
@@ -202,7 +202,7 @@ def _gpus(job: JobRecord) -> tuple[str, int, int | None, int]:
             return _even(kind, total, per_task[1] * job.tasks_per_node)
         return kind, total, None, per_task[1]
     if per_job[1]:
-        if job.tasks_per_node:  # Slurm spreads the tasks evenly and the GPUs with them only if the nodes are fixed
+        if job.tasks_per_node:  # Slurm spreads tasks, and GPUs with them, evenly only if the node count is fixed
             if job.min_nodes != job.max_nodes:
                 raise LeftToSlurm("shape")
             return _even(kind, per_job[1], per_job[1] // job.min_nodes)
@@ -231,9 +231,9 @@ def _one_kind(tres: str) -> tuple[str, int]:
 
 
 def alternatives(constraint: str) -> tuple[str, ...]:
-    """The constraints of which one must hold on all nodes of the job: a, b and c of ``[a|b|c]``; else it itself.
+    """The constraints, one of which must hold on all nodes of the job: a, b and c for ``[a|b|c]``; else the constraint.
 
-    Brackets around anything but features and ``|`` stay, which ``satisfies`` cannot read.
+    Other brackets are kept, and ``satisfies`` raises an error for them.
     """
     found = _ONE_FOR_ALL.fullmatch(constraint)
     return tuple(found[1].split("|")) if found else (constraint,)
@@ -241,15 +241,15 @@ def alternatives(constraint: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def satisfies(features: frozenset[str], constraint: str) -> bool:
-    """Whether a node with these features may serve a job with this constraint.
+    """Whether a node with these features may run a job with this constraint.
 
-    From left to right, no operator before another: ``a|b&c`` is ``(a|b)&c`` (measured). A comma is an ampersand.
-    Raises ValueError for what a node by itself cannot tell, and for what is no constraint.
+    Operators have the same precedence and associate to the left: ``a|b&c`` is ``(a|b)&c`` (measured). A comma means
+    ``&``. Raises ValueError for an invalid constraint, and one that a single node cannot decide.
     """
     parts = re.findall(_PART, constraint)
     if "".join(parts) != constraint or len(constraint) > LONGEST:
         raise ValueError(f"cannot read the constraint {constraint!r}")
-    open_so_far = [(True, "&")]  # of each parenthesis that is open: what holds so far, and the operator after it
+    open_so_far = [(True, "&")]  # for each open parenthesis: the result so far, and the next operator
     for part in parts:
         held, operator = open_so_far[-1]
         if part == "(":

@@ -1,4 +1,4 @@
-"""sbatch's options, from a job script and a command line, and the record that Slurm would make of them."""
+"""sbatch's options in a job script and on a command line, and the job record that Slurm would create."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ wckey wrap
 """
 _MAYBE_VALUED = ("exclusive", "get-user-env", "nice", "no-kill", "propagate")
 _WITH = ("exclusive-user", "exclusive-mcs", "exclusive-topo")
-"""What ``--exclusive=user`` and so on are read as: getopt knows of no values that may be missing."""
+"""Substitutes for options such as ``--exclusive=user``, because getopt does not support optional values."""
 _FLAGS = """
 contiguous help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot requeue spread-job stepmgr
 test-only usage use-min-nodes verbose version wait
@@ -42,15 +42,15 @@ _LONG = [*(f"{name}=" for name in _VALUED.split()), *_MAYBE_VALUED, *_FLAGS.spli
 _MAYBE = re.compile(rf"(--(?:{'|'.join(_MAYBE_VALUED)}))=.*", re.DOTALL)
 _NAMES = {f"-{letter}": name for letter, name in (_SHORT | _SHORT_FLAGS).items()}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)B?", re.IGNORECASE)
-_NUMBER = "[0-9]{1,9}"  # sbatch's are of 32 bits
-_GPUS = re.compile(rf"{_NUMBER}|[A-Za-z][^:,=]*(?:[:=]{_NUMBER})?")  # a type alone is one such GPU
+_NUMBER = "[0-9]{1,9}"  # sbatch has 32-bit numbers
+_GPUS = re.compile(rf"{_NUMBER}|[A-Za-z][^:,=]*(?:[:=]{_NUMBER})?")  # a type alone means one GPU
 _MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
 
 
 @dataclass(frozen=True)
 class Submission:
-    """options: by their long names, the last word counts; args: the script's own. het: a job of several parts."""
+    """options: by their long names; the last one counts. args: the script's. het: a heterogeneous job."""
 
     options: Mapping[str, str]
     args: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Submission:
 
 
 def read_submission(script: bytes, words: Sequence[str]) -> Submission:
-    """A script with what would stand around it on sbatch's command line. Raises InputError."""
+    """Parse a script and sbatch's command line without the script. Raises InputError."""
     inside = sbatch_words(script)
     directives, _ = _options(inside, "an #SBATCH line")
     given, args = _options(words, "after --")
@@ -66,7 +66,7 @@ def read_submission(script: bytes, words: Sequence[str]) -> Submission:
 
 
 def _options(words: Sequence[str], where: str) -> tuple[dict[str, str], list[str]]:
-    """Options and the words after them. Raises InputError for what sbatch would refuse."""
+    """Options and the words after them. Raises InputError for options that sbatch would reject."""
     tidy = [_MAYBE.sub(r"\1", _SHARED.sub(r"--exclusive-\1", word)) for word in words if word != "hetjob"]
     try:
         found, rest = getopt.getopt(tidy, _LETTERS, _LONG)
@@ -76,7 +76,7 @@ def _options(words: Sequence[str], where: str) -> tuple[dict[str, str], list[str
 
 
 def as_record(asked: Submission, user: str, uid: int, partition: str, now: float) -> JobRecord:
-    """The job as Slurm would show it, waiting. partition: where the script names none. Raises InputError."""
+    """The pending job as Slurm would show it. partition: the default. Raises InputError."""
     options = asked.options
     low, high = _nodes(options.get("nodes", ""))
     per_node = _whole(options, "ntasks-per-node")
@@ -119,12 +119,12 @@ def _gpus(options: Mapping[str, str], key: str) -> str:
 def _gres(text: str) -> str:
     """Raises InputError."""
     if re.search("[0-9]{10}", text):
-        raise InputError(f"--gres: no node has as many as {text!r}")
+        raise InputError(f"--gres: {text!r} is too large a number")
     return ",".join(f"gres:{part}" for part in text.split(",")) if text else ""
 
 
 def _nodes(text: str) -> tuple[int, int]:
-    """Bounds of --nodes; one number is both. Raises InputError."""
+    """Lower and upper bound of --nodes; one number is both. Raises InputError."""
     low, dash, high = text.partition("-")
     if not text:
         return 1, 0

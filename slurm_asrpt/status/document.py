@@ -237,9 +237,8 @@ def read_users(run_dir: Path, users: Iterable[str]) -> Status:
 
 def read_jobs(run_dir: Path, job_ids: Iterable[str]) -> Status:
     """The status with these jobs only; an array's id selects all its tasks."""
-    names = [f'"job_id": {json.dumps(job_id)}'.encode() for job_id in job_ids]
-    marks = [mark for name in names for mark in (name + b", ", name[:-1] + b"_")]
-    return _read_some(run_dir, lambda line: any(mark in line for mark in marks))
+    starts = tuple(start for job_id in job_ids for start in (_job(job_id), _tasks(job_id)))
+    return _read_some(run_dir, lambda line: line.startswith(starts))
 
 
 def read_around(run_dir: Path, job_id: str) -> Status:
@@ -247,17 +246,25 @@ def read_around(run_dir: Path, job_id: str) -> Status:
 
     For an array task also the record of its array, which may stand for it.
     """
-    name, room = f'"job_id": {json.dumps(job_id)}'.encode(), [NEAREST]
-    job, array = name + b", ", name[:-1] + b"_"
-    rest = f'"job_id": {json.dumps(job_id.partition("_")[0])}, '.encode()
+    starts, room = (_job(job_id), _tasks(job_id), _job(job_id.partition("_")[0])), [NEAREST]
 
     def needed(line: bytes) -> bool:
-        if _RANKED in line and room[0]:
+        if room[0] and _RANKED in line:
             room[0] -= 1
             return True
-        return _RUNS in line or job in line or array in line or rest in line
+        return line.startswith(starts) or _RUNS in line
 
     return _read_some(run_dir, needed)
+
+
+def _job(job_id: str) -> bytes:
+    """What the line of the job begins with: ``write_status`` writes fields in their order, and the ID is the first."""
+    return f'{{"job_id": {json.dumps(job_id)}, '.encode()
+
+
+def _tasks(array: str) -> bytes:
+    """What the lines of the array's tasks begin with."""
+    return f'{{"job_id": {json.dumps(array)[:-1]}_'.encode()
 
 
 def _of(user: str) -> bytes:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import NEAREST, JobStatus, Status
-from slurm_asrpt.status.left_to_slurm import LEFT_CHANGES
-from slurm_asrpt.status.reason_texts import change_of, rule_of
+from slurm_asrpt.status.reason_texts import LEFT_CHANGES, change_of, rule_of
 
 
 @dataclass(frozen=True)

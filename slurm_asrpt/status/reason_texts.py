@@ -1,4 +1,4 @@
-"""The words for the reasons of ``core.reasons``: why a job waits, by which rule, and what would change it."""
+"""Texts for the reasons of ``core.reasons``: why a job is pending, the rule behind it, and what would change it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from slurm_asrpt.text import counted, slurm_time
 
 @dataclass(frozen=True)
 class Wording:
-    """What is said of a kind. text: with its facts; rule: what decides so; change: what would have to change."""
+    """The texts for a kind of reason. text: the reason, with its facts; rule: the rule behind it; change: what must
+    change for the job to start."""
 
     text: str
     rule: str = ""
@@ -21,9 +22,9 @@ class Wording:
 
 
 _COUNTED = (("GPU", "need"), ("job", "ahead"), ("task", "more"))
-"""Words that facts are the number of: the texts have ``{GPUs}``, ``{jobs}`` and ``{tasks}``, right for one as well."""
+"""Facts that are counts: the texts have ``{GPUs}``, ``{jobs}`` and ``{tasks}``, which become singular or plural."""
 _DURATIONS = ("remaining_s", "work_s", "left_s")
-"""Facts in seconds: the texts have them without the ``_s``, as Slurm writes durations."""
+"""Facts in seconds. The texts have them without ``_s``, in Slurm's notation."""
 _SHORTER = "jobs with less predicted work go first"
 _SPACE = "a job starts when all its GPUs are free at the same time"
 _HOLDS = "asrptd does not start jobs that Slurm holds"
@@ -76,7 +77,7 @@ WORDS = {
         "no action needed: this job starts after the checkpoint of {runs}",
     ),
     "interrupting": Wording(
-        "preempted for job {head}: Slurm has told it to write a checkpoint",
+        "preempted for job {head}: Slurm has signaled it to write a checkpoint",
         _PREEMPTS,
         "no action needed: it resumes from its checkpoint when it is its turn again",
     ),
@@ -143,7 +144,7 @@ WORDS = {
     "left": Wording(
         "left to Slurm: {why}",
         "asrptd does not schedule jobs whose requests it cannot honor; Slurm starts them by its own rules",
-        "squeue --start and scontrol show job tell what Slurm waits for",
+        "squeue --start and scontrol show job show what Slurm waits for",
     ),
     "starting": Wording(
         "released to Slurm on the chosen nodes",
@@ -163,24 +164,70 @@ WORDS = {
     "running": Wording("it runs"),
 }
 
+LEFT_WORDS = {
+    "interactive": "an interactive job",
+    "het": "a heterogeneous job",
+    "held": "its owner holds it",
+    "array": "a job array",
+    "nodelist": "some nodes of its -w are not managed, or they cannot hold it",
+    "exclude": "its owner excluded nodes (-x)",
+    "exclusive": "it shares its nodes with some jobs only (--exclusive=user)",
+    "reservation": "it runs in a reservation",
+    "features": "its -C counts nodes, or too few nodes have these features",
+    "contiguous": "it asks for contiguous nodes",
+    "switches": "it asks for a number of switches",
+    "gres": "it asks for shared GPUs, several GPU types, or MIG instances",
+    "mixed": "only nodes with several GPU types or MIG instances could hold it",
+    "deadline": "it has a deadline (--deadline)",
+    "expand": "it gives its nodes to another job (--dependency=expand)",
+    "preempts": "its QOS or partition may preempt other jobs",
+    "socket": "it asks for GPUs per socket",
+    "nogpu": "it asks for no GPUs",
+    "shape": "its form of GPU request is not managed",
+    "partition": "its partition is not managed",
+    "off": "its owner set asrpt:off",
+    "untagged": "the hook has not tagged it",
+    "shadow": "asrptd only observes (mode shadow)",
+}
+"""Why asrptd leaves a job to Slurm, by kind."""
+LEFT_CHANGES = {
+    "interactive": "use sbatch instead of salloc or srun",
+    "het": "submit one job per component",
+    "nodelist": "submit it without -w, or with enough nodes in -w",
+    "exclude": "submit it without -x",
+    "exclusive": "submit it with plain --exclusive, or without",
+    "reservation": "submit it without --reservation",
+    "features": "submit it without -C, or with plain features, & and |, or [a|b]",
+    "contiguous": "submit it without --contiguous",
+    "switches": "submit it without --switches",
+    "gres": "request whole GPUs of one type",
+    "deadline": "submit it without --deadline",
+    "socket": "request GPUs with --gpus or --gpus-per-task",
+    "shape": "request GPUs with --gpus or --gpus-per-task",
+    "off": "submit it without asrpt:off in --comment",
+    "untagged": "resubmit it; if that does not help, an admin should run asrpt-admin doctor",
+    "held": "release it (scontrol release)",
+}
+"""What the owner can do so that asrptd schedules such a job. Some kinds have no entry."""
+
 
 def text_of(reason: Reason) -> str:
-    """The same as ``in_words``."""
+    """A reason as a sentence, as ``in_words``."""
     return in_words(reason.kind, reason.facts)
 
 
 def in_words(kind: str, facts: Mapping[str, Any]) -> str:
-    """A reason as a sentence. Raises KeyError for an unknown kind or a fact that is missing."""
+    """A reason as a sentence. Raises KeyError for an unknown kind or a missing fact."""
     return _filled(WORDS[kind].text, facts)
 
 
 def rule_of(kind: str) -> str:
-    """The rule that decides so, in words; "" for an unknown kind."""
+    """The rule behind a reason; "" for an unknown kind."""
     return WORDS[kind].rule if kind in WORDS else ""
 
 
 def change_of(kind: str, facts: Mapping[str, Any]) -> str:
-    """What would have to change for the job to start, in words; "" for an unknown kind."""
+    """What must change for the job to start; "" for an unknown kind."""
     return _filled(WORDS[kind].change, facts) if kind in WORDS else ""
 
 
@@ -191,9 +238,9 @@ def _filled(text: str, facts: Mapping[str, Any]) -> str:
 
 
 def _when(in_s: float | None) -> str:
-    """When a reservation, ours or Slurm's, begins. No time is known while jobs without a time limit are in its way."""
+    """When a reservation of asrptd or Slurm begins. Unknown if it depends on a job without a time limit."""
     if in_s is None or not math.isfinite(in_s):
         return "as soon as they are free (a job there has no time limit, so the time is unknown)"
-    if in_s < 1:  # what runs there has outrun its limit, or is none of ours
+    if in_s < 1:  # the job there has exceeded its limit, or is not managed
         return "as soon as they are free"
     return f"about {slurm_time(in_s)} from now"

@@ -72,7 +72,7 @@ def _has_known_columns(found: TraceFile) -> bool:
 def read(found: TraceFile, options: ReadOptions) -> Trace:
     """Raises InputError for a missing column."""
     if found.path.is_dir():
-        raise InputError(f"{found.path}: is a folder; specify one file")
+        raise InputError(f"{found.path}: is a directory; specify one file")
     return read_csv_columns(found, _chosen(found, options.columns))
 
 

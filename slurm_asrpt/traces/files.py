@@ -22,7 +22,7 @@ from slurm_asrpt.traces.trace import numbers
 
 LARGEST_BYTES = 8 << 30
 """Limit of one file, uncompressed; the largest table of a known trace has about 2.5 GB."""
-MOST_PACKED = 300
+MAX_PACKED = 300
 """Limit of the compression ratio; real traces have 3 to 30."""
 SMALL_BYTES = 16 << 20
 """Below this size the compression ratio is not checked: a short sample may be repetitive."""
@@ -39,14 +39,14 @@ UNREADABLE = "unreadable line"
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A file or folder, and its first lines (none for a folder)."""
+    """A file or directory, and its first lines (none for a directory)."""
 
     path: Path
     head: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """The file's name without suffixes; the folder's name if the file's is generic."""
+        """The file's name without suffixes; the directory's name if the file's is generic."""
         plain = re.sub(r"(?<=.)\.(csv|swf|txt|json|log)$", "", self.path.name.removesuffix(".gz"))
         folder = self.path.absolute().parent.name
         return printable(folder if folder and plain in _PLAIN_NAMES else plain)
@@ -71,7 +71,7 @@ class Rows:
 
 
 def open_trace_file(path: Path) -> TraceFile:
-    """Raises InputError if the path is neither a readable file nor a folder."""
+    """Raises InputError if the path is neither a readable file nor a directory."""
     try:
         if path.is_dir():
             return TraceFile(path)
@@ -121,7 +121,7 @@ class _Limited(io.RawIOBase):
     def __init__(self, path: Path, stream: gzip.GzipFile | io.BufferedReader, packed: bool) -> None:
         self.path, self.stream = path, stream
         size = path.stat().st_size
-        self.most = min(LARGEST_BYTES, max(SMALL_BYTES, MOST_PACKED * size)) if packed else LARGEST_BYTES
+        self.most = min(LARGEST_BYTES, max(SMALL_BYTES, MAX_PACKED * size)) if packed else LARGEST_BYTES
         self.count = self.line = 0
 
     def readable(self) -> bool:

@@ -43,7 +43,7 @@ def _is_pai(found: TraceFile) -> bool:
 
 
 def _folder(path: Path) -> Path | None:
-    """The folder of the official tables: the path itself, or the folder of the job table at the path."""
+    """The directory of the official tables: the path itself, or the directory of the job table at the path."""
     if path.is_dir():
         return path if _table(path, "job") else None
     return path.parent if path.name.startswith("pai_job_table.csv") else None
@@ -54,7 +54,7 @@ def _table(folder: Path, name: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-@register("pai", "Alibaba PAI 2020: a folder of pai_*_table.csv, or pai_job_duration_estimate_100K.csv", _is_pai)
+@register("pai", "Alibaba PAI 2020: a directory of pai_*_table.csv, or pai_job_duration_estimate_100K.csv", _is_pai)
 def read(found: TraceFile, options: ReadOptions) -> Trace:
     """Raises InputError."""
     folder = _folder(found.path)

@@ -81,7 +81,7 @@ def _openb_times(frame: pd.DataFrame) -> None:
     frame["wait_s"] = frame["scheduled_time"] - frame["creation_time"]
 
 
-MOST_JSON = 512 << 20
+MAX_JSON = 512 << 20
 """Characters of ``cluster_job_log``, which is read in one piece; the published one has about 100 million."""
 
 
@@ -149,8 +149,8 @@ def _limited(opened: Any) -> Any:
     count = 0
     for line in opened:
         count += len(line)
-        if count > MOST_JSON:
-            raise InputError(f"more than {MOST_JSON >> 20} MiB of JSON; is this Philly's cluster_job_log?")
+        if count > MAX_JSON:
+            raise InputError(f"more than {MAX_JSON >> 20} MiB of JSON; is this Philly's cluster_job_log?")
         yield line
 
 
@@ -235,9 +235,11 @@ def _clusters(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*.csv"), *folder.glob("*.csv.gz")])
 
 
-@register("itp", "Microsoft ITP 2021 (ElasticFlow): a cluster's CSV, their folder, or the list with cluster", _is_itp)
+@register(
+    "itp", "Microsoft ITP 2021 (ElasticFlow): a cluster's CSV, their directory, or the list with cluster", _is_itp
+)
 def read_itp(found: TraceFile, options: ReadOptions) -> Trace:
-    """Microsoft ITP (2021, published with ElasticFlow): a file per cluster, their folder, or a list with a cluster
+    """Microsoft ITP (2021, published with ElasticFlow): a file per cluster, their directory, or a list with a cluster
     column.
 
     The queue is the cluster. The source has no users and no recurrence. Raises InputError.

@@ -53,7 +53,7 @@ def formats() -> dict[str, str]:
 def read_trace(
     path: Path, fmt: str = AUTO, *, processors_as_gpus: bool = False, columns: Mapping[str, str] | None = None
 ) -> Trace:
-    """The trace in a file or folder, plain or gzipped.
+    """The trace in a file or directory, plain or gzipped.
 
     fmt: one of ``formats()``, or "auto" to detect it. processors_as_gpus: logs of CPU jobs are refused without it.
     columns: for "csv", our column -> the file's title. Raises InputError, worded for the command line, if the input
@@ -87,7 +87,7 @@ def _detect(found: TraceFile) -> _Format:
             return kind
     if found.path.is_dir():
         raise InputError(
-            f"{found.path}: a folder without the tables of a trace; specify the file, or the pai or itp folder"
+            f"{found.path}: a directory without the tables of a trace; specify the file, or the pai or itp directory"
         )
     if found.path.is_file() and not found.path.stat().st_size:
         raise InputError(f"{found.path}: the file is empty")

@@ -1,4 +1,4 @@
-"""What users name as a trace: a file or folder, a shipped sample by name, or ``pai-like`` for a synthetic one."""
+"""What users name as a trace: a file or directory, a shipped sample by name, or ``pai-like`` for a synthetic one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurm_asrpt.traces.synthetic import DAYS, pai_like
 
 GENERATED = "pai-like"
 GENERATED_JOBS = 100_000
-KNOWN = f"a file, a folder, {GENERATED}[:jobs[:days]], or a sample ({', '.join(NAMED)})"
+KNOWN = f"a file, a directory, {GENERATED}[:jobs[:days]], or a sample ({', '.join(NAMED)})"
 """Valid names of a trace, in words."""
 
 
@@ -35,7 +35,7 @@ def generated_size(spec: str) -> tuple[int, float] | None:
 
 
 def path_of(spec: str) -> Path:
-    """The file or folder of that name, if it exists; else the sample of that name.
+    """The file or directory of that name, if it exists; else the sample of that name.
 
     Raises InputError for an empty name.
     """
@@ -83,7 +83,7 @@ def column_titles(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def fingerprint(path: Path) -> str:
-    """SHA-256 of a file; for a folder, of the names and sizes below it. Raises InputError if it does not exist."""
+    """SHA-256 of a file; for a directory, of the names and sizes below it. Raises InputError if it does not exist."""
     try:
         if path.is_dir():
             listing = sorted((str(p.relative_to(path)), p.stat().st_size) for p in path.rglob("*") if p.is_file())

@@ -26,7 +26,7 @@ COLUMNS: Mapping[str, str] = {
 """The columns of every trace, with units."""
 
 LONGEST_S = 10 * 365 * 86400.0
-MOST_GPUS = 1_000_000
+MAX_GPUS = 1_000_000
 LATEST_S = 1e11
 """Submissions beyond this (the year 5138) are absurd."""
 DAY_S = 86400.0
@@ -186,7 +186,7 @@ def _faults(jobs: pd.DataFrame) -> list[tuple[str, pd.Series]]:
         ("no number of GPUs", ~np.isfinite(gpus)),
         ("no GPUs", gpus == 0),
         ("negative number of GPUs", gpus < 0),
-        ("absurd number of GPUs", (gpus > MOST_GPUS) | (gpus != np.floor(gpus))),
+        ("absurd number of GPUs", (gpus > MAX_GPUS) | (gpus != np.floor(gpus))),
         ("no run time", ~np.isfinite(duration)),
         ("negative run time", duration < 0),
         ("zero run time", duration == 0),

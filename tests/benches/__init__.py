@@ -1,1 +1,1 @@
-"""Test benches: a part of the product in memory, and what tests ask of it."""
+"""Test benches: parts of the product in memory, with helpers to drive and inspect them."""

@@ -1,4 +1,4 @@
-"""A real browser without a screen."""
+"""A real, headless browser."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PROGRAMS = ("chromium", "chromedriver")
 
 
 def missing() -> str:
-    """Why there is none on this machine, "" if there is."""
+    """Why this machine has no browser; empty if it has one."""
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     return f"{' and '.join(absent)} not on this machine (make test-packages)" if absent else ""
 
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """Selenium's driver of it; what pages say to the console is in its log "browser"."""
+    """Selenium's driver of Chromium; its log "browser" has the console messages of pages."""
     from selenium import webdriver
 
     program, driver = (shutil.which(name) for name in PROGRAMS)

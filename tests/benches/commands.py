@@ -1,4 +1,4 @@
-"""What can be typed."""
+"""The subcommands of a tool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def commands(root: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """(name, command) of all that can be typed, such as "history import"."""
+    """(name, command) of all subcommands, such as "history import"."""
     subs = getattr(root, "commands", None)
     if subs is None:
         yield name, root

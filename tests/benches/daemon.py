@@ -1,4 +1,4 @@
-"""A Scheduler on a FakeSlurm, with its folders in a test's own directory, and what tests ask of it."""
+"""A Scheduler on a FakeSlurm with its paths in a directory of the test, and helpers to inspect it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from slurm_asrpt.status.document import Status
 from slurm_asrpt.switch import OperatingMode
 from tests.benches.fake_slurm import FakeSlurm
 
-# the last stage talks most: on servers of 1, 4 and 1 GPUs Heavy-Edge puts the last four ranks together
+# the last stage communicates most: on servers of 1, 4 and 1 GPUs Heavy-Edge puts the last four ranks together
 TAIL = JobProfile(
     "tail", (Stage(2, 0.01, 0.01, 0, 1e6, 1e6), Stage(2, 0.01, 0.01, 1e6, 1e6, 2e6), Stage(2, 0.01, 0.01, 1e6, 0, 2e7))
 )
@@ -48,7 +48,7 @@ def load(name: str) -> JobProfile:
 
 @dataclass
 class Clock:
-    """A clock that only moves when somebody sleeps; the daemon must not wait in tests."""
+    """A clock that advances only when the daemon sleeps, so that tests need not wait."""
 
     slurm: FakeSlurm
 
@@ -71,7 +71,7 @@ def make_settings(
     tables: Mapping[str, Mapping[str, Any]] | None = None,
     **daemon: Any,
 ) -> Settings:
-    """tables: of other sections, and more of ``policy``."""
+    """tables: other sections, and further keys of ``policy``."""
 
     paths = {name: str(folder / name) for name in ("state", "run", "hook", "spool")}
     for path in paths.values():
@@ -87,14 +87,14 @@ class Bench:
     """The daemon's scheduler and the Slurm that it drives."""
 
     def __init__(self, folder: Path, slurm: FakeSlurm, mode: str = "enforce", tau: float = 1.0, **daemon: Any) -> None:
-        """Policy asrpt with that tau, or the one that ``policy`` names."""
+        """The policy is asrpt unless ``policy`` names another one."""
         self.folder, self.slurm = folder, slurm
         self.settings = make_settings(folder, mode, tau=tau, **daemon)
         self.history = History(folder / "state" / "history.sqlite")
         self.start()
 
     def start(self) -> None:
-        """A new daemon on the same folders."""
+        """Start a new daemon on the same directories."""
         state, spool = self.settings.paths.state, self.settings.paths.spool
         name = self.settings.policy.name
         chosen = self.settings.policy.chosen(policy_settings(name))
@@ -122,18 +122,18 @@ class Bench:
         self.scheduler = self.scheduling.scheduler
 
     def listen(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Hears of the events of the audit trail; a test may put its own in its place."""
+        """Called for each event of the audit trail; tests may replace it."""
 
     def forecaster(self, begin: Callable[[bytes, float], Computation] = Process) -> Forecaster:
         """Another forecaster beside this daemon's. begin: starts a computation."""
-        jobs, cluster = self.scheduler.jobs, self.scheduler.cluster
+        jobs, cluster = self.scheduling.jobs, self.scheduler.decider.cluster
         return Forecaster(self.settings, jobs, cluster, self.recent, self.scheduling.snapshots, False, begin)
 
     def status(self, now: float, forecaster: Forecaster | None = None) -> Status:
         return self.scheduling.status.build(now, forecaster or self.scheduling.forecaster)
 
     def stop(self) -> None:
-        """The daemon is gone, without a last word."""
+        """End the daemon as a crash does: nothing is written."""
         self.leader.close()
 
     def restart(self) -> None:
@@ -145,14 +145,14 @@ class Bench:
         self.history.close()
 
     def cycle(self, times: int = 1, seconds: float = 1.0) -> None:
-        """Cycles, and a pause after each."""
+        """Run cycles, each followed by a pause of ``seconds``."""
         for _ in range(times):
             self.scheduler.cycle(self.slurm.now)
             self.scheduler.between_cycles(seconds)
             self.slurm.tick(seconds)
 
     def job(self, job_id: str) -> ManagedJob:
-        return self.scheduler.jobs[job_id]
+        return self.scheduling.jobs[job_id]
 
     def job_state(self, job_id: str) -> JobState:
         return self.job(job_id).state
@@ -172,7 +172,7 @@ class Bench:
         return hosts_dir(self.settings.paths.spool) / job_id
 
     def report(self, job_id: str, text: str) -> Path:
-        """What a job writes into its progress file."""
+        """Write a job's progress file. Returns its directory."""
         folder = progress_dir(self.settings.paths.spool) / job_id
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "iterations").write_text(text, encoding="utf-8")

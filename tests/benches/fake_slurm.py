@@ -1,8 +1,8 @@
-"""A small Slurm in memory: enough of its rules to drive the daemon's Scheduler, faithful where the daemon could err.
+"""A small Slurm in memory that keeps the rules which the daemon could break.
 
-What is modelled after the real one (shared facts, measured on 22.05): a begin time in the future keeps a job waiting;
-StartTime is refused for a job that does not wait; NumNodes and ReqNodeList written to a *running* job shrink it, even
-when another field of the same update is refused; Priority is refused while held; an unpinned job is started anywhere.
+Its behavior was measured on Slurm 22.05: a begin time in the future keeps a job pending; StartTime is refused for a job
+that is not pending; NumNodes and ReqNodeList written to a *running* job shrink it, even if another field of the same
+update is refused; Priority is refused for a held job; a job without a pin starts on any nodes.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ def node(name: str, index: int, gpus: int) -> NodeRecord:
     return NodeRecord(name, index, gpus, 0, "", 64, 0, 512_000, 0, "IDLE", frozenset({"gpu"}))
 
 
-def in_array(tasks: str) -> list[int]:
+def task_numbers(tasks: str) -> list[int]:
     return list(chain.from_iterable(read_tasks(tasks)))
 
 
 @dataclass
 class FakeSlurm:
-    """Slurm with these GPUs per node. ``now`` is its clock. errors: what to answer to the next updates of a job."""
+    """Slurm with ``sizes`` GPUs per node and the clock ``now``. errors: the answers to updates of a job, by job."""
 
     sizes: Sequence[int] = (4, 4, 4)
     now: float = 1_000_000.0
     lease: float = 600.0
     multifactor: bool = False
-    ahead: list[Reservation] = field(default_factory=list)
+    reserved: list[Reservation] = field(default_factory=list)
     shares: dict[tuple[str, str], float] = field(default_factory=dict)
     accounting: bool = True
     preempt_by: str = ""
@@ -59,7 +59,7 @@ class FakeSlurm:
     resized: list[str] = field(default_factory=list)
     signals: list[tuple[str, str, bool]] = field(default_factory=list)
     site_factors: dict[str, int] = field(default_factory=dict)
-    _last: int = 0
+    last_number: int = 0
 
     def __post_init__(self) -> None:
         self.table = [node(f"n{i}", i, gpus) for i, gpus in enumerate(self.sizes, start=1)]
@@ -67,9 +67,9 @@ class FakeSlurm:
     # what users and admins do
 
     def submit(self, gpus: int, iterations: int = 0, profile: str = "", leased: bool = True, **fields: object) -> str:
-        """``sbatch -n GPUS --gpus-per-task=1`` as the hook leaves it: tagged, leased."""
-        self._last += 1
-        job_id = str(self._last)
+        """``sbatch -n GPUS --gpus-per-task=1``, tagged and leased by the hook."""
+        self.last_number += 1
+        job_id = str(self.last_number)
         record = JobRecord(
             job_id=job_id,
             name="train",
@@ -79,7 +79,7 @@ class FakeSlurm:
             state=PENDING,
             reason="BeginTime" if leased else "None",
             submit_time=self.now,
-            number=self._last,
+            number=self.last_number,
             eligible_time=self.now + self.lease if leased else self.now,
             priority=100,
             tasks=gpus,
@@ -99,15 +99,15 @@ class FakeSlurm:
         self.change(job_id, state=state, end_time=self.now)
 
     def requeue(self, job_id: str, failed: bool = False) -> None:
-        """As asrptd asks for it: Slurm may be away, or refuse."""
-        self._answer()
-        self._refuse(job_id)
+        """A requeue that asrptd requests: Slurm may not answer, or refuse."""
+        self.check_available()
+        self._check_refused(job_id)
         if self.records[job_id].has_ended and not failed:
             raise SlurmError("Job/step already completing or completed")
         self.requeued(job_id)
 
     def requeued(self, job_id: str) -> None:
-        """Back to waiting under the same id; Slurm keeps node list and counts, and gives a new submit time."""
+        """Pending again under the same id; Slurm keeps node list and counts, and sets a new submit time."""
         self.change(
             job_id, state=PENDING, reason="BeginTime", submit_time=self.now, eligible_time=self.now + 120, nodes="",
             gpus_by_node={}, start_time=0.0, end_time=0.0, restarts=self.records[job_id].restarts + 1,
@@ -138,18 +138,18 @@ class FakeSlurm:
     # SlurmClient
 
     def config(self) -> SlurmConfig:
-        self._answer()
+        self.check_available()
         return SlurmConfig("22.05.8", "fake", self.multifactor, False, self.shares != {}, self.preempt_by)
 
     def jobs(self) -> list[JobRecord]:
-        self._answer()
+        self.check_available()
         return list(self.records.values())
 
     def catch_up(self) -> None:
-        self._answer()
+        self.check_available()
 
     def nodes(self) -> list[NodeRecord]:
-        self._answer()
+        self.check_available()
         used = self.used()
         return [
             dataclasses.replace(
@@ -159,48 +159,48 @@ class FakeSlurm:
         ]
 
     def reservations(self, nodes: Sequence[NodeRecord]) -> list[Reservation]:
-        return self.ahead
+        return self.reserved
 
     def fair_shares(self) -> Mapping[tuple[str, str], float]:
-        self._answer_about_accounts()
+        self._check_accounting()
         return self.shares
 
     def preempting(self, by: str) -> frozenset[str]:
-        self._answer_about_accounts()
+        self._check_accounting()
         return self.preemptors
 
     def limits(self, enforced: bool) -> SiteLimits:
         return self.site_limits
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        self._answer()
+        self.check_available()
         running = (r for r in self.records.values() if r.state == "RUNNING" and str(r.number) in job_ids)
         return {str(r.number): r.gpus_by_node for r in running}
 
     def update(self, updates: Sequence[Update]) -> list[str]:
         if updates:
-            self._answer()
+            self.check_available()
         self.writes.extend(updates)
         answers = [self._update(update) for update in updates]
         self._schedule()
         return answers
 
     def signal(self, job_id: str, name: str, batch: bool) -> None:
-        self._answer()
-        self._refuse(job_id)
+        self.check_available()
+        self._check_refused(job_id)
         self.signals.append((job_id, name, batch))
 
-    # inside
+    # rules of Slurm
 
-    def _refuse(self, job_id: str) -> None:
+    def _check_refused(self, job_id: str) -> None:
         if job_id in self.errors:
             raise SlurmError(self.errors[job_id])
 
-    def _answer(self) -> None:
+    def check_available(self) -> None:
         if not self.answers:
             raise SlurmError("squeue failed: slurmctld is away")
 
-    def _answer_about_accounts(self) -> None:
+    def _check_accounting(self) -> None:
         if not self.accounting:
             raise SlurmError("slurmdbd is away")
 
@@ -216,20 +216,20 @@ class FakeSlurm:
         rest = self.records.get(array)
         if not tasks or rest is None or not rest.array_tasks:
             return self._update_job(update)
-        named, waiting = set(in_array(tasks.strip("[]"))), set(in_array(rest.array_tasks))
-        if named >= waiting:  # all of the record: it stays one
+        named, waiting = set(task_numbers(tasks.strip("[]"))), set(task_numbers(rest.array_tasks))
+        if named >= waiting:  # all tasks of the record: it is not split
             others = [self._update_job(Update(f"{array}_{task}", update.fields)) for task in sorted(named - waiting)]
             return "; ".join(filter(None, [self._update_job(Update(array, update.fields)), *others]))
         for task in sorted(named & waiting):
-            self._part(rest, task)
+            self._split_off(rest, task)
         said = [self._update_job(Update(f"{array}_{task}", update.fields)) for task in sorted(named)]
         return "; ".join(filter(None, said))
 
-    def _part(self, rest: JobRecord, task: int) -> JobRecord:
-        """A task gets a record of its own; the last one that waits has the array's number."""
-        left = [other for other in in_array(self.records[rest.job_id].array_tasks) if other != task]
-        self._last += 1
-        parted = dataclasses.replace(rest, job_id=f"{rest.job_id}_{task}", number=self._last, array_tasks="")
+    def _split_off(self, rest: JobRecord, task: int) -> JobRecord:
+        """Give a task its own record; the last pending task keeps the array's number."""
+        left = [other for other in task_numbers(self.records[rest.job_id].array_tasks) if other != task]
+        self.last_number += 1
+        parted = dataclasses.replace(rest, job_id=f"{rest.job_id}_{task}", number=self.last_number, array_tasks="")
         self.records[parted.job_id] = parted
         del self.records[rest.job_id]
         if len(left) == 1:
@@ -282,26 +282,26 @@ class FakeSlurm:
             if job.state != PENDING or job.priority == 0 or job.eligible_time > self.now or not self.starts_jobs:
                 continue
             if not job.reason.startswith("Dependency"):
-                self._try(job)
+                self._try_to_start(job)
 
     def _throttled(self, job: JobRecord) -> bool:
         running = [r for r in self.records.values() if r.state in RUNNING_STATES and r.array_id == job.array_id]
         return 0 < job.array_most <= len(running)
 
-    def _try(self, job: JobRecord) -> None:
+    def _try_to_start(self, job: JobRecord) -> None:
         if self._throttled(job):
             self.records[job.job_id] = dataclasses.replace(job, reason="JobArrayTaskLimit")
             return
         free = self._free_for(job)
-        names = expand(job.required_nodes) if job.required_nodes else self._some(free, job.tasks)
+        names = expand(job.required_nodes) if job.required_nodes else self._most_free(free, job.tasks)
         counts = slurm_split([free.get(name, 0) for name in sorted(names)], job.tasks) if names else None
-        if counts is not None and job.exclusive == "node":  # all GPUs of each node are its own
+        if counts is not None and job.exclusive == "node":  # it gets all GPUs of each node
             counts = tuple(free[name] for name in sorted(names))
         if counts is None:
             self.records[job.job_id] = dataclasses.replace(job, reason="Resources")
             return
         if job.array_tasks:
-            self._try(self._part(job, in_array(job.array_tasks)[0]))
+            self._try_to_start(self._split_off(job, task_numbers(job.array_tasks)[0]))
             self._schedule()
             return
         self.starts[job.job_id] += 1
@@ -311,13 +311,13 @@ class FakeSlurm:
         )  # fmt: skip
 
     def _free_for(self, job: JobRecord) -> dict[str, int]:
-        """GPUs that are free on the nodes that may serve it."""
+        """Free GPUs of the nodes that the job may use."""
         used, excluded = self.used(), expand(job.excluded_nodes) if job.excluded_nodes else []
         able = [n for n in self.table if n.name not in excluded and (not job.features or job.features in n.features)]
         able = [n for n in able if self.state_of(n.name) == "IDLE" and not (job.exclusive and used[n.name])]
         return {n.name: n.gpus - used[n.name] for n in able}
 
-    def _some(self, free: Mapping[str, int], gpus: int) -> list[str]:
+    def _most_free(self, free: Mapping[str, int], gpus: int) -> list[str]:
         names: list[str] = []
         for name in sorted(free, key=lambda n: (-free[n], n)):
             if free[name] and sum(free[n] for n in names) < gpus:

@@ -1,4 +1,4 @@
-"""asrpt-gated, or another policy that sees what runs, on a small cluster in memory."""
+"""asrpt-gated, or another policy that is told the running jobs, on a small cluster in memory."""
 
 import json
 
@@ -11,17 +11,17 @@ from slurm_asrpt.status.reason_texts import text_of
 FABRIC = Fabric(1.25e9, 300e9)
 
 
-def made(policy, **options):
-    """A policy whose options may be out of bounds, like a patience of 0."""
+def unchecked_policy(policy, **options):
+    """A policy whose options are not checked, such as a patience of 0."""
     kind = policy_class(policy)
     return kind(FABRIC, kind.Options.model_construct(**options))
 
 
 class Bench:
-    """A policy on a small cluster, to which jobs come and from which they go."""
+    """A policy on a small cluster."""
 
     def __init__(self, *sizes, policy="asrpt-gated", **settings):
-        self.name, self.policy = policy, made(policy, **settings)
+        self.name, self.policy = policy, unchecked_policy(policy, **settings)
         self.view = ClusterView([Node(f"n{i}", gpus, i) for i, gpus in enumerate(sizes)])
         self.policy.cluster_changed(self.view.nodes, 0.0)
         self.placed, self.decisions = {}, []
@@ -32,7 +32,7 @@ class Bench:
         return self
 
     def decide(self, now=0.0):
-        """What starts now: the nodes of each job."""
+        """The jobs that start now, with their GPUs per node."""
         self.decisions = self.policy.decide(self.view, now)
         started = {}
         for decision in self.decisions:
@@ -49,12 +49,12 @@ class Bench:
         self.policy.finished(job_id, now)
 
     def occupy(self, job_id, until, now=0.0, **gpus):
-        """A foreign job."""
+        """A job that the policy did not start takes these GPUs."""
         self.view.take(gpus)
         self.policy.running(job_id, gpus, until, now)
 
     def why(self, now=0.0):
-        """The reasons, as they come out of JSON and in words."""
+        """The kind of reason of each pending job, after checking that its facts survive JSON and it has a text."""
         queue = self.policy.queue(now)
         assert all(text_of(why) for _, why in queue)
         assert json.loads(json.dumps([why.facts for _, why in queue])) == [why.facts for _, why in queue]
@@ -67,7 +67,7 @@ def job(job_id, gpus=1, iterations=0.0, submit=0.0, profile=None, **request):
 
 
 def restarted(bench, waiting, now=60.0):
-    """The same cluster under a policy that has read what the other has written."""
+    """The same cluster with a new policy that has loaded the dump of the old one."""
     sizes = [node.gpus for node in bench.view.nodes]
     after = Bench(*sizes, policy=bench.name, patience_s=bench.policy.patience_s)
     after.view, after.placed = bench.view, bench.placed

@@ -1,4 +1,4 @@
-"""HLAS on a small cluster in memory: jobs of GPU-seconds come, run, are interrupted and go on where they were."""
+"""HLAS on a small cluster in memory: jobs arrive, run, are preempted, and resume where they were."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId, id_key, unprofiled
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.core.policies.base import Interrupt, Interrupts, Run, Start
+from slurm_asrpt.core.policies.base import Preempt, PreemptivePolicy, Run, Start
 from slurm_asrpt.core.policies.hlas.policy import Hlas
 
 FABRIC = Fabric(1.25e9, 300e9)
 
 
 @dataclass
-class Life:
-    """One job. work, had: GPU-seconds. back: when it waits again, seconds. ran: its runs, each (begin, end)."""
+class SimulatedJob:
+    """A job. work, had: total and attained GPU-seconds. back: when it is pending again. ran: its runs (begin, end)."""
 
     job: Job
     work: float
@@ -46,30 +46,32 @@ class Life:
         )  # fmt: skip
 
 
-def life(job_id: str, gpus: int, work: float, submit: float = 0.0, opted_in: bool = True) -> Life:
-    return Life(Job(JobId(job_id), "ann", gpus, unprofiled(gpus), submit_time=submit), work, opted_in, back=submit)
+def simulated_job(job_id: str, gpus: int, work: float, submit: float = 0.0, opted_in: bool = True) -> SimulatedJob:
+    return SimulatedJob(
+        Job(JobId(job_id), "ann", gpus, unprofiled(gpus), submit_time=submit), work, opted_in, back=submit
+    )
 
 
 class HlasBench:
-    """grace_s: from the decision to the free GPUs. pause_s: after it, until the job waits again."""
+    """grace_s: from a preemption to the free GPUs. pause_s: from then until the job is pending again."""
 
     def __init__(self, sizes: Sequence[int], grace_s: float = 1.0, pause_s: float = 2.0, **settings: float) -> None:
         policy = make_policy("hlas", fabric=FABRIC, **settings)
         assert isinstance(policy, Hlas)
-        assert isinstance(policy, Interrupts)
+        assert isinstance(policy, PreemptivePolicy)
         self.policy, self.grace_s, self.pause_s = policy, grace_s, pause_s
         self.most = settings.get("max_interruptions", 3)
         self.view = ClusterView([Node(f"n{i}", gpus, i) for i, gpus in enumerate(sizes)])
         self.policy.cluster_changed(self.view.nodes, 0.0)
-        self.coming: list[Life] = []
-        self.waiting: dict[JobId, Life] = {}
-        self.running: dict[JobId, Life] = {}
-        self.done: list[Life] = []
+        self.coming: list[SimulatedJob] = []
+        self.waiting: dict[JobId, SimulatedJob] = {}
+        self.running: dict[JobId, SimulatedJob] = {}
+        self.done: list[SimulatedJob] = []
         self.why: Counter[str] = Counter()
         self.now = 0.0
 
-    def play(self, lives: Sequence[Life], until: float = math.inf) -> list[Life]:
-        """Everything that happens up to then; the jobs that have ended."""
+    def play(self, lives: Sequence[SimulatedJob], until: float = math.inf) -> list[SimulatedJob]:
+        """Simulate up to ``until``. Returns the jobs that have ended."""
         self.coming += lives
         while (now := self._next()) < min(until, math.inf):
             self.now = now
@@ -83,7 +85,7 @@ class HlasBench:
         return min([*times, wake if wake is not None else math.inf], default=math.inf)
 
     def step(self) -> None:
-        """All that is due now, then a decision, through JSON as after a restart."""
+        """Process what is due now, then decide; the policy's state passes through JSON, as after a restart."""
         now = self.now
         for each in [each for each in self.running.values() if min(each.ends, each.stops) <= now]:
             self._stop(each)
@@ -97,7 +99,7 @@ class HlasBench:
         self.policy.load(json.loads(json.dumps(self.policy.dump())), {j: e.job for j, e in self.waiting.items()})
         self._decide()
 
-    def _tell(self, waiting: dict[JobId, Life]) -> None:
+    def _tell(self, waiting: dict[JobId, SimulatedJob]) -> None:
         runs = [each.run(self.now) for each in self.running.values() if each.opted_in]
         self.policy.served({job_id: each.had for job_id, each in waiting.items() if each.had}, runs, self.now)
 
@@ -111,32 +113,32 @@ class HlasBench:
             if isinstance(decision, Start):
                 before.take(decision.placement.gpus)
                 self._start(decision)
-        for head in {d.head.id: d.head for d in decisions if isinstance(d, Interrupt)}.values():
-            self._interrupt([self.running[d.job_id] for d in decisions if isinstance(d, Interrupt) and d.head == head])
+        for head in {d.head.id: d.head for d in decisions if isinstance(d, Preempt)}.values():
+            self._interrupt([self.running[d.job_id] for d in decisions if isinstance(d, Preempt) and d.head == head])
             self._check_room(before, head)
         self.why.update(why.kind for _, why in self.policy.queue(self.now))
 
     def _start(self, start: Start) -> None:
         life = self.waiting.pop(start.job.id)
         peers = [each.job for each in self.waiting.values() if self._peer(each, life)]
-        assert all(_place_in_line(life.job) < _place_in_line(peer) for peer in peers), "FIFO"
+        assert all(_queue_position(life.job) < _queue_position(peer) for peer in peers), "FIFO"
         self.view.take(start.placement.gpus)
         life.began, life.placement = self.now, start.placement
         self.running[life.job.id] = life
 
-    def _peer(self, one: Life, other: Life) -> bool:
+    def _peer(self, one: SimulatedJob, other: SimulatedJob) -> bool:
         return one.job.gpus == other.job.gpus and self.policy.queue_of(one.had) == self.policy.queue_of(other.had)
 
-    def _interrupt(self, lives: Sequence[Life]) -> None:
+    def _interrupt(self, lives: Sequence[SimulatedJob]) -> None:
         for each in lives:
             assert each.opted_in
-            assert each.stops == math.inf, "it is interrupted once"
+            assert each.stops == math.inf, "a job is preempted once"
             assert each.interruptions < self.most
             each.interruptions += 1
             each.stops = min(self.now + self.grace_s, each.ends)
 
     def _check_room(self, before: ClusterView, head: Job) -> None:
-        """Whoever is interrupted is of a queue behind that of who waits, and that one fits on what they give up."""
+        """Preempted jobs are in later queues than the pending one, which fits on the GPUs that they free."""
         queue = self.policy.queue_of(self.waiting[head.id].had)
         view = before.copy()
         for each in self.running.values():
@@ -145,7 +147,7 @@ class HlasBench:
                 view.give({n: min(c, view.by_name[n].gpus - view.free[n]) for n, c in each.placement.gpus.items()})
         assert place(view, head, Strategy.MOST_FREE, FABRIC) is not None
 
-    def _stop(self, life: Life) -> None:
+    def _stop(self, life: SimulatedJob) -> None:
         assert life.placement is not None
         ended = life.ends <= self.now
         del self.running[life.job.id]
@@ -161,5 +163,5 @@ class HlasBench:
             self.coming.append(life)
 
 
-def _place_in_line(job: Job) -> tuple[float, object]:
+def _queue_position(job: Job) -> tuple[float, object]:
     return job.submit_time, id_key(job.id)

@@ -1,4 +1,4 @@
-"""Training scripts as people write them, from a grammar: the job, and what one submission has beside that."""
+"""Random training scripts from a grammar: the training, and the details that differ between its submissions."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ DATES = ["2026-11-21", "20261121", "2026_01_02_03_04_05", "2031/12/31-23:59:59",
 
 @dataclass(frozen=True)
 class Training:
-    """A job. numbers: value of each hyper-parameter as written; spelt: how, as options of the program."""
+    """A training. numbers: hyperparameter values as written; options: the program's options with these values."""
 
     program: str
     model: str
     dataset: str
     launcher: str
     numbers: dict[str, str] = field(default_factory=dict)
-    spelt: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     def arguments(self) -> list[bytes]:
         return [b"--flag", b"x"]
@@ -54,14 +54,14 @@ class Training:
 @st.composite
 def _trainings(draw: st.DrawFn) -> Training:
     numbers = draw(st.dictionaries(st.sampled_from(sorted(NUMBERS)), st.sampled_from(VALUES)))
-    spelt = tuple(draw(st.sampled_from(NUMBERS[name])).format(value) for name, value in numbers.items())
+    spelled = tuple(draw(st.sampled_from(NUMBERS[name])).format(value) for name, value in numbers.items())
     return Training(
         draw(st.sampled_from(["train.py", "src/main.py", "pkg.train", "run_glue.py"])),
         draw(st.sampled_from(["resnet50", "gpt2", "vgg19"])),
         draw(st.sampled_from(["imagenet", "c4", "data/v2"])),
         draw(st.sampled_from(LAUNCHERS)),
         numbers,
-        spelt,
+        spelled,
     )
 
 
@@ -69,8 +69,8 @@ trainings = _trainings()
 
 
 @st.composite
-def dressed(draw: st.DrawFn, training: Training) -> bytes:
-    """One submission of ``training``: with comments, seeds, output paths, dates, GPUs and line ends of its own."""
+def submission_of(draw: st.DrawFn, training: Training) -> bytes:
+    """One submission of ``training``, with random comments, seeds, output paths, dates, GPUs and line ends."""
     numbers = st.integers(0, 99999).map(str)
 
     def some(texts: list[str], most: int) -> list[str]:
@@ -82,7 +82,7 @@ def dressed(draw: st.DrawFn, training: Training) -> bytes:
         f"--dataset={training.dataset}",
         f"--resume runs/{draw(st.sampled_from(DATES))}",
     ]
-    extra = draw(st.permutations([*training.spelt, *some(SEEDS, 2), *some(OUTPUTS, 2)]))
+    extra = draw(st.permutations([*training.options, *some(SEEDS, 2), *some(OUTPUTS, 2)]))
     joint = draw(st.sampled_from([" ", "  ", " \\\n  ", "\t"]))
     command = joint.join([launcher, training.program, *options, *extra]) + " " + " ".join(some(AFTER, 1))
     lines = ["#!/bin/bash", *some(COMMENTS, 6), "module load cuda", *some(BEFORE + COMMENTS, 5), command]

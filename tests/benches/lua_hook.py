@@ -1,4 +1,4 @@
-"""The hook's Lua module in a process of its own, for tests: one for each Lua that this machine has."""
+"""The hook's Lua module in a separate process, with each Lua that this machine has."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class LuaHook:
         return Identity(group, program, parse_features(features), parse_sizes(sizes))
 
     def forget_rules(self) -> None:
-        """Others than those of the last ``describe`` have been given."""
+        """Make the next ``describe`` send its rules again."""
         self._rules = None
 
     def lookup(self, path: Path, keys: Sequence[str], features: Mapping[str, float]) -> tuple[Answer, str]:
-        """What the hook finds; the level is the key's number in ``keys``, from 1."""
+        """The hook's answer; its level is the number of the key in ``keys``, from 1."""
         wanted = [repr(features.get(name, "")) for name in ("epochs", "steps")]
         answer = self.ask("lookup", str(path), *wanted, *keys).decode()
         n, low, high, mean, level, trouble = answer.split(" ", 5)
@@ -65,7 +65,7 @@ class LuaHook:
     def submit(
         self, hook_dir: Path, fail: str = "", default: str = "gpu", **fields: bytes | str | int
     ) -> dict[str, list[str]]:
-        """What a submission with these job_desc fields does: {"set": [...], "log_error": [...], "rc": [...], ...}."""
+        """Submit a job with these job_desc fields. Returns {"set": [...], "log_error": [...], "rc": [...], ...}."""
         flat: list[bytes | str | int] = []
         for key, value in fields.items():
             kind = "argv" if key == "argv" else "n" if isinstance(value, int) else "s"

@@ -1,8 +1,10 @@
-"""What tests of reporting share: a clock that they turn, and what stands in a progress folder."""
+"""Helpers for tests of progress reports: a clock that tests set, and the contents of the progress file."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from slurm_asrpt import progress
 
 
 class Clock:
@@ -11,6 +13,14 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def new_process() -> None:
+    """From now on, reports are those of a new process, and what is not written yet is lost.
+
+    The module keeps one reporter for each process. Users' programs need no way to drop it, so this is not public.
+    """
+    progress._forget()
 
 
 def written(folder: Path) -> list[str]:

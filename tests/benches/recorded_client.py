@@ -1,4 +1,4 @@
-"""A client for unit tests: replays answers recorded from a real Slurm and remembers what was written."""
+"""A Slurm client that replays recorded answers of a real Slurm, and records writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 
 class RecordedClient:
-    """Answers from a folder with ``squeue.json``, ``nodes.txt``, ``jobs.txt``, ``config.txt`` of one moment."""
+    """Answers from a directory with ``squeue.json``, ``nodes.txt``, ``jobs.txt``, ``config.txt`` of one moment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

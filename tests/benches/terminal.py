@@ -1,4 +1,4 @@
-"""A program on a terminal in memory: what it shows, and in which state it leaves the terminal."""
+"""A program on a terminal in memory: its screen, and the state in which it leaves the terminal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any, Self
 import pyte
 
 PATIENCE_S = 60.0
-LEAVES = b"\x1b[?1049l"
-"""rmcup of xterm: back to the screen of before."""
+LEAVE_ALTERNATE_SCREEN = b"\x1b[?1049l"
+"""rmcup of xterm: return to the previous screen."""
 
 
 class Screen(pyte.Screen):
-    """With what ncurses sends to an xterm and pyte does not know: scrolling, and a character again."""
+    """pyte's screen with more sequences that ncurses sends to an xterm: scroll, and repeat a character."""
 
     def draw(self, data: str) -> None:
         self._last = data[-1:]
@@ -37,7 +37,7 @@ class Screen(pyte.Screen):
         self._at_top(self.insert_lines, count)
 
     def _at_top(self, change: Callable[[int], None], count: int) -> None:
-        """pyte inserts and deletes at the cursor; scrolling does so at the top and leaves the cursor where it is."""
+        """pyte inserts and deletes at the cursor; scrolling does so at the top and keeps the cursor."""
         x, y = self.cursor.x, self.cursor.y
         self.cursor.y = self.margins.top if self.margins else 0
         change(count)
@@ -50,7 +50,7 @@ class _Stream(pyte.ByteStream):
 
 
 class Terminal:
-    """One program on a pty of its own; ``screen`` is what a person would see."""
+    """A program on its own pty; ``screen`` is what a user would see."""
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], columns: int = 80, rows: int = 24
@@ -80,7 +80,7 @@ class Terminal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._slave)
-        os.close(self._master)  # a program that is still there gets SIGHUP
+        os.close(self._master)  # a program that still runs gets SIGHUP
 
     @staticmethod
     def _state(descriptor: int) -> list[Any]:
@@ -88,7 +88,7 @@ class Terminal:
 
     @property
     def restored(self) -> bool:
-        """Whether the terminal is set as it was."""
+        """Whether the terminal has its original settings."""
         return self._state(self._slave) == self._before
 
     def press(self, keys: str) -> None:
@@ -102,7 +102,7 @@ class Terminal:
         return "\n".join(line.rstrip() for line in self.screen.display)
 
     def until(self, condition: Callable[[str], bool]) -> str:
-        """The text as soon as it is so. Raises AssertionError with what there is instead."""
+        """Wait until the text satisfies the condition. Returns the text; AssertionError after a timeout."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition(self.text):
             assert time.monotonic() < deadline, self.text
@@ -110,7 +110,7 @@ class Terminal:
         return self.text
 
     def ended(self) -> int:
-        """The exit code, once the program is gone."""
+        """Wait for the program's end. Returns its exit code."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             self._read(0.05)

@@ -40,14 +40,14 @@ COMMANDS = Path(sys.executable).parent
 LEASE_S = 8
 QUICK: dict[str, Any] = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}}
 PATIENCE = 3
-"""Limits of waiting are for a machine by itself; tests also run side by side and on slower ones."""
+"""Timeouts are for an idle machine; tests also run in parallel and on slower machines."""
 SOON_S = 30
-"""Within this time starts what nothing holds back, however busy the machine: what is stuck takes for ever."""
+"""A job that nothing delays starts within this time, even on a busy machine."""
 BASE_PORT = int(os.environ.get("ASRPT_TEST_PORT", "17500"))
 
 
 def can_run_slurm() -> str:
-    """Why no lab cluster can be had here, or "" if one can."""
+    """Why no lab cluster can run here, or "" if one can."""
     if os.geteuid() != 0:
         return "needs root (many slurmd on one machine)"
     return _missing(("slurmctld", "slurmd", "munged"), "make setup")
@@ -62,9 +62,9 @@ def _missing(commands: Sequence[str], remedy: str) -> str:
 def own_lab(
     port: int, nodes: str, settings: dict[str, Any] | None = None, folder: Path | None = None, **spec: Any
 ) -> Iterator[Lab]:
-    """A lab cluster of a test's own at BASE_PORT + ``port``; skips the test where none can be had.
+    """A lab cluster for one test at BASE_PORT + ``port``; skips the test if none can run here.
 
-    settings: of asrptd, in place of QUICK. folder: a new one, in place of one in /tmp.
+    settings: of asrptd, instead of QUICK. folder: a new directory, instead of one in /tmp.
     """
     accounting = ("slurmdbd", "mariadbd") if spec.get("accounting") else ()
     why_not = can_run_slurm() or _missing(accounting, "make test installs them")
@@ -83,7 +83,7 @@ def own_lab(
 
 @contextmanager
 def own_cluster(port: int, nodes: str, settings: dict[str, Any] | None = None, **spec: Any) -> Iterator[Cluster]:
-    """As ``own_lab``, for asrptd beside it: the test starts it, here it is stopped."""
+    """Like ``own_lab``, with asrptd: the test starts it, and it is stopped here."""
     with own_lab(port, nodes, settings, **spec) as lab:
         cluster = Cluster(lab)
         try:
@@ -93,7 +93,7 @@ def own_cluster(port: int, nodes: str, settings: dict[str, Any] | None = None, *
 
 
 class Cluster:
-    """The lab with asrptd beside it: what the tests say and ask."""
+    """A lab with asrptd: what the tests do and query."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -134,21 +134,21 @@ class Cluster:
         return done.stdout.strip()
 
     def block(self, node: str, gpus: int) -> str:
-        """Somebody else's job: GPUs of a node taken in the unmanaged partition until it is cancelled."""
+        """A job in the unmanaged partition that uses GPUs of a node until it is cancelled."""
         options = ["-p", "other", "-w", node, "-N1", f"--gres=gpu:{gpus}"]
         job_id = self.submit(*options, script="sleep 600", user=None)
         self.wait(job_id, "RUNNING")
         return job_id
 
     def block_all(self) -> list[str]:
-        """Every GPU of the cluster taken by somebody else."""
+        """Unmanaged jobs on every GPU of the cluster."""
         return [self.block(node.name, node.gpus) for node in self.lab.spec.node_list]
 
     def cancel(self, *job_ids: str) -> None:
         self.lab.run(["scancel", *job_ids])
 
     def train(self, iterations: int, profile: str, *options: str, speedup: float = 1.0, user: str = "asrpt1") -> str:
-        """A recurring training job; the same iterations make the same group."""
+        """A recurring training job; jobs with the same number of iterations are in the same group."""
         script = f"exec {self.lab.train} --profile {profile} --iterations {iterations} --speedup {speedup}"
         comment = f"--comment=asrpt:profile={profile}"
         return self.submit(comment, *options, script=script, user=user)
@@ -167,20 +167,22 @@ class Cluster:
         return self.job(job_id)
 
     def wait_all(self, job_ids: list[str], state: str, timeout: float = 60) -> dict[str, JobRecord]:
-        def there() -> bool:
+        def all_in_state() -> bool:
             jobs = self.jobs()
             return all(j in jobs and jobs[j].state == state for j in job_ids)
 
-        wait_for(there, lambda: f"all {state}: {[self.jobs().get(job_id, job_id) for job_id in job_ids]}", timeout)
+        wait_for(
+            all_in_state, lambda: f"all {state}: {[self.jobs().get(job_id, job_id) for job_id in job_ids]}", timeout
+        )
         return {job_id: self.job(job_id) for job_id in job_ids}
 
     def output(self, name: str, user: str = "asrpt1") -> str:
         return (self.lab.home(user) / name).read_text(encoding="utf-8", errors="replace")
 
     def start_again(self, *job_ids: str) -> None:
-        """As owners may who do not wait for two minutes after a requeue.
+        """Start the job now, as an owner may who does not wait for two minutes after a requeue.
 
-        Not before asrptd has taken its nodes off: a lease of its that is on its way would put the job off again. And
+        Only after asrptd has removed its pin: a lease that is being written would delay the job again. And
         not in the second of the requeue: Slurm itself would start the job at once, and it would end as FAILED, as its
         credential is revoked.
         """
@@ -195,7 +197,7 @@ class Cluster:
     # asrpt's own
 
     def predict(self, iterations: Mapping[tuple[str, str], int]) -> None:
-        """From now on jobs with the default script, by user and job name, are predicted to take so many iterations."""
+        """Set the predicted iterations of jobs with the default script, by user and job name."""
         probes = [self.submit("--gpus=1", "--hold", "-J", name, user=user) for user, name in iterations]
         found = [self.job(probe) for probe in probes]
         self.cancel(*probes)
@@ -204,7 +206,7 @@ class Cluster:
         replace_file(self.paths / "hook" / TABLE, table)
 
     def order(self) -> list[str]:
-        """The waiting jobs as the policy means to start them."""
+        """The pending jobs in the policy's order."""
         rows = [row for row in self.status().values() if row["rank"]]
         return [row["job_id"] for row in sorted(rows, key=lambda row: row["rank"])]
 
@@ -225,7 +227,7 @@ class Cluster:
         return [e for e in entries if e.get("job") == job_id and e["event"] == event]
 
     def recorded(self, job_id: str) -> Run:
-        """The job's row of the history, as soon as asrptd has written it: a moment after the audit trail's."""
+        """The job's row of the history, once asrptd has written it: shortly after its audit entry."""
         return self.all_recorded([job_id])[job_id]
 
     def all_recorded(self, job_ids: Sequence[str]) -> dict[str, Run]:
@@ -233,7 +235,7 @@ class Cluster:
         return self.runs()
 
     def runs(self) -> dict[str, Run]:
-        """The history, without the runs that a requeue has cut short."""
+        """The history, without runs that were requeued."""
         with History(self.paths / "state" / HISTORY, read_only=True) as history:
             return {run.job_id: run for run in history.runs() if run.state != REQUEUED}
 
@@ -252,7 +254,7 @@ class Cluster:
         wait_for(lambda: idle.match(self.lab.run(["sinfo", "-h", "-N", "-o", "%t", "-p", "other"]).stdout), "idle", 30)
 
     def clean(self) -> None:
-        """No jobs, no daemon, no memory: the next test begins as on the first day."""
+        """No jobs, no daemon, no saved state: the next test starts on a fresh cluster."""
         self.stop_daemon()
         self.idle()
         if "ASRPT_TEST_KEEP" in os.environ:
@@ -263,7 +265,7 @@ class Cluster:
 
 
 def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], timeout: float) -> None:
-    """Poll until the condition holds; fails the test with what was waited for. what: asked for only then."""
+    """Poll until the condition holds, or fail the test. what: describes the condition; evaluated only on failure."""
     deadline = time.monotonic() + PATIENCE * timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -272,7 +274,7 @@ def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], timeou
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The lab's own tests first: some look at what is left when no other lab is up."""
+    """Run the tests of the lab first: some check what is left when no other lab is up."""
     items.sort(key=lambda item: "e2e" in item.keywords and item.path.name != "test_lab.py")
 
 
@@ -297,14 +299,14 @@ def session_lab() -> Iterator[Lab]:
     finally:
         lab.down(purge="ASRPT_TEST_KEEP" not in os.environ)
         if "ASRPT_TEST_KEEP" not in os.environ:
-            shutil.rmtree(directory / "profiles", ignore_errors=True)  # ours, so the lab leaves it
+            shutil.rmtree(directory / "profiles", ignore_errors=True)  # made here, so the lab does not remove it
             with contextlib.suppress(OSError):
                 directory.rmdir()
 
 
 @pytest.fixture
 def cluster(session_lab: Lab) -> Iterator[Cluster]:
-    """The cluster, idle, without asrptd: a test starts it itself."""
+    """The idle cluster without asrptd, which the test starts."""
     cluster = Cluster(session_lab)
     try:
         yield cluster
@@ -314,7 +316,7 @@ def cluster(session_lab: Lab) -> Iterator[Cluster]:
 
 @pytest.fixture
 def lab(one_lab: Cluster) -> Iterator[Cluster]:
-    """The cluster that a file's own fixture ``one_lab`` keeps for all its tests; idle again after each."""
+    """The cluster of a file's fixture ``one_lab``, shared by its tests; idle again after each."""
     yield one_lab
     one_lab.idle()
 

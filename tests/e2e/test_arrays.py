@@ -1,4 +1,4 @@
-"""Job arrays on a real Slurm: asrptd starts their tasks as it starts jobs, and without it Slurm does."""
+"""Job arrays on a real Slurm: asrptd starts tasks as it starts jobs; without asrptd, Slurm starts them."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ def most_at_once(jobs: list[JobRecord]) -> int:
 
 
 def once(cluster: Cluster, name: str, tasks: list[str]) -> list[JobRecord]:
-    """The tasks' records after their ends; each has written its id into the file once."""
+    """The tasks' records after they have ended; each has written its id to the file once."""
     jobs = cluster.wait_all(tasks, "COMPLETED", 90)
     assert sorted(cluster.output(name).split()) == sorted(tasks)
     return [jobs[task] for task in tasks]
@@ -27,12 +27,12 @@ def script(name: str, seconds: float = 1) -> str:
     return f"echo ${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}} >> {name}; sleep {seconds}"
 
 
-def test_tasks_are_started_by_asrptd_in_its_order_and_within_the_arrays_own_bound(asrpt: Cluster) -> None:
+def test_asrptd_starts_array_tasks_in_its_order_within_the_task_limit(asrpt: Cluster) -> None:
     blockers = asrpt.block_all()
     bounded = asrpt.submit("--gpus=2", "--array=1-9:2,20%2", script=script("bounded"))
     free = asrpt.submit("-n4", "--gpus-per-task=1", "--array=0-5", script=script("free"))
     wait_for(lambda: f"{free}_5" in asrpt.jobs(), "the array's tasks are jobs", 30)
-    wait_for(lambda: asrpt.text_of(bounded).startswith("4 tasks"), "the others of the bounded one are told", 30)
+    wait_for(lambda: asrpt.text_of(bounded).startswith("4 tasks"), "the other tasks of the limited array are shown", 30)
     rows = asrpt.status()
     assert sorted(job_id for job_id in rows if job_id.startswith(f"{bounded}_")) == [f"{bounded}_1", f"{bounded}_3"]
     assert asrpt.text_of(bounded) == "4 tasks of the array will enter the queue as earlier ones start"
@@ -49,10 +49,10 @@ def test_tasks_are_started_by_asrptd_in_its_order_and_within_the_arrays_own_boun
     for task in tasks:
         assert asrpt.audit(task, "start"), f"{task} was started by asrptd"
         assert runs[task].state == "COMPLETED"
-    assert all(len(asrpt.job(task).gpus_by_node) <= 1 for task in tasks), "no task is scattered"
+    assert all(len(asrpt.job(task).gpus_by_node) <= 1 for task in tasks), "no task is split over nodes"
 
 
-def test_parts_are_cancelled_held_and_requeued_as_slurm_has_it(asrpt: Cluster) -> None:
+def test_single_tasks_can_be_cancelled_held_and_requeued(asrpt: Cluster) -> None:
     blockers = asrpt.block_all()
     array = asrpt.submit("--gpus=1", "--requeue", "--array=0-7", script=script("parts", 4))
     wait_for(lambda: f"{array}_7" in asrpt.jobs(), "the array's tasks are jobs", 30)
@@ -70,21 +70,23 @@ def test_parts_are_cancelled_held_and_requeued_as_slurm_has_it(asrpt: Cluster) -
     assert counts == [2, 0, 0, 1, 1, 1, 1, 1]
 
 
-def test_a_killed_asrptd_leaves_the_tasks_to_slurm_and_goes_on_with_them_afterwards(asrpt: Cluster) -> None:
+def test_slurm_starts_the_tasks_while_asrptd_is_down_and_asrptd_resumes_later(asrpt: Cluster) -> None:
     blockers = asrpt.block_all()
     array = asrpt.submit("--gpus=1", "--array=0-119", script=script("killed", 0))
     last = f"{array}_119"
     wait_for(lambda: asrpt.text_of(array).startswith("20 tasks"), "a hundred tasks are jobs", 60)
     rest = asrpt.job(array)
-    wait_for(lambda: asrpt.job(array).eligible_time > rest.eligible_time, "the lease of the rest is renewed", LEASE_S)
+    wait_for(
+        lambda: asrpt.job(array).eligible_time > rest.eligible_time, "the lease of the other tasks is renewed", LEASE_S
+    )
     asrpt.stop_daemon(signal.SIGKILL)
     asrpt.cancel(*blockers)
-    wait_for(lambda: last in asrpt.jobs(), "Slurm takes the tasks when their leases have run out", 60)
+    wait_for(lambda: last in asrpt.jobs(), "Slurm starts the tasks when their leases expire", 60)
     asrpt.start_daemon()
     once(asrpt, "killed", [f"{array}_{task}" for task in range(120)])
 
 
-def test_disabled_all_tasks_are_handed_back_at_once(asrpt: Cluster) -> None:
+def test_disable_releases_all_tasks_at_once(asrpt: Cluster) -> None:
     blockers = asrpt.block_all()
     array = asrpt.submit("--gpus=1", "--array=0-3%2", script=script("back"))
     wait_for(lambda: f"{array}_1" in asrpt.jobs(), "some of the array's tasks are jobs", 30)

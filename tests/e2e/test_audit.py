@@ -1,4 +1,4 @@
-"""What audit, snapshot, replay and metrics say is what squeue and Slurm itself said."""
+"""audit, snapshot, replay and metrics agree with squeue and Slurm's own records."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def audit(cluster: Cluster, *words: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_what_is_told_is_what_slurm_said(metered: tuple[Cluster, int], tmp_path: Path) -> None:
+def test_audit_snapshot_and_metrics_agree_with_slurm(metered: tuple[Cluster, int], tmp_path: Path) -> None:
     cluster, port = metered
     flag = "until [ -e go-audit ]; do sleep 0.1; done"
     first = cluster.submit(*ALL_GPUS, "-J", "[red]first", script=flag)
     running = cluster.wait(first, "RUNNING", timeout=60)
     second = cluster.submit("-n4", "--gpus-per-task=1", script="sleep 1", user="asrpt2")
-    wait_for(lambda: cluster.audit(second, "wait"), "asrptd has said why it waits", 30)
+    wait_for(lambda: cluster.audit(second, "wait"), "asrptd has shown why it waits", 30)
 
     wait_for(lambda: cluster.state_of(first) == "running", "asrptd has seen it run", 20)
     snapshot = tmp_path / "now.json"

@@ -1,11 +1,11 @@
-"""Jobs whose owners say on which nodes: -w, -x, -C and --exclusive, in asrptd's order and as Slurm means them."""
+"""Jobs with -w, -x, -C or --exclusive: asrptd decides their order, with the same meaning as in Slurm."""
 
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 from .conftest import Cluster, wait_for
 
@@ -18,11 +18,11 @@ NODES = {
     ("-x", "n[1-2,4]"): "n3",
     ("-C", "a100&nvlink"): "n1",
     ("-C", "(a100|h100)&nvlink", "-x", "n1"): "n3",
-    ("-C", "h100|a100&nvlink", "-x", "n1"): "n3",  # from left to right: n4 lacks nvlink
+    ("-C", "h100|a100&nvlink", "-x", "n1"): "n3",  # evaluated from left to right: n4 lacks nvlink
     ("-w", "n[2,4]", "-N2"): "n[2,4]",
     ("-w", "n[1-2]"): "n[1-2]",
 }
-"""What owners ask for, and where Slurm may start two GPUs of it."""
+"""Node constraints, and the nodes where Slurm may start a job on two GPUs."""
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def featured(asrpt: Cluster) -> Iterator[Cluster]:
             asrpt.scontrol("update", f"NodeName={node}", "ActiveFeatures=", "AvailableFeatures=")
 
 
-def test_owners_get_the_nodes_they_ask_for_and_wait_their_turn(featured: Cluster):
+def test_jobs_with_node_constraints_get_their_nodes_in_queue_order(featured: Cluster):
     blockers = featured.block_all()
     jobs = {featured.submit(*words, "-n2", "--gpus-per-task=1", script=SHORT): node for words, node in NODES.items()}
     counted = featured.submit("-C", "h100*1", "-n1", "--gpus-per-task=1", script=SHORT)
-    wait_for(lambda: set(jobs) <= set(featured.order()), "all are in line", 10)
+    wait_for(lambda: set(jobs) <= set(featured.order()), "all are in the queue", 10)
     assert all(featured.job(job_id).eligible_time > time.time() for job_id in jobs)
     assert featured.text_of(counted) == f"left to Slurm: {LEFT_WORDS['features']}"
     asrpt_order = featured.order()
@@ -49,16 +49,16 @@ def test_owners_get_the_nodes_they_ask_for_and_wait_their_turn(featured: Cluster
     assert {job_id: done[job_id].nodes for job_id in jobs} == jobs
     assert len(asrpt_order) == len(jobs)
     for job_id in jobs:
-        assert featured.audit(job_id, "start"), "asrptd decided when"
+        assert featured.audit(job_id, "start"), "asrptd decided the start time"
         (entry,) = featured.audit(job_id, "running")
         assert entry["as_planned"]
 
 
-def test_all_nodes_of_a_job_have_the_same_of_the_features_in_brackets(featured: Cluster):
+def test_all_nodes_of_a_job_have_the_same_bracketed_feature(featured: Cluster):
     n1, *others = featured.block_all()
     options = ("-C", "[a100|h100]", "--gpus-per-task=1")
     jobs = [featured.submit(*options, tasks, script="sleep 3") for tasks in ("-n8", "-n5")]
-    wait_for(lambda: set(jobs) <= set(featured.order()), "both are in line", 10)
+    wait_for(lambda: set(jobs) <= set(featured.order()), "both are in the queue", 10)
     featured.cancel(*others)
     done = featured.wait_all(jobs, "COMPLETED")
     assert [done[job_id].nodes for job_id in jobs] == ["n[3-4]"] * 2  # n1 is not idle, and n2 is no h100
@@ -68,14 +68,14 @@ def test_all_nodes_of_a_job_have_the_same_of_the_features_in_brackets(featured: 
     featured.cancel(n1)
 
 
-def test_to_exclude_a_node_is_no_way_past_the_queue(asrpt: Cluster):
+def test_excluding_a_node_does_not_bypass_the_queue(asrpt: Cluster):
     asrpt.predict({("asrpt1", "long"): 20, ("asrpt1", "short"): 10})
     blockers = asrpt.block_all()
     options = ("-n4", "--gpus-per-task=1")
     sly = asrpt.submit(*options, "-J", "long", "-x", "n1", script="sleep 2")
     honest = asrpt.submit(*options, "-J", "short", script="sleep 2")
     wait_for(lambda: asrpt.order() == [honest, sly], "the shorter one is first", 10)
-    asrpt.cancel(blockers[1])  # n2, which both may use
+    asrpt.cancel(blockers[1])  # n2, which both jobs may use
     first = asrpt.wait(honest, "RUNNING")
     assert first.nodes == "n2"
     assert asrpt.job(sly).state == "PENDING"
@@ -83,7 +83,7 @@ def test_to_exclude_a_node_is_no_way_past_the_queue(asrpt: Cluster):
     assert asrpt.wait(sly, "COMPLETED").nodes != "n1"
 
 
-def test_who_shares_with_nobody_is_given_whole_nodes(asrpt: Cluster):
+def test_an_exclusive_job_gets_whole_nodes(asrpt: Cluster):
     one_gpu = asrpt.block("n1", 1)
     one_cpu = asrpt.submit("-p", "other", "-w", "n2", "-n1", script="sleep 600", user=None)
     asrpt.wait(one_cpu, "RUNNING")
@@ -101,7 +101,7 @@ def test_who_shares_with_nobody_is_given_whole_nodes(asrpt: Cluster):
     asrpt.cancel(one_gpu)
 
 
-def test_a_partition_that_is_exclusive_is_managed(asrpt: Cluster):
+def test_an_exclusive_partition_is_managed(asrpt: Cluster):
     asrpt.scontrol("update", "PartitionName=gpu", "OverSubscribe=EXCLUSIVE")
     try:
         jobs = [asrpt.submit("--gpus=1", script="sleep 3") for _ in range(3)]
@@ -113,12 +113,12 @@ def test_a_partition_that_is_exclusive_is_managed(asrpt: Cluster):
         asrpt.scontrol("update", "PartitionName=gpu", "OverSubscribe=NO")
 
 
-def test_the_nodes_of_an_owner_come_back_when_a_start_is_undone(asrpt: Cluster):
-    """Where Slurm does not start it, and after a requeue."""
+def test_the_owners_nodes_are_restored_when_a_start_is_withdrawn(asrpt: Cluster):
+    """If Slurm does not start the job, and after a requeue."""
     asrpt.scontrol("update", "PartitionName=gpu", "State=DOWN")
     try:
         job_id = asrpt.submit("-w", "n[2-3]", "-n4", "--gpus-per-task=1", script="sleep 5")
-        wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is taken back", 30)
+        wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is withdrawn", 30)
         wait_for(lambda: asrpt.job(job_id).eligible_time > time.time(), "it has its lease again", 10)
         assert asrpt.job(job_id).required_nodes == "n[2-3]"
     finally:
@@ -126,20 +126,20 @@ def test_the_nodes_of_an_owner_come_back_when_a_start_is_undone(asrpt: Cluster):
     asrpt.wait(job_id, "RUNNING", timeout=60)
     asrpt.scontrol("requeue", job_id)
     asrpt.wait(job_id, "PENDING")
-    wait_for(lambda: "begin" in asrpt.text_of(job_id), "asrptd has taken its start back", 10)
+    wait_for(lambda: "begin" in asrpt.text_of(job_id), "asrptd has withdrawn the start", 10)
     assert asrpt.job(job_id).required_nodes == "n[2-3]"
-    time.sleep(2)  # started in the second of its requeue, a job dies of its revoked credential (docs/slurm-notes.md)
+    time.sleep(2)  # a job started in the second of its requeue fails: its credential is revoked (docs/slurm-notes.md)
     asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
     assert asrpt.wait(job_id, "COMPLETED").nodes == "n[2-3]"
 
 
-def test_the_nodes_of_an_owner_stay_when_all_is_handed_back(asrpt: Cluster):
+def test_the_owners_nodes_are_kept_when_all_jobs_are_released(asrpt: Cluster):
     blockers = asrpt.block_all()
     waits = asrpt.submit("-w", "n4", "--gpus=1", script=SHORT)
     wait_for(lambda: asrpt.state_of(waits) == "waiting", "asrptd knows it", 10)
     asrpt.admin("disable")
     try:
-        wait_for(lambda: asrpt.job(waits).eligible_time <= time.time(), "it is Slurm's again", 10)
+        wait_for(lambda: asrpt.job(waits).eligible_time <= time.time(), "it is released to Slurm", 10)
         assert asrpt.job(waits).required_nodes == "n4"
         asrpt.cancel(*blockers)
         assert asrpt.wait(waits, "COMPLETED").nodes == "n4"

@@ -1,4 +1,4 @@
-"""Every client to Slurm does the same: read, lease, pin, unpin, and say what went wrong."""
+"""Every Slurm client does the same: read, lease, pin, unpin, and report errors."""
 
 import time
 from dataclasses import replace
@@ -11,7 +11,7 @@ from slurm_asrpt.slurm import pyslurm, writeback
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import JobRecord, Update
-from slurm_asrpt.slurm.request import read_ask
+from slurm_asrpt.slurm.request import read_request
 
 from .conftest import Cluster, wait_for
 
@@ -29,13 +29,13 @@ def client(request: pytest.FixtureRequest, cluster: Cluster) -> SlurmClient:
         pytest.skip(str(why_not))
 
 
-def lasting(job: JobRecord) -> JobRecord:
-    """Without its reason, which is "None" until Slurm's next pass."""
+def without_reason(job: JobRecord) -> JobRecord:
+    """The record without its reason, which is "None" until Slurm's next pass."""
     return replace(job, reason="")
 
 
 def waiting(cluster: Cluster, *options: str) -> str:
-    """A job of Slurm's own partition that waits for ten minutes."""
+    """A job in the unmanaged partition that is pending for ten minutes."""
     return cluster.submit("-p", "other", "--begin=now+600", *options)
 
 
@@ -58,31 +58,33 @@ def test_the_cluster_is_read(client: SlurmClient, cluster: Cluster) -> None:
         (["-N2-3", "--gpus=6", "--mem=200"], 6, None, 1),
     ],
 )
-def test_what_a_job_asks_for(
+def test_all_requests_of_a_job_are_read(
     client: SlurmClient, cluster: Cluster, options: list[str], gpus: int, per_node: int | None, unit: int
 ) -> None:
     job_id = waiting(cluster, *options)
     job = next(j for j in client.jobs() if j.job_id == job_id)
-    ask = read_ask(job, client.nodes(), ["other"])
+    ask = read_request(job, client.nodes(), ["other"])
     assert (ask.gpus, ask.request.per_node, ask.request.unit) == (gpus, per_node, unit)
-    assert lasting(job) == lasting(cluster.job(job_id))  # to the last field as squeue tells it
+    assert without_reason(job) == without_reason(cluster.job(job_id))  # every field as squeue reports it
 
 
 @pytest.mark.parametrize(
     "options", [["-w", "n1"], ["-x", "n1,n3"], ["--exclusive"], ["--contiguous"], ["--array=1-5%2"], ["--hold"]]
 )
-def test_what_is_left_to_slurm_is_seen(client: SlurmClient, cluster: Cluster, options: list[str]) -> None:
+def test_jobs_left_to_slurm_are_read(client: SlurmClient, cluster: Cluster, options: list[str]) -> None:
     job_id = waiting(cluster, "--gpus=4", "-N1", *options)
-    assert [lasting(job) for job in client.jobs() if job.job_id == job_id] == [lasting(cluster.job(job_id))]
+    assert [without_reason(job) for job in client.jobs() if job.job_id == job_id] == [
+        without_reason(cluster.job(job_id))
+    ]
 
 
-def test_a_name_that_is_no_text_keeps_nobody_from_being_read(client: SlurmClient, cluster: Cluster) -> None:
+def test_a_job_name_with_invalid_utf8_does_not_stop_the_read(client: SlurmClient, cluster: Cluster) -> None:
     name = b"a\xff\nJobId=1".decode(errors="surrogateescape")
     first, second = waiting(cluster, f"--job-name={name}", "--gpus=1"), waiting(cluster, "--gpus=2")
     assert {first, second} <= {job.job_id for job in client.jobs()}
 
 
-def test_a_lease_a_pin_and_its_undoing(client: SlurmClient, cluster: Cluster) -> None:
+def test_a_lease_a_pin_and_its_removal(client: SlurmClient, cluster: Cluster) -> None:
     job_id = cluster.submit("-p", "other", "--begin=now+600", "--gpus=5", script="sleep 30")
     before = cluster.job(job_id)
     assert client.update([writeback.lease(job_id, 300)]) == [""]
@@ -103,7 +105,7 @@ def test_a_lease_a_pin_and_its_undoing(client: SlurmClient, cluster: Cluster) ->
     assert "no longer pending" in client.update([writeback.lease(job_id, 300)])[0]
 
 
-def test_each_update_has_its_own_answer(client: SlurmClient, cluster: Cluster) -> None:
+def test_each_update_has_its_own_result(client: SlurmClient, cluster: Cluster) -> None:
     one, two = waiting(cluster, "--gpus=1"), waiting(cluster, "--gpus=1")
     errors = client.update([writeback.lease(one, 200), writeback.lease("999999", 200), writeback.hand_over(two)])
     assert (errors[0], errors[2]) == ("", "")
@@ -112,7 +114,7 @@ def test_each_update_has_its_own_answer(client: SlurmClient, cluster: Cluster) -
     assert cluster.job(one).state == "PENDING"
 
 
-def test_a_controller_that_is_away_is_an_error(client: SlurmClient, cluster: Cluster) -> None:
+def test_an_unreachable_controller_is_an_error(client: SlurmClient, cluster: Cluster) -> None:
     cluster.lab.stop_slurmctld()
     try:
         with pytest.raises(SlurmError):

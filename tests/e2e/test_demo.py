@@ -1,4 +1,4 @@
-"""The demo on a real Slurm, tiny: its figures, and Ctrl-C in the middle of it."""
+"""A tiny demo on a real Slurm: its figures, and Ctrl-C while it runs."""
 
 import json
 import os
@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(bool(can_run_slurm()), reason=can_run_slurm() or "can run"),
 ]
-PORTS = BASE_PORT + 60  # beside the tests' own cluster
+PORTS = BASE_PORT + 60  # at the same time as the tests' own cluster
 TINY = ["--jobs", "6", "--span", "3", "--load", "0.2", "--base-port", str(PORTS)]
 
 
@@ -27,7 +27,7 @@ def start(*arguments):
 
 
 def left_of(demo):
-    """The demo's folder, and processes that were started with it."""
+    """The demo's remaining directory and processes."""
     folder = Path(tempfile.gettempdir()) / f"asrpt-demo-{demo.pid}"
     mark = f"{folder}/".encode()
     found = [folder] if folder.exists() else []
@@ -62,7 +62,7 @@ def test_a_tiny_demo(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_takes_the_cluster_down(tmp_path, number):
+def test_an_interrupt_stops_the_cluster(tmp_path, number):
     demo = start("--output", str(tmp_path / "demo.json"))
     folder = Path(tempfile.gettempdir()) / f"asrpt-demo-{demo.pid}"
     deadline = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""What slurmdbd decides: limits, preemption by QOS, fair-share (docs/slurm-features.md). One lab for all."""
+"""Features of slurmdbd: limits, preemption by QOS, fair-share (docs/slurm-features.md). One lab for all tests."""
 
 import operator
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def sacctmgr(cluster: Cluster, *words: str) -> None:
 
 @pytest.fixture(scope="module")
 def one_lab() -> Iterator[Cluster]:
-    """QOS limited (one job a user) and urgent (preempts normal); asrptd knows them, and orders in four bands."""
+    """QOS limited (one job a user) and urgent (preempts normal); asrptd knows them, and orders jobs in four bands."""
     settings = {**QUICK, "policy": {"fairshare_bands": 4}}
     with own_cluster(30, "2x4", settings, accounting=True, multifactor=True, slurm_conf_extra=EXTRA) as cluster:
         sacctmgr(cluster, "add", "qos", "limited", "MaxJobsPerUser=1")
@@ -38,11 +38,11 @@ def fair_shares(cluster: Cluster) -> tuple[float, float]:
     return shares["asrpt1", "lab"], shares["asrpt2", "lab"]
 
 
-def test_fair_share_bands_come_before_predicted_work_and_work_decides_within_one(lab: Cluster):
+def test_fair_share_bands_order_jobs_and_predicted_work_orders_each_band(lab: Cluster):
     used = lab.submit("-p", "other", "--gpus=1", "-c8", script="sleep 3", user="asrpt1")
     lab.wait(used, "COMPLETED")
     lab.stop_daemon()
-    lab.lab.restart_slurmctld()  # it reckons usage at its start, then once a minute
+    lab.lab.restart_slurmctld()  # slurmctld computes usage when it starts, then once a minute
     wait_for(lambda: operator.lt(*fair_shares(lab)), "asrpt1 has used more than asrpt2", 90)
     lab.predict({("asrpt1", "short"): 30, ("asrpt2", "middle"): 300, ("asrpt2", "long"): 3000})
     lab.start_daemon()
@@ -58,7 +58,7 @@ def test_fair_share_bands_come_before_predicted_work_and_work_decides_within_one
     assert done[middle].end_time <= done[long].start_time < done[long].end_time <= done[short].start_time
 
 
-def test_limits_of_qos_and_associations_hold_their_jobs_and_nobody_elses(lab: Cluster):
+def test_limits_of_qos_and_associations_delay_only_the_jobs_they_apply_to(lab: Cluster):
     sacctmgr(lab, "modify", "user", "asrpt2", "set", "MaxJobs=1")
     limited = [lab.submit("--gpus=1", "--qos=limited", script=LONG, user="asrpt1") for _ in range(2)]
     single = [lab.submit("--gpus=1", script=LONG, user="asrpt2") for _ in range(2)]
@@ -72,14 +72,14 @@ def test_limits_of_qos_and_associations_hold_their_jobs_and_nobody_elses(lab: Cl
     sacctmgr(lab, "modify", "user", "asrpt2", "set", "MaxJobs=-1")
 
 
-def test_a_qos_that_preempts_is_left_to_slurm_and_its_victim_runs_again(lab: Cluster):
+def test_jobs_of_a_preempting_qos_are_left_to_slurm_and_preempted_jobs_run_again(lab: Cluster):
     script = "[ $SLURM_RESTART_COUNT ] || sleep 600"
     victim = lab.submit("-N2", "--gres=gpu:4", "--requeue", script=script, user="asrpt1")
     lab.wait(victim, "RUNNING")
     wait_for(lambda: lab.audit(victim, "running"), "asrptd has seen it run", 10)
     urgent = lab.submit("--gpus=1", "--qos=urgent", script="sleep 5", user="asrpt2")
     lab.wait(urgent, "RUNNING", "COMPLETED")
-    wait_for(lambda: lab.audit(urgent, "left"), "asrptd has seen what it is", 10)
+    wait_for(lambda: lab.audit(urgent, "left"), "asrptd has seen its QOS", 10)
     assert lab.audit(urgent, "left")[0]["why"] == "preempts"
     lab.wait(victim, "PENDING")
     lab.start_again(victim)

@@ -1,11 +1,11 @@
-"""GPU types, overlapping partitions, licences, and nodes that come and go (docs/slurm-features.md)."""
+"""GPU types, overlapping partitions, licenses, and nodes that are added and removed (docs/slurm-features.md)."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from slurm_asrpt.lab.spec import DEFAULT_SCHEDULER_PARAMETERS
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 from .conftest import QUICK, Cluster, own_cluster, wait_for
 
@@ -31,7 +31,7 @@ def one_lab() -> Iterator[Cluster]:
 
 
 def waits(cluster: Cluster, job_id: str, text: str, timeout: float = 15) -> None:
-    """Wait until asrpt-status says this of a job."""
+    """Wait until asrpt-status shows this reason for a job."""
     wait_for(lambda: cluster.text_of(job_id).startswith(text), f"job {job_id}: {text}", timeout)
     assert cluster.job(job_id).state == "PENDING"
 
@@ -45,13 +45,13 @@ def test_gpu_types_and_overlapping_partitions(lab: Cluster):
     done = lab.wait_all([*slow, either], "COMPLETED")
     assert {job.nodes for job in done.values()} == {"n3"}
     for job_id in (fast, half):
-        wait_for(lambda j=job_id: lab.state_of(j) == "waiting", "it waits for its kind of node", 10)
+        wait_for(lambda j=job_id: lab.state_of(j) == "waiting", "it waits for its node type", 10)
     lab.cancel(*blockers)
     done = lab.wait_all([fast, half], "COMPLETED")
     assert {job.nodes for job in done.values()} <= {"n1", "n2", "n[1-2]"}
 
 
-def test_a_licence_that_is_not_free_keeps_no_gpus_and_a_job_that_expands_another_is_left(lab: Cluster):
+def test_a_missing_license_reserves_no_gpus_and_an_expanding_job_is_left_to_slurm(lab: Cluster):
     first, second = (lab.submit("--gpus=1", "-L", "matlab:1", script="sleep 600") for _ in range(2))
     lab.wait(first, "RUNNING")
     waits(lab, second, "a Slurm limit holds it: Licenses")
@@ -72,7 +72,7 @@ def files(lab: Cluster) -> tuple[str, str]:
 
 
 def with_two_more(lab: Cluster) -> tuple[str, str]:
-    """The files with n4, one more of the first kind, and n5, which has MIG instances and shards, and no plain GPU."""
+    """The files with two more nodes: n4, like n1, and n5, with MIG instances and shards but no whole GPU."""
     slurm_conf, gres_conf = files(lab)
     n1 = next(line for line in slurm_conf.splitlines() if line.startswith("NodeName=n1 "))
     port, gpus = lab.lab.spec.node_list[0].port, lab.lab.paths.gpus
@@ -91,14 +91,14 @@ def with_two_more(lab: Cluster) -> tuple[str, str]:
 
 
 def configure(lab: Cluster, slurm_conf: str, gres_conf: str) -> None:
-    """Stop slurmctld for it, as Slurm wants it where nodes come or go."""
+    """Change the files while slurmctld is stopped, as Slurm requires when nodes are added or removed."""
     lab.lab.stop_slurmctld()
     for name, text in (("slurm.conf", slurm_conf), ("gres.conf", gres_conf)):
         (lab.lab.paths.etc / name).write_text(text, encoding="utf-8")
     lab.lab.start_slurmctld()
 
 
-def test_nodes_are_added_and_taken_away_and_parts_of_gpus_are_left_to_slurm(lab: Cluster):
+def test_nodes_can_be_added_and_removed_and_shared_gpus_are_left_to_slurm(lab: Cluster):
     before = files(lab)
     configure(lab, *with_two_more(lab))
     for name in ("n4", "n5"):
@@ -108,10 +108,10 @@ def test_nodes_are_added_and_taken_away_and_parts_of_gpus_are_left_to_slurm(lab:
     full = lab.submit("--gpus=h100:12", script="sleep 2")
     waits(lab, full, "needs 12 GPUs, 11 free")
     parts = [lab.submit(ask, script="sleep 5") for ask in ("--gres=shard:1", f"--gpus={MIG}:1")]
-    wait_for(lambda: lab.audit(parts[1], "left"), "asrptd has seen what the second is", 10)
+    wait_for(lambda: lab.audit(parts[1], "left"), "asrptd has seen the second job", 10)
     done = lab.wait_all(parts, "COMPLETED")
     assert {job.nodes for job in done.values()} == {"n5"}
-    assert lab.audit(parts[1], "left")[0]["why"] == "gres"  # the first was left by the hook
+    assert lab.audit(parts[1], "left")[0]["why"] == "gres"  # the hook left the first one to Slurm
     lab.cancel(blocker)
     assert lab.wait(full, "COMPLETED").nodes == "n[1-2,4]"
 

@@ -1,4 +1,4 @@
-"""What a job may ask of Slurm and what happens to it while it waits (docs/slurm-features.md)."""
+"""Requests of jobs, and events while they are pending (docs/slurm-features.md)."""
 
 import subprocess
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 
 from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 from .conftest import Cluster, wait_for
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.e2e
 SHORT = "sleep 1"
 
 
-def given(cluster: Cluster, job_id: str) -> list[int]:
-    """GPUs on each node of a job that asrptd has planned, once they are what was planned."""
+def allocated(cluster: Cluster, job_id: str) -> list[int]:
+    """GPUs on each node of a job, once they equal asrptd's plan."""
     wait_for(lambda: cluster.audit(job_id, "running"), f"asrptd has seen job {job_id} run", 20)
     (entry,) = cluster.audit(job_id, "running")
     assert entry["as_planned"]
@@ -55,8 +55,8 @@ def test_dependencies_of_every_kind(asrpt: Cluster):
     assert asrpt.audit(f"{follows}_1", "start")
 
 
-def test_gpus_in_every_spelling_and_cpus_and_memory_of_a_node(asrpt: Cluster):
-    """Two jobs that would share a node by their GPUs, but not by their memory, or CPUs, are given one each."""
+def test_every_form_of_gpu_request_and_the_cpus_and_memory_of_nodes(asrpt: Cluster):
+    """Two jobs whose GPUs fit on one node, but not their memory or CPUs, get a node each."""
     spellings = {
         ("-N1", "--gpus=3"): [3],
         ("-n2", "--gpus-per-task=1", "-N1"): [2],
@@ -65,7 +65,7 @@ def test_gpus_in_every_spelling_and_cpus_and_memory_of_a_node(asrpt: Cluster):
         ("-n4", "--ntasks-per-node=2", "--gpus-per-task=1"): [2, 2],
     }
     jobs = {asrpt.submit(*options, script=SHORT): gpus for options, gpus in spellings.items()}
-    assert {job_id: given(asrpt, job_id) for job_id in jobs} == jobs
+    assert {job_id: allocated(asrpt, job_id) for job_id in jobs} == jobs
     asrpt.wait_all(list(jobs), "COMPLETED")
     for limits in (["--mem=400000"], ["-c40"]):
         pair = [asrpt.submit("--gpus=1", *limits, script="sleep 600") for _ in range(2)]
@@ -80,7 +80,7 @@ SHAPES = {
     "switches": ["--gpus=1", "--switches=1"],
     "socket": ["--gpus-per-socket=1", "--sockets-per-node=1", "-N1"],
 }
-"""What asrptd leaves to Slurm, by the word for it."""
+"""Options that asrptd leaves to Slurm, with the reason shown."""
 
 
 def test_deadlines_features_and_salloc_are_left_to_slurm(asrpt: Cluster):
@@ -92,7 +92,7 @@ def test_deadlines_features_and_salloc_are_left_to_slurm(asrpt: Cluster):
     waiting = subprocess.Popen(command, env=asrpt.lab.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: len(asrpt.status()) == 2 + len(shaped), "asrptd knows all", 10)
-        wait_for(lambda: asrpt.job(deadline).eligible_time <= time.time(), "all left", 10)
+        wait_for(lambda: asrpt.job(deadline).eligible_time <= time.time(), "all are left to Slurm", 10)
         (alloc,) = [row for row in asrpt.status().values() if row["name"] == "alloc"]
         assert alloc["text"] == f"left to Slurm: {LEFT_WORDS['interactive']}"
         assert asrpt.text_of(deadline) == f"left to Slurm: {LEFT_WORDS['deadline']}"
@@ -108,7 +108,7 @@ def test_deadlines_features_and_salloc_are_left_to_slurm(asrpt: Cluster):
     assert done[shaped["features"]].nodes == "n2"
 
 
-def test_what_an_owner_changes_while_the_job_waits_and_scontrol_reconfigure(asrpt: Cluster):
+def test_changes_by_the_owner_while_pending_and_scontrol_reconfigure(asrpt: Cluster):
     blockers = asrpt.block_all()
     more, picky, moved, plain = (asrpt.submit("--gres=gpu:1", "-N1", script=SHORT) for _ in range(4))
     wait_for(lambda: asrpt.state_of(plain) == "waiting", "asrptd knows them", 10)
@@ -116,20 +116,20 @@ def test_what_an_owner_changes_while_the_job_waits_and_scontrol_reconfigure(asrp
     for job_id, words in changes.items():
         asrpt.scontrol("update", f"JobId={job_id}", *words, user="asrpt1")
     asrpt.scontrol("reconfigure")
-    wait_for(lambda: asrpt.status()[more]["gpus"] == 2, "it asks for two now", 10)
-    wait_for(lambda: asrpt.text_of(moved) == f"left to Slurm: {LEFT_WORDS['partition']}", "it is left", 10)
-    wait_for(lambda: asrpt.job(moved).eligible_time <= time.time(), "its lease is over", 10)
+    wait_for(lambda: asrpt.status()[more]["gpus"] == 2, "it requests two GPUs now", 10)
+    wait_for(lambda: asrpt.text_of(moved) == f"left to Slurm: {LEFT_WORDS['partition']}", "it is left to Slurm", 10)
+    wait_for(lambda: asrpt.job(moved).eligible_time <= time.time(), "its lease has ended", 10)
     before = asrpt.job(plain).eligible_time
     wait_for(lambda: asrpt.job(plain).eligible_time > before, "its lease is renewed after the reconfigure", 15)
     assert asrpt.job(plain).state == "PENDING"
     asrpt.cancel(*blockers)
     done = asrpt.wait_all([more, picky, moved, plain], "COMPLETED")
-    assert given(asrpt, more) == [2]
+    assert allocated(asrpt, more) == [2]
     assert done[picky].nodes == "n3"
     assert done[moved].partition == "other"
 
 
-def test_maintenance_ahead_keeps_out_who_would_reach_into_it_and_a_reservation_takes_who_names_it(asrpt: Cluster):
+def test_jobs_that_would_run_into_maintenance_stay_pending_and_reservations_admit_jobs_that_name_them(asrpt: Cluster):
     words = ["StartTime=now+600", "Duration=10", "Users=root", "Nodes=n[1-3]", "Flags=MAINT"]
     asrpt.scontrol("create", "reservation", "ReservationName=maint", *words)
     try:
@@ -141,7 +141,7 @@ def test_maintenance_ahead_keeps_out_who_would_reach_into_it_and_a_reservation_t
         assert not asrpt.audit(beside, "not-started")
         assert asrpt.text_of(long).startswith("its time limit reaches into reservation maint, which begins about 00:")
         assert asrpt.job(long).state == "PENDING"
-        assert not asrpt.audit(long, "start"), "it was not even tried"
+        assert not asrpt.audit(long, "start"), "asrptd did not try to start it"
         words = ["StartTime=now", "Duration=10", "Users=asrpt1", "Nodes=n4"]
         asrpt.scontrol("create", "reservation", "ReservationName=mine", *words)
         inside = asrpt.submit("--gpus=1", "--reservation=mine", script=SHORT)
@@ -155,15 +155,15 @@ def test_maintenance_ahead_keeps_out_who_would_reach_into_it_and_a_reservation_t
     asrpt.wait(long, "COMPLETED")
 
 
-def test_a_job_of_a_node_that_goes_down_runs_again_elsewhere_and_the_node_comes_back(asrpt: Cluster):
+def test_a_job_whose_node_goes_down_runs_again_elsewhere_and_the_node_returns(asrpt: Cluster):
     job_id = asrpt.submit("--gpus=4", "-N1", "--requeue", script="[ $SLURM_RESTART_COUNT ] || sleep 600")
     node = asrpt.wait(job_id, "RUNNING").nodes
     wait_for(lambda: asrpt.audit(job_id, "running"), "asrptd has seen it run", 10)
-    for state in ("DRAIN", "DOWN"):  # one that is only down comes back by itself (ReturnToService=2)
+    for state in ("DRAIN", "DOWN"):  # a node that is only down returns by itself (ReturnToService=2)
         asrpt.scontrol("update", f"NodeName={node}", f"State={state}", "Reason=test")
     try:
         asrpt.wait(job_id, "PENDING")
-        wait_for(lambda: asrpt.job(job_id).required_nodes == "", "our node is taken off", 15)
+        wait_for(lambda: asrpt.job(job_id).required_nodes == "", "its pin is removed", 15)
         asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
         assert asrpt.wait(job_id, "COMPLETED").nodes != node
     finally:

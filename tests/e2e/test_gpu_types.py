@@ -1,4 +1,4 @@
-"""Jobs on nodes with several types of GPU: typed requests, and one type for those that name none."""
+"""Jobs on nodes with several types of GPU: typed requests, and a single type for jobs that name none."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def one_lab() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_typed_requests_land_on_their_type_and_others_on_the_fastest_one_that_is_free(lab: Cluster):
+def test_typed_requests_get_their_type_and_others_the_fastest_free_type(lab: Cluster):
     typed = {
         "n[1-2]": ["--gres=gpu:a100:4", "-N2"],
         "n[3-4]": ["--gpus=h100:8"],
@@ -34,14 +34,14 @@ def test_typed_requests_land_on_their_type_and_others_on_the_fastest_one_that_is
     for ask in (["--gpus=a100:2"], ["-n2", "--gpus-per-task=a100:1"], ["--gres=gpu:a100:1"]):
         assert lab.wait(lab.submit(*ask, script=SHORT), "COMPLETED").nodes in ("n1", "n2")
 
-    first = lab.submit("--gpus=8", script=LONG)  # the node table has the slower ones first
+    first = lab.submit("--gpus=8", script=LONG)  # the node table lists the slower nodes first
     assert lab.wait(first, "RUNNING").nodes == "n[3-4]"
     second = lab.submit("--gpus=8", script=LONG)
     assert lab.wait(second, "RUNNING").nodes == "n[1-2]"
     lab.cancel(first, second)
 
 
-def test_a_job_on_slower_gpus_is_told_so_and_learned_from_by_their_speed(lab: Cluster):
+def test_runs_on_slower_gpus_are_shown_and_recorded_with_their_speed(lab: Cluster):
     blockers = [lab.block(name, 1) for name in ("n3", "n4")]
     job_id = lab.submit("--gpus=4", "--comment", PROFILE, script="sleep 20")
     assert lab.wait(job_id, "RUNNING").nodes in ("n1", "n2")

@@ -1,4 +1,4 @@
-"""What users do that is not ours to decide: Slurm goes on doing it, and asrpt-status says so in words."""
+"""Jobs and user actions that are left to Slurm: Slurm handles them, and asrpt-status shows the reason."""
 
 import re
 import subprocess
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 from .conftest import LEASE_S, SOON_S, Cluster, wait_for
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 SHORT = "sleep 1"
 
 
-def test_what_is_left_to_slurm_waits_with_the_reason_in_words_and_runs_as_its_owner_asked(asrpt: Cluster):
+def test_jobs_left_to_slurm_show_a_reason_and_run_as_requested(asrpt: Cluster):
     blockers = asrpt.block_all()
     left = {
         "exclusive": asrpt.submit("--gpus=1", "--exclusive=user", script=SHORT),
@@ -30,7 +30,7 @@ def test_what_is_left_to_slurm_waits_with_the_reason_in_words_and_runs_as_its_ow
         assert status[job_id]["state"] == "left to Slurm", why
         assert status[job_id]["text"] == f"left to Slurm: {LEFT_WORDS[why]}"
     assert unmanaged not in status
-    ours = {*left.values(), unmanaged}  # jobs of other tests are still known to Slurm
+    ours = {*left.values(), unmanaged}  # Slurm still reports jobs of other tests
     eligible = [job.eligible_time for job_id, job in asrpt.jobs().items() if re.split("[_+]", job_id)[0] in ours]
     assert len(eligible) >= len(ours)
     assert max(eligible) <= time.time(), "none of them has a lease"
@@ -39,21 +39,21 @@ def test_what_is_left_to_slurm_waits_with_the_reason_in_words_and_runs_as_its_ow
     asrpt.wait_all([*left.values(), unmanaged], "COMPLETED")
 
 
-def test_who_is_submitted_held_waits_for_its_turn_when_released(asrpt: Cluster):
+def test_a_job_submitted_held_is_queued_when_released(asrpt: Cluster):
     blockers = asrpt.block_all()
     held = asrpt.submit("--gpus=1", "--hold", script=SHORT)
     wait_for(lambda: "held" in asrpt.text_of(held), "asrptd knows it", 10)
     time.sleep(LEASE_S + 1)  # longer than the hook's lease
     assert asrpt.job(held).eligible_time > time.time()
     asrpt.scontrol("release", held, user="asrpt1")
-    wait_for(lambda: asrpt.order() == [held], "it is in line", 10)
+    wait_for(lambda: asrpt.order() == [held], "it is in the queue", 10)
     assert asrpt.job(held).eligible_time > time.time()
     asrpt.cancel(*blockers)
     asrpt.wait(held, "COMPLETED")
     assert asrpt.audit(held, "start")
 
 
-def test_an_interactive_job_starts_at_once_and_is_shown_as_left(asrpt: Cluster):
+def test_an_interactive_job_starts_at_once_and_is_shown_as_left_to_slurm(asrpt: Cluster):
     began = time.monotonic()
     assert asrpt.lab.run(["srun", "--gpus=1", "echo", "here"], user="asrpt1").stdout == "here\n"
     assert time.monotonic() - began < SOON_S
@@ -100,8 +100,8 @@ def test_holds_dependencies_begin_times_and_scancel(asrpt: Cluster):
     assert asrpt.job(cancelled).state == "CANCELLED"
 
 
-def test_an_owners_later_start_time_is_kept_and_an_earlier_one_does_no_harm(asrpt: Cluster):
-    """Sooner than any lease of 8 s can end (4 s at least are left), and later. StartTime=now: leased again at once."""
+def test_an_owners_later_start_time_is_kept_and_an_earlier_one_is_harmless(asrpt: Cluster):
+    """Start times before and after the end of any lease of 8 s (at least 4 s left); StartTime=now: leased at once."""
     blockers = asrpt.block_all()
     sooner, later, now = (asrpt.submit("--gpus=1", script=SHORT) for _ in range(3))
     wait_for(lambda: asrpt.state_of(now) == "waiting", "asrptd knows them", 10)
@@ -118,7 +118,7 @@ def test_an_owners_later_start_time_is_kept_and_an_earlier_one_does_no_harm(asrp
     assert set_at + 13 <= jobs[later].start_time <= set_at + 13 + SOON_S
 
 
-def test_a_requeued_job_loses_our_nodes_and_runs_again(asrpt: Cluster):
+def test_a_requeued_job_loses_its_pin_and_runs_again(asrpt: Cluster):
     script = "sleep 2; echo $SLURM_RESTART_COUNT >> runs.out"
     jobs = [asrpt.submit("--gpus=2", "-n2", "--requeue", script=script) for _ in range(2)]
     before = asrpt.wait_all(jobs, "RUNNING")
@@ -127,14 +127,14 @@ def test_a_requeued_job_loses_our_nodes_and_runs_again(asrpt: Cluster):
     asrpt.scontrol("requeue", requeued)
     asrpt.scontrol("requeuehold", held)
     asrpt.wait_all(jobs, "PENDING")
-    wait_for(lambda: all(asrpt.job(j).required_nodes == "" for j in jobs), "our nodes are taken off", 10)
-    # Slurm defers a requeued job for two minutes; that is kept until somebody says otherwise
-    wait_for(lambda: "begin" in asrpt.text_of(requeued) and "held" in asrpt.text_of(held), "both are told apart", 10)
+    wait_for(lambda: all(asrpt.job(j).required_nodes == "" for j in jobs), "their pins are removed", 10)
+    # Slurm delays a requeued job for two minutes; asrptd keeps this until the owner changes it
+    wait_for(lambda: "begin" in asrpt.text_of(requeued) and "held" in asrpt.text_of(held), "both are distinguished", 10)
     for job_id in jobs:
         after = asrpt.job(job_id)
         assert (after.state, after.tasks, after.min_nodes) == ("PENDING", 2, 1)
     asrpt.scontrol("release", held)
-    wait_for(lambda: "begin" in asrpt.text_of(held), "the pause of the one that was held goes on", 10)
+    wait_for(lambda: "begin" in asrpt.text_of(held), "the delay of the held job continues", 10)
     assert asrpt.job(held).eligible_time > time.time() + 60
     asrpt.start_again(requeued)
     asrpt.start_again(held)
@@ -143,12 +143,12 @@ def test_a_requeued_job_loses_our_nodes_and_runs_again(asrpt: Cluster):
 
     asrpt.stop_daemon()
     asrpt.start_daemon()
-    asrpt.scontrol("requeue", requeued)  # Slurm takes one that has ended, too
+    asrpt.scontrol("requeue", requeued)  # Slurm also accepts a job that has ended
     wait_for(lambda: asrpt.job(requeued).state == "PENDING", "it waits again", 10)
-    wait_for(lambda: asrpt.job(requeued).required_nodes == "", "our nodes are taken off", 10)
+    wait_for(lambda: asrpt.job(requeued).required_nodes == "", "their pins are removed", 10)
 
 
-def test_a_drained_node_and_a_job_bigger_than_the_cluster_block_nobody(asrpt: Cluster):
+def test_a_drained_node_and_a_job_larger_than_the_cluster_block_no_other_jobs(asrpt: Cluster):
     blockers = asrpt.block_all()
     jobs = [asrpt.submit("--gpus=4", "-N1", script=SHORT) for _ in range(3)]
     wait_for(lambda: asrpt.state_of(jobs[-1]) == "waiting", "asrptd knows them", 10)
@@ -156,7 +156,7 @@ def test_a_drained_node_and_a_job_bigger_than_the_cluster_block_nobody(asrpt: Cl
     try:
         big = asrpt.submit("--gpus=16", script=SHORT)
         behind = asrpt.submit("--gpus=1", script=SHORT)
-        wait_for(lambda: asrpt.state_of(behind) == "waiting", "asrptd knows them too", 10)
+        wait_for(lambda: asrpt.state_of(behind) == "waiting", "asrptd knows them, too", 10)
         asrpt.cancel(*blockers)
         done = asrpt.wait_all([*jobs, behind], "COMPLETED")
         assert {job.nodes for job in done.values()} <= {"n1", "n3", "n4"}

@@ -1,4 +1,4 @@
-"""asrpt-admin history on a live slurmdbd: what ended how arrives as such, once, beside what asrptd has seen itself."""
+"""asrpt-admin history with a live slurmdbd: it imports each run once with its state, beside asrptd's own records."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def accounted() -> Iterator[Cluster]:
         yield cluster
 
 
-def of_sacct(cluster: Cluster) -> dict[tuple[str, int], str]:
+def sacct_states(cluster: Cluster) -> dict[tuple[str, int], str]:
     """State of every run, by job id and start."""
     command = ["env", "SLURM_TIME_FORMAT=%s", "sacct", "-aXPnD", "-S", "now-1days", "-o", "JobID,Start,State"]
     rows = (line.split("|") for line in cluster.lab.run(command).stdout.splitlines())
@@ -31,15 +31,15 @@ def take(cluster: Cluster, *words: str) -> dict[str, Any]:
 
 
 def run_jobs(cluster: Cluster) -> dict[str, str]:
-    """Job ids by how they shall end; the first two are seen by asrptd, the others by sacct only."""
+    """Job ids by the state in which they end; asrptd sees the first two, only sacct sees the others."""
     cluster.start_daemon()
     ids = {"seen": cluster.submit("-n1", "--gpus=1", script="sleep 1")}
-    once = '[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || sleep 600'  # it runs until it is requeued
+    once = '[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || sleep 600'  # runs until it is requeued
     ids["requeued"] = cluster.submit("-n1", "--gpus=1", "--requeue", script=once)
     cluster.wait(ids["requeued"], "RUNNING")
     wait_for(lambda: cluster.status()[ids["requeued"]]["state"] == "running", "asrptd sees it run", 10)
     cluster.scontrol("requeue", ids["requeued"])
-    wait_for(lambda: cluster.audit(ids["requeued"], "cut"), "the cut run is recorded", 10)
+    wait_for(lambda: cluster.audit(ids["requeued"], "cut"), "the requeued run is recorded", 10)
     cluster.recorded(ids["seen"])
     cluster.stop_daemon()
     ids["timeout"] = cluster.submit("-n1", "--gpus=1", "--time=1", script="sleep 600")
@@ -53,15 +53,15 @@ def run_jobs(cluster: Cluster) -> dict[str, str]:
     return ids
 
 
-def test_states_arrive_as_such_and_a_second_import_adds_nothing(accounted: Cluster):
+def test_job_states_are_imported_and_a_second_import_adds_nothing(accounted: Cluster):
     ids = run_jobs(accounted)
     endings = {"timeout": "TIMEOUT", "failed": "FAILED", "cancelled": "CANCELLED", "done": "COMPLETED"}
     for name, state in endings.items():
         accounted.wait(ids[name], state, timeout=150)
     accounted.wait(ids["requeued"], "COMPLETED")
-    wait_for(lambda: len(of_sacct(accounted)) == 8, "sacct knows all", 20)
-    wait_for(lambda: "RUNNING" not in of_sacct(accounted).values(), "sacct knows how they ended", 20)
-    told = {key: state for key, state in of_sacct(accounted).items() if key[0] != ids["cpu"]}
+    wait_for(lambda: len(sacct_states(accounted)) == 8, "sacct knows all", 20)
+    wait_for(lambda: "RUNNING" not in sacct_states(accounted).values(), "sacct knows how they ended", 20)
+    told = {key: state for key, state in sacct_states(accounted).items() if key[0] != ids["cpu"]}
 
     tried = take(accounted, "--since", "1days", "--dry-run")
     first, second = take(accounted, "--since", "1days"), take(accounted)

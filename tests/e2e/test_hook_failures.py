@@ -1,4 +1,4 @@
-"""Whatever is broken in the hook or its files: sbatch succeeds, the job runs, slurmctld's log tells the admin."""
+"""If the hook or its files are broken, sbatch succeeds, the job runs, and slurmctld's log has a message."""
 
 import itertools
 import os
@@ -25,21 +25,21 @@ LOADS = itertools.count(1)
 
 
 def submit_and_read_log(cluster: Cluster) -> tuple[str, str]:
-    """A job's id, and what its submission added to slurmctld's log."""
+    """The id of a new job, and the lines that its submission added to slurmctld's log."""
     before = len(cluster.controller_log())
     job_id = cluster.submit("--gpus=1", script="true")
     return job_id, cluster.controller_log()[before:]
 
 
 def prepare(cluster: Cluster) -> tuple[Path, Path]:
-    """hook.conf of an asrptd that is alive (there is none, so that nothing mends what a test breaks), and a table."""
+    """Write a table and a current hook.conf. No asrptd runs, so nothing repairs what a test breaks."""
     hook = cluster.paths / "hook"
     write_hook_conf(hook, ["gpu"], 2, time.time() + 600, GroupSettings())
     (hook / TABLE).write_bytes(render_table({"0123456789abcdef": Entry.plain(7)}))
     return hook / HOOK_CONF, hook / TABLE
 
 
-def test_a_damaged_table_costs_the_prediction_only(cluster: Cluster):
+def test_with_a_damaged_table_a_job_loses_only_its_prediction(cluster: Cluster):
     _, table = prepare(cluster)
     whole, jobs = table.read_bytes(), []
     for content, said in (
@@ -60,7 +60,7 @@ def test_a_damaged_table_costs_the_prediction_only(cluster: Cluster):
     cluster.wait_all(jobs, "COMPLETED")
 
 
-def test_without_a_sound_hook_conf_a_job_is_left_as_it_is(cluster: Cluster):
+def test_without_a_valid_hook_conf_the_hook_leaves_jobs_unchanged(cluster: Cluster):
     conf, _ = prepare(cluster)
     whole, jobs = conf.read_bytes(), []
     edited = whole.replace(b"lease_s=2", b"lease_s=9")
@@ -78,7 +78,7 @@ def test_without_a_sound_hook_conf_a_job_is_left_as_it_is(cluster: Cluster):
 
 @contextmanager
 def edited(*files: Path) -> Iterator[None]:
-    """Puts the files back as they were, and lets slurmctld load them again."""
+    """Restore the files afterwards, and make slurmctld reload them."""
     before = {file: file.read_bytes() for file in files}
     try:
         yield
@@ -89,13 +89,13 @@ def edited(*files: Path) -> Iterator[None]:
 
 
 def reload_hook(etc: Path) -> None:
-    """slurmctld loads job_submit.lua anew where its mtime, in whole seconds, is later than that of the last load."""
+    """slurmctld reloads job_submit.lua if its mtime, in whole seconds, is later than at the last load."""
     path = etc / "job_submit.lua"
     later = int(time.time()) + next(LOADS)
     os.utime(path, (later, later))
 
 
-def test_lua_errors_cost_a_log_line_each(cluster: Cluster):
+def test_each_lua_error_is_one_log_line(cluster: Cluster):
     prepare(cluster)
     etc = cluster.lab.slurm_conf.parent
     module, site = etc / "job_submit_asrpt.lua", etc / "job_submit.lua"
@@ -114,7 +114,7 @@ def test_lua_errors_cost_a_log_line_each(cluster: Cluster):
         assert "a bug of ours, 100%s; job left as it is" in log
         assert cluster.job(job_id).admin_comment == ""
         jobs.append(job_id)
-        # a module that is no Lua, under the example file that we ship
+        # a module that is not valid Lua, loaded by the shipped example file
         module.write_text("this is no Lua", encoding="utf-8")
         site.write_text(example.replace("/etc/slurm/asrpt", str(etc)), encoding="utf-8")
         reload_hook(etc)
@@ -122,7 +122,7 @@ def test_lua_errors_cost_a_log_line_each(cluster: Cluster):
         assert "asrpt: not loaded: " in log
         assert cluster.job(job_id).admin_comment == ""
         jobs.append(job_id)
-        # the same without the example's pcall: slurmctld keeps what it had, and says so
+        # without the example's pcall: slurmctld keeps the previous script and logs it
         site.write_text(f'dofile("{module}")\n', encoding="utf-8")
         reload_hook(etc)
         job_id, log = submit_and_read_log(cluster)

@@ -1,4 +1,4 @@
-"""The keys that the hook looks up inside a real slurmctld are those of the tools."""
+"""The hook in a real slurmctld looks up the same keys as the tools."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COMMAND = "srun torchrun train.py --model a --seed 7 --epochs 5 --lr=1e-4 > log"
         (["-N2", "--ntasks-per-node=2", "--gpus-per-task=1"], 4),
     ],
 )
-def test_the_exact_key_answers(cluster: Cluster, options: list[str], gpus: int) -> None:
+def test_the_exact_key_finds_its_prediction(cluster: Cluster, options: list[str], gpus: int) -> None:
     hook = cluster.paths / "hook"
     write_hook_conf(hook, ["gpu"], 600, time.time() + 600, GroupSettings())
     uid = pwd.getpwnam("asrpt1").pw_uid

@@ -1,4 +1,4 @@
-"""Job names that try to run, to steer a terminal or to break a format: asrpt-status shows them harmlessly."""
+"""Job names with shell code, terminal escapes or format breaks: asrpt-status shows them safely."""
 
 import json
 import os
@@ -32,16 +32,16 @@ NAMES = [
     "\u5168\u89d2" * 20,
     "x" * 1000,
 ]
-SGR = re.compile(r"\x1b\[[0-9;]*m")  # what rich itself writes for bold and dim
+SGR = re.compile(r"\x1b\[[0-9;]*m")  # rich's own codes for bold and dim
 
 
 def controls(text: str) -> set[str]:
-    """Characters that could steer a terminal or hide something."""
+    """Characters that could control a terminal or hide text."""
     return {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c != "\n"}
 
 
 def on_terminal(cluster: Cluster, *arguments: str, term: str) -> str:
-    """What asrpt-status writes when its output is a terminal."""
+    """The output of asrpt-status on a terminal."""
     ours, theirs = pty.openpty()
     environment = {**cluster.lab.env, "TERM": term, "COLUMNS": "150", "PYTHONIOENCODING": "utf-8"}
     with subprocess.Popen([COMMANDS / "asrpt-status", *arguments], env=environment, stdout=theirs) as process:
@@ -57,11 +57,11 @@ def on_terminal(cluster: Cluster, *arguments: str, term: str) -> str:
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 65536)
-    except OSError:  # the other side is closed
+    except OSError:  # the other end is closed
         return b""
 
 
-def test_hostile_job_names_are_shown_harmlessly(asrpt: Cluster):
+def test_hostile_job_names_are_shown_safely(asrpt: Cluster):
     asrpt.block_all()
     jobs = [asrpt.submit("--gpus=1", f"--job-name={name}", script="true") for name in NAMES]
     wait_for(lambda: set(jobs) <= set(asrpt.status()), "asrptd knows them", 15)

@@ -17,26 +17,26 @@ pytestmark = pytest.mark.e2e
 
 
 class IncrementalClient(CliClient):
-    """Reads incrementally even with few jobs. reads: number of full reads."""
+    """A client that reads incrementally even with few jobs. reads: number of full reads."""
 
     def __init__(self, settings: SlurmSettings) -> None:
         super().__init__(settings)
         self.reads = 0
         self._queue = IncrementalQueue(self._lines, self._all_jobs, many=0)
 
-    def jobs_anew(self) -> list[JobRecord]:
-        """Read all in full, and then their lines, so that later changes are noticed."""
+    def reread_jobs(self) -> list[JobRecord]:
+        """Read all jobs in full, then their lines, so that later changes are noticed."""
         self._queue = IncrementalQueue(self._lines, self._all_jobs, many=0)
         return [*self.jobs(), *self.jobs()]
 
-    def _all_jobs(self) -> list[JobRecord]:
+    def _all_jobs(self) -> list[JobRecord]:  # nothing else shows whether a read was a full one
         self.reads += 1
         return super()._all_jobs()
 
 
 @pytest.fixture
 def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> IncrementalClient:
-    monkeypatch.setattr("slurm_asrpt.throttle.PAUSE_FACTOR", 1e6)  # what it lacks is not read either
+    monkeypatch.setattr("slurm_asrpt.throttle.PAUSE_FACTOR", 1e6)  # fields that squeue lacks are not read either
     return IncrementalClient(SlurmSettings(conf=str(cluster.lab.slurm_conf)))
 
 
@@ -45,13 +45,13 @@ PASSING = attrgetter(
 )
 
 
-def told(jobs: list[JobRecord]) -> dict[str, tuple[Any, ...]]:
-    """What the lines show of each job; of pending ones not when Slurm expects them to start and end."""
+def shown_fields(jobs: list[JobRecord]) -> dict[str, tuple[Any, ...]]:
+    """The fields of each job that the lines show, without Slurm's expected start and end of pending jobs."""
     times = {job.job_id: () if job.state == PENDING else (job.start_time, job.end_time) for job in jobs}
     return {job.job_id: (*PASSING(job), *times[job.job_id]) for job in jobs}
 
 
-def test_incremental_reads_give_what_json_gives(cluster: Cluster, client: IncrementalClient) -> None:
+def test_incremental_reads_equal_full_json_reads(cluster: Cluster, client: IncrementalClient) -> None:
     cluster.block_all()
     first = cluster.submit("--gpus=2", "-J", "line\nJobId=7 JobState=RUNNING")
     held, gone, later = (cluster.submit("--gpus=1", script="sleep 600") for _ in range(3))
@@ -67,16 +67,16 @@ def test_incremental_reads_give_what_json_gives(cluster: Cluster, client: Increm
     cluster.cancel(gone)
     cluster.wait(ended, "FAILED")
     wait_for(lambda: cluster.job(first).reason != "None", "Slurm has tried to start it", 30)
-    seen, known = told(client.jobs()), told(cluster.client.jobs())
+    seen, known = shown_fields(client.jobs()), shown_fields(cluster.client.jobs())
     assert seen.keys() == known.keys()
     for job_id in (first, held, gone, later, after, ended, running):
         assert seen[job_id] == known[job_id]
     assert client.reads == 1
     array = cluster.submit("--array=1-9", "--gpus=1")
-    assert array in told(client.jobs_anew())
+    assert array in shown_fields(client.reread_jobs())
     cluster.scontrol("update", f"JobId={array}_4", "StartTime=now+2hours")
     parted = {job.job_id: job.array_tasks for job in client.jobs() if job.array_id == array}
     assert parted == {array: "1-3,5-9", f"{array}_4": ""}
     cluster.scontrol("requeue", running)
     cluster.wait(running, PENDING)
-    assert told(client.jobs())[running] == told(cluster.client.jobs())[running]
+    assert shown_fields(client.jobs())[running] == shown_fields(cluster.client.jobs())[running]

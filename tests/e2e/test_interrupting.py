@@ -1,4 +1,4 @@
-"""HLAS on a real Slurm: long jobs that opted in make room for newcomers, and lose nothing by it."""
+"""HLAS on a real Slurm: preemptible long jobs yield to new jobs and lose no work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 HLAS = {"name": "hlas", "queues": 3, "first_gpu_s": 8.0, "min_run_s": 6.0, "max_interruptions": 2}
 ITERATIONS, A_SECOND = 300, 20
 CRED_EXPIRE_S = 12
-"""Slurm lets a requeued job wait a second longer than credentials live, which is two minutes by default."""
+"""Slurm delays a requeued job by one second more than the lifetime of credentials, two minutes by default."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def hlas() -> Iterator[Cluster]:
 
 
 def train(cluster: Cluster, name: str, *options: str, before: str = "") -> str:
-    """A job with checkpoints; what USR1 does before Python can take it is nothing."""
+    """A job with checkpoints; it ignores USR1 until Python handles it."""
     command = f"{cluster.lab.train} --checkpoint {name}.at --iterations {ITERATIONS} --speedup {A_SECOND} --wait 300"
     script = f"trap '' USR1\nexec {before} {command}"
     own = ["-J", name, "-o", f"{name}.out", "--open-mode=append", "--requeue", "--gpus=2", "-N1"]
@@ -43,24 +43,26 @@ def train(cluster: Cluster, name: str, *options: str, before: str = "") -> str:
 
 
 def spans(cluster: Cluster, name: str) -> list[tuple[int, int]]:
-    """The iterations that each run of a job says it has done, as (first, last)."""
+    """The iterations that each run of a job reported as done, as (first, last)."""
     said = re.findall(r"iterations (\d+) to (\d+) are done", cluster.output(f"{name}.out"))
     return [(int(first), int(last)) for first, last in said]
 
 
-def test_long_jobs_make_room_and_do_each_iteration_once_also_where_asrptd_dies_in_between(hlas: Cluster):
-    """a reports its checkpoint and is requeued at once; silent does not, and asrptd is killed while it has its time."""
+def test_preempted_jobs_run_each_iteration_once_even_if_asrptd_dies(hlas: Cluster):
+    """Job a reports its checkpoint and is requeued at once; job silent does not, and asrptd is killed meanwhile."""
     allowed = "--comment=asrpt:interrupt=B:USR1"
     a, loner = train(hlas, "a", allowed), train(hlas, "loner")
     silent = train(hlas, "silent", allowed, before="env -u ASRPT_PROGRESS_DIR")
     hlas.wait_all([a, loner, silent], "RUNNING")
     wait_for(
-        lambda: {hlas.status()[j]["queue"] for j in (a, loner, silent)} == {2}, "all have had 8 GPU-seconds", SOON_S
+        lambda: {hlas.status()[j]["queue"] for j in (a, loner, silent)} == {2},
+        "all jobs have had 8 GPU-seconds",
+        SOON_S,
     )
     short = [hlas.submit("--gpus=2", "-N1", script="sleep 1") for _ in range(2)]
     saved = hlas.lab.home("asrpt1") / "silent.at"
-    wait_for(saved.exists, "silent has got its signal", SOON_S)
-    wait_for(lambda: hlas.audit(a, "requeued"), "a has reported and is requeued", SOON_S)
+    wait_for(saved.exists, "job silent has received its signal", SOON_S)
+    wait_for(lambda: hlas.audit(a, "requeued"), "job a has reported its checkpoint and is requeued", SOON_S)
     hlas.stop_daemon(signal.SIGKILL)
     before = hlas.job(silent)
     hlas.start_daemon()
@@ -71,11 +73,13 @@ def test_long_jobs_make_room_and_do_each_iteration_once_also_where_asrptd_dies_i
     for name in ("a", "loner", "silent"):
         done = spans(hlas, name)
         assert (done[0][0], done[-1][1]) == (0, ITERATIONS), name
-        assert all(one[1] == other[0] for one, other in pairwise(done)), f"{name}: none twice, none left out: {done}"
+        assert all(one[1] == other[0] for one, other in pairwise(done)), (
+            f"{name}: no iteration repeated or missing: {done}"
+        )
     assert len(spans(hlas, "a")) == len(spans(hlas, "silent")) == 2
     assert [e["reported"] for job_id in (a, silent) for e in hlas.audit(job_id, "requeued")] == [True, False]
     assert [len(hlas.audit(job_id, "interrupt")) for job_id in (a, loner, silent)] == [1, 0, 1]
     assert len(hlas.audit(silent, "signalled")) == 2, "by each asrptd"
     assert {e["head"] for job_id in (a, silent) for e in hlas.audit(job_id, "interrupt")} == set(short)
     began = {job_id: jobs[job_id].start_time for job_id in jobs}
-    assert max(began[j] for j in short) <= min(began[a], began[silent]), "their last runs began after the newcomers'"
+    assert max(began[j] for j in short) <= min(began[a], began[silent]), "their last runs started after the new jobs"

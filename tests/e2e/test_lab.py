@@ -1,4 +1,4 @@
-"""A real Slurm on this machine: up, jobs of a test user, a controller restart, down without a trace."""
+"""A real Slurm on this machine: start, jobs of a test user, a controller restart, and a stop that leaves nothing."""
 
 import json
 import os
@@ -33,7 +33,7 @@ PORT = BASE_PORT - 400
 
 @pytest.fixture(scope="module")
 def folder():
-    """Not tmp_path: test users cannot enter pytest's folders."""
+    """Not tmp_path: test users cannot enter pytest's directories."""
     path = Path(tempfile.mkdtemp(prefix="lab-helper-", dir="/tmp"))
     path.chmod(0o755)
     yield path
@@ -49,7 +49,7 @@ def lab(folder):
 
 
 def submit(lab, command, *options, user="asrpt1"):
-    """Submit to Slurm's own partition; the job's id."""
+    """Submit to the unmanaged partition; return the job's id."""
     options = ["--parsable", "-p", "other", "-o", "%j.out", "-c1", "--gpus-per-task=1", *options]
     return lab.run(["sbatch", *options, "--wrap", command], user=user).stdout.strip()
 
@@ -66,23 +66,23 @@ def output(lab, job, user="asrpt1"):
 
 
 def wait_for_output(lab, job, word, limit_s=10.0):
-    """slurmstepd makes the file a moment after the job counts as running."""
+    """slurmstepd creates the file shortly after the job is in state RUNNING."""
     file = lab.home("asrpt1") / f"{job}.out"
     deadline = time.monotonic() + limit_s
     while not file.exists() or word not in file.read_text():
-        assert time.monotonic() < deadline, f"{file} does not say {word}"
+        assert time.monotonic() < deadline, f"{file} does not contain {word}"
         time.sleep(0.05)
     return file.read_text()
 
 
-def test_every_node_is_idle_and_the_settings_are_there(lab):
+def test_every_node_is_idle_and_the_settings_file_exists(lab):
     assert lab.node_states() == {"idle": 2}
     assert lab.status().dead == ()
     assert lab.settings_path.exists()
     assert load(lab.directory).running
 
 
-def test_a_test_users_tasks_get_a_gpu_each(lab):
+def test_each_task_of_a_test_user_gets_a_gpu(lab):
     job = submit(lab, "srun sh -c 'echo $SLURM_PROCID $CUDA_VISIBLE_DEVICES'; id -un; sleep 30", "-n3")
     wait_for(lab, job, "RUNNING")
     shown = parse_job(lab.run(["scontrol", "-d", "-o", "show", "job", job]).stdout)
@@ -94,13 +94,13 @@ def test_a_test_users_tasks_get_a_gpu_each(lab):
     assert all(len(rank.split()) == 2 for rank in ranks)  # each sees GPUs
 
 
-def test_training_runs_as_its_placement_says(lab):
+def test_lab_training_runs_at_the_speed_of_its_placement(lab):
     job = submit(lab, f"{lab.train} --profile vgg19-dp4 --iterations 2 --speedup 10 --json", "-n4", "-N2")
     wait_for(lab, job, "COMPLETED")
     spread = json.loads(output(lab, job))
     assert spread["nodes"] == ["n1", "n2"]
     assert sum(spread["counts"]) == 4
-    assert spread["ranks"] == sorted(spread["ranks"])  # plain Slurm: its block order, not Heavy-Edge's
+    assert spread["ranks"] == sorted(spread["ranks"])  # without asrptd: Slurm's block order, not Heavy-Edge's
     assert not spread["mapped"]
     job = submit(lab, f"{lab.train} --profile vgg19-dp4 --iterations 2 --speedup 10 --json", "-n4", "-N1")
     wait_for(lab, job, "COMPLETED")
@@ -129,17 +129,17 @@ def test_a_second_lab_in_the_same_place_is_refused(lab):
         up(LabSpec(directory=lab.directory.parent / "second", base_port=PORT, hook=False))
 
 
-def test_a_slurm_that_cannot_start_shows_its_log_and_leaves_nothing(folder):
+def test_a_slurm_that_cannot_start_shows_its_log_and_leaves_no_process_or_file(folder):
     spec = LabSpec(folder / "bad", "1x1", PORT + 30, hook=False, slurm_conf_extra="SelectType=select/nonsense")
     with pytest.raises(MachineError, match=r"slurmctld has exited; last lines of .*nonsense"):
         up(spec)
     assert not load(spec.directory).running
 
 
-def test_an_interrupt_while_coming_up_cleans_up(folder):
-    """After the first pid file is there, the command gets SIGINT as from Ctrl-C."""
+def test_an_interrupt_during_startup_cleans_up(folder):
+    """The command gets SIGINT, as from Ctrl-C, once the first pid file exists."""
     directory = folder / "cut"
-    extra = "DownNodes=n1 State=DRAIN"  # never idle, so that up is still waiting when the signal comes
+    extra = "DownNodes=n1 State=DRAIN"  # never idle, so `up` is still waiting when the signal arrives
     code = f"""
 from slurm_asrpt_cli.lab import app
 app(["up", "--nodes", "1x1", "--dir", "{directory}", "--base-port", "{PORT + 40}", "--no-hook",
@@ -155,10 +155,10 @@ app(["up", "--nodes", "1x1", "--dir", "{directory}", "--base-port", "{PORT + 40}
     assert not load(directory).running
 
 
-# Last: it ends the lab that the tests above use.
+# Last: it stops the lab that the tests above use.
 
 
-def test_down_leaves_no_process_and_can_be_repeated(lab):
+def test_down_leaves_no_process_and_is_safe_to_repeat(lab):
     job = submit(lab, "srun sleep 1000", "-n2")
     wait_for(lab, job, "RUNNING")
     daemons = lab.daemons
@@ -170,7 +170,7 @@ def test_down_leaves_no_process_and_can_be_repeated(lab):
     assert not lab.directory.exists()
 
 
-def test_down_ends_jobs_even_when_the_controller_is_gone(folder):
+def test_down_ends_jobs_even_without_a_controller(folder):
     lab = up(LabSpec(folder / "crash", "1x2", PORT + 20, users=1, hook=False))
     job = submit(lab, "sleep 1000", "-n1")
     wait_for(lab, job, "RUNNING")
@@ -179,7 +179,7 @@ def test_down_ends_jobs_even_when_the_controller_is_gone(folder):
     assert processes.job_processes(lab.slurm_conf, lab.directory) == []
 
 
-def test_test_users_go_with_the_last_lab():
+def test_removing_the_last_lab_removes_the_test_users():
     if any(Path("/run/asrpt-labs").glob("[0-9a-f]*")):
         pytest.skip("another lab is up")
     assert not [user.pw_name for user in pwd.getpwall() if user.pw_gecos == "asrpt-lab test user"]

@@ -1,4 +1,4 @@
-"""asrptd dies, comes back, stops, only watches, or only orders: no job is lost, none runs twice."""
+"""asrptd is killed, restarts, stops, or runs in mode shadow or order: no job is lost, and none runs twice."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def assert_each_ran_once(cluster: Cluster, jobs: list[str]) -> None:
     (cluster.lab.home("asrpt1") / "ran.out").unlink()
 
 
-def test_after_sigkill_every_waiting_job_starts_by_itself_once_its_lease_has_run_out(asrpt: Cluster):
+def test_after_sigkill_every_pending_job_starts_when_its_lease_expires(asrpt: Cluster):
     blockers = asrpt.block_all()
     jobs = [asrpt.submit("--gpus=1", script=RAN) for _ in range(20)]
     wait_for(lambda: len(asrpt.order()) == 20, "all 20 wait", 15)
@@ -40,8 +40,8 @@ def test_after_sigkill_every_waiting_job_starts_by_itself_once_its_lease_has_run
     assert_each_ran_once(asrpt, jobs)
 
 
-def test_killed_and_restarted_it_takes_the_waiting_jobs_over_in_their_order(asrpt: Cluster):
-    """One GPU stays free: without a lease Slurm would give it to the small jobs behind the head."""
+def test_a_killed_and_restarted_asrptd_starts_pending_jobs_in_order(asrpt: Cluster):
+    """One GPU stays free: without leases, Slurm would start the small jobs behind the head on it."""
     blockers = [asrpt.block(node, 4) for node in ("n1", "n2", "n3")] + [asrpt.block("n4", 3)]
     jobs = [asrpt.submit("--gpus=2", "-N1", script=RAN)]
     jobs += [asrpt.submit("--gpus=1", script=RAN) for _ in range(4)]
@@ -61,7 +61,7 @@ def run_daemon(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess
     return cluster.lab.run([COMMANDS / "asrptd", *arguments], check=False)
 
 
-def test_sigterm_ends_it_cleanly_and_the_hook_stops_leasing(asrpt: Cluster):
+def test_sigterm_stops_asrptd_cleanly_and_the_hook_stops_leasing(asrpt: Cluster):
     beside = run_daemon(asrpt, "--once")
     assert beside.returncode == 1
     assert beside.stderr.splitlines()[-1].startswith("asrptd: another asrptd leads (")
@@ -78,8 +78,8 @@ def leader(cluster: Cluster) -> str:
     return read_status(cluster.paths / "run").leader
 
 
-def test_a_second_daemon_stands_by_and_takes_over_when_the_first_is_killed(asrpt: Cluster):
-    """Ten seconds are the issue's; on a machine as busy as it may be the limit is that of the leases, and more."""
+def test_a_standby_takes_over_when_the_leader_is_killed(asrpt: Cluster):
+    """The target is ten seconds; the limit here is longer than the leases, for busy machines."""
     blockers = asrpt.block_all()
     jobs = [asrpt.submit("--gpus=1", script=RAN) for _ in range(4)]
     wait_for(lambda: asrpt.order() == jobs, "all wait in order", 15)
@@ -104,7 +104,7 @@ def test_a_second_daemon_stands_by_and_takes_over_when_the_first_is_killed(asrpt
         second.communicate(timeout=20)
 
 
-def test_shadow_decides_and_records_but_writes_nothing_to_slurm(cluster: Cluster):
+def test_shadow_mode_records_decisions_and_writes_nothing_to_slurm(cluster: Cluster):
     cluster.start_daemon("--mode", "shadow")
     blockers = cluster.block_all()
     first, second = (cluster.submit("--gpus=2", script="sleep 1") for _ in range(2))
@@ -138,25 +138,25 @@ def site_factors(cluster: Cluster, jobs: list[str]) -> list[int]:
     return [factors.get(job_id, 0) for job_id in jobs]
 
 
-def test_mode_order_gives_site_factors_and_slurm_starts_in_that_order(multifactor: Cluster):
-    """Slurm alone would start them by age; the policy wants the shortest predicted work first."""
+def test_mode_order_sets_site_factors_and_slurm_starts_jobs_in_that_order(multifactor: Cluster):
+    """Slurm alone would start jobs by age; the policy starts those with the least predicted work first."""
     cluster = multifactor
     cluster.start_daemon("--mode", "order")
     names = {"long": 3000, "middle": 300, "short": 30}
     cluster.predict({("asrpt1", name): iterations for name, iterations in names.items()})
     (blocker,) = cluster.block_all()
     jobs = [cluster.submit("--gpus=4", "-J", name) for name in names][::-1]
-    wait_for(lambda: cluster.order() == jobs, "asrptd has an order", 10)
+    wait_for(lambda: cluster.order() == jobs, "asrptd has a queue order", 10)
 
     def descending() -> bool:
         first, second, third = site_factors(cluster, jobs)
         return first > second > third > 0
 
-    wait_for(descending, "SiteFactors stand in the policy's order", 10)
+    wait_for(descending, "site factors are in the policy's order", 10)
     cluster.admin("disable")
     assert site_factors(cluster, jobs) == [0, 0, 0]
     cluster.admin("enable")
-    wait_for(descending, "and stand there again", 10)
+    wait_for(descending, "site factors are set again", 10)
     cluster.cancel(blocker)
     done = cluster.wait_all(jobs, "COMPLETED", timeout=40)
     starts = [done[job_id].start_time for job_id in jobs]

@@ -1,4 +1,4 @@
-"""asrpt on a cluster that is already at work: installed, disabled, removed and installed again, and no job notices."""
+"""Install, disable, remove and reinstall asrpt on a busy cluster without disturbing any job."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from .conftest import COMMANDS, Cluster, own_cluster, wait_for
 pytestmark = pytest.mark.e2e
 
 LEASE_S = 300
-"""Longer than any test: what is free again was handed back, and not given up."""
+"""Longer than any test: a job without a lease was released, and its lease did not expire."""
 SITE = """\
 function slurm_job_submit(job_desc, part_list, uid)
   if job_desc.name == "forbidden" then return slurm.ERROR end
@@ -36,7 +36,7 @@ RAN = "echo $SLURM_JOB_ID >> ran.out"
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Cluster]:
-    """A plain Slurm of 2 x 4 GPUs with a submit script of its own, that has never heard of asrpt."""
+    """A Slurm cluster of 2 x 4 GPUs with its own job_submit.lua, without asrpt."""
     settings = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 120.0}}
     with own_cluster(60, "2x4", settings, hook=False) as cluster:
         (cluster.lab.paths.etc / "job_submit.lua").write_text(SITE)
@@ -44,7 +44,7 @@ def site() -> Iterator[Cluster]:
 
 
 def install(site: Cluster, *words: str) -> tuple[int, dict[str, Any]]:
-    """asrpt-admin install; its exit status and what it says."""
+    """Run asrpt-admin install; return its exit status and output."""
     done = admin(site, "install", "--units", str(site.lab.directory / "etc" / "units"), "--json", *words)
     return done.returncode, json.loads(done.stdout) if done.stdout else {"error": done.stderr}
 
@@ -56,7 +56,7 @@ def admin(site: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def write_slurm_conf(site: Cluster, lines: list[str]) -> None:
-    """What an admin does: the lines into slurm.conf, or all of ours out, and Slurm told."""
+    """As an admin would: add the lines to slurm.conf, or remove all of ours, and reconfigure Slurm."""
     path = site.lab.slurm_conf
     keys = ("JobSubmitPlugins=", "Prolog=", "Epilog=", "TaskProlog=")
     kept = [line for line in path.read_text().splitlines() if not line.startswith(keys)]
@@ -67,7 +67,7 @@ def write_slurm_conf(site: Cluster, lines: list[str]) -> None:
 
 
 def installed(site: Cluster) -> None:
-    """Everything in its place, whatever was before."""
+    """Install everything, whatever was installed before."""
     code, found = install(site, "--apply")
     assert code == 0, found
     missing = [line["text"] for line in found["slurm_conf"] if line["state"] != "present"]
@@ -76,7 +76,7 @@ def installed(site: Cluster) -> None:
 
 
 def work(site: Cluster) -> tuple[str, list[str]]:
-    """A job that runs on all of one node, blockers on the other, and jobs that wait; what runs, and what waits."""
+    """A job on all of one node, blockers on the other, and pending jobs; the running and the pending jobs."""
     running = site.submit("--gpus=4", "-N1", script="sleep 600; " + RAN)
     site.wait(running, "RUNNING")
     free = next(n.name for n in site.lab.spec.node_list if n.name != site.job(running).nodes)
@@ -85,7 +85,7 @@ def work(site: Cluster) -> tuple[str, list[str]]:
 
 
 def untouched(before: JobRecord, after: JobRecord) -> bool:
-    """A running job goes on where it was."""
+    """The running job continues on the same nodes."""
     keys = ("state", "start_time", "nodes", "gpus_by_node", "restarts", "min_nodes", "max_nodes")
     return all(getattr(before, key) == getattr(after, key) for key in keys)
 
@@ -96,7 +96,7 @@ def leased(site: Cluster, jobs: list[str]) -> list[bool]:
 
 
 def all_leased(site: Cluster, jobs: list[str]) -> None:
-    wait_for(lambda: all(leased(site, jobs)), "all that waits is leased", 20)
+    wait_for(lambda: all(leased(site, jobs)), "all pending jobs are leased", 20)
 
 
 def none_leased(site: Cluster, jobs: list[str]) -> bool:
@@ -112,7 +112,7 @@ def disabled_by(site: Cluster) -> tuple[str, list[str]]:
 
 
 def release(site: Cluster, blockers_of: str) -> None:
-    """Make room: what blocks the other node goes."""
+    """Cancel the jobs that block the other node."""
     for job in site.jobs().values():
         if job.partition == "other" and job.state == "RUNNING" and job.job_id != blockers_of:
             site.cancel(job.job_id)
@@ -131,7 +131,7 @@ def clean(site: Cluster) -> None:
     (site.lab.home("asrpt1") / "ran.out").unlink(missing_ok=True)
 
 
-def test_installed_and_removed_while_jobs_run_and_wait(site: Cluster):
+def test_install_and_remove_while_jobs_run_and_wait(site: Cluster):
     etc = site.lab.paths.etc
     running, waiting = work(site)
     before = site.job(running)
@@ -148,7 +148,7 @@ def test_installed_and_removed_while_jobs_run_and_wait(site: Cluster):
 
     conf = site.lab.slurm_conf.read_text()
     installed(site)
-    assert site.lab.slurm_conf.read_text() != conf  # by us, the admin
+    assert site.lab.slurm_conf.read_text() != conf  # by the admin, root
     assert install(site, "--check")[0] == 0
     assert not [step for step in install(site, "--apply")[1]["steps"] if step["changed"]]
     assert untouched(before, site.job(running))
@@ -189,7 +189,7 @@ def test_installed_and_removed_while_jobs_run_and_wait(site: Cluster):
     clean(site)
 
 
-def test_disabled_and_enabled_with_asrptd_and_without(site: Cluster):
+def test_disable_and_enable_with_and_without_asrptd(site: Cluster):
     installed(site)
     site.start_daemon()
     running, waiting = work(site)
@@ -200,7 +200,7 @@ def test_disabled_and_enabled_with_asrptd_and_without(site: Cluster):
     deferred = site.submit("--gpus=1", "--begin=now+3000", script=RAN)
 
     def deferred_leased() -> bool:
-        """It is not to start by itself when its time comes, so its lease covers that."""
+        """It must not start by itself at its begin time, so its lease ends later."""
         return site.job(deferred).eligible_time > begin + LEASE_S / 2
 
     wait_for(deferred_leased, "the lease covers the owner's begin time", 20)
@@ -210,12 +210,12 @@ def test_disabled_and_enabled_with_asrptd_and_without(site: Cluster):
     assert abs(site.job(deferred).eligible_time - begin) <= 3
     assert read_status(site.paths / "run").mode == "disabled"
     free = site.submit("--gpus=2", "-N1", script=RAN)
-    assert site.job(free).eligible_time <= time.time()  # the hook leases no more
+    assert site.job(free).eligible_time <= time.time()  # the hook no longer leases jobs
     assert untouched(before, site.job(running))
 
     assert "mode enforce" in admin(site, "enable").stdout
     all_leased(site, [*waiting, held, free])
-    wait_for(deferred_leased, "the deferred one, too", 20)
+    wait_for(deferred_leased, "the deferred job is leased, too", 20)
     site.stop_daemon(signal.SIGKILL)
     assert disabled_by(site) == ("asrpt-admin", [*waiting, held, deferred, free])
     assert none_leased(site, [*waiting, free])
@@ -227,7 +227,7 @@ def test_disabled_and_enabled_with_asrptd_and_without(site: Cluster):
     clean(site)
 
 
-def test_a_job_that_is_pinned_and_cannot_start_loses_its_pin(site: Cluster):
+def test_a_pinned_job_that_cannot_start_loses_its_pin(site: Cluster):
     installed(site)
     site.start_daemon()
     site.scontrol("update", "PartitionName=gpu", "State=DOWN")
@@ -245,7 +245,7 @@ def test_a_job_that_is_pinned_and_cannot_start_loses_its_pin(site: Cluster):
     clean(site)
 
 
-def test_an_upgrade_takes_up_what_an_older_release_left_and_touches_no_running_job(site: Cluster):
+def test_an_upgrade_keeps_the_state_and_does_not_disturb_running_jobs(site: Cluster):
     installed(site)
     site.start_daemon()
     running, waiting = work(site)
@@ -282,7 +282,7 @@ def test_an_upgrade_takes_up_what_an_older_release_left_and_touches_no_running_j
     clean(site)
 
 
-def test_the_shadow_report_tells_of_real_jobs(site: Cluster):
+def test_the_shadow_report_covers_real_jobs(site: Cluster):
     installed(site)
     site.start_daemon("--mode", "shadow")
     jobs = [site.submit("--gpus=4", "-N1", script="sleep 1") for _ in range(4)]

@@ -1,4 +1,4 @@
-"""What starts, when and where, on a real Slurm."""
+"""Which jobs start, when and where, on a real Slurm."""
 
 import time
 
@@ -11,7 +11,7 @@ from .conftest import SOON_S, Cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
-# the last stage talks most, so Heavy-Edge puts the last four ranks together: not Slurm's block order
+# the last stage communicates most, so Heavy-Edge places the last four ranks together, unlike Slurm's block order
 TAIL_HEAVY = """
 version = 1
 name = "tail-heavy"
@@ -43,7 +43,7 @@ def write_tail_heavy(cluster: Cluster) -> None:
     (cluster.lab.directory / "profiles" / "tail-heavy.toml").write_text(TAIL_HEAVY.format(stages=stages))
 
 
-def test_an_uneven_placement_starts_where_it_was_planned_with_its_ranks_where_heavy_edge_wants_them(asrpt: Cluster):
+def test_an_uneven_placement_starts_as_planned_with_heavy_edges_rank_order(asrpt: Cluster):
     write_tail_heavy(asrpt)
     for node, gpus in (("n1", 3), ("n3", 3), ("n4", 4)):
         asrpt.block(node, gpus)
@@ -52,7 +52,7 @@ def test_an_uneven_placement_starts_where_it_was_planned_with_its_ranks_where_he
     job_id = asrpt.submit(*options, script=script)
     job = asrpt.wait(job_id, "RUNNING")
     assert job.gpus_by_node == {"n1": 1, "n2": 4, "n3": 1}
-    wait_for(lambda: asrpt.audit(job_id, "running"), "the daemon has read back", 10)
+    wait_for(lambda: asrpt.audit(job_id, "running"), "asrptd has read the allocation", 10)
     (entry,) = asrpt.audit(job_id, "running")
     assert entry["as_planned"]
     assert asrpt.status()[job_id]["nodes"] == {"n1": 1, "n2": 4, "n3": 1}
@@ -64,19 +64,19 @@ def test_an_uneven_placement_starts_where_it_was_planned_with_its_ranks_where_he
     assert [ranks[str(i)] for i in range(6)] == hosts
 
 
-def test_a_job_on_whole_servers_has_its_ranks_where_heavy_edge_wants_them(asrpt: Cluster):
-    """Its host file is there before it starts."""
+def test_a_job_on_whole_servers_has_heavy_edges_rank_order(asrpt: Cluster):
+    """Its host file exists before it starts."""
     script = "srun -l sh -c 'echo $SLURMD_NODENAME' > ranks.out\ncp $SLURM_HOSTFILE hosts.out\nsleep 3"
     job_id = asrpt.submit("-n8", "-c1", "--gpus-per-task=1", "--comment=asrpt:profile=gpt-6.7b-pp4dp2", script=script)
     asrpt.wait(job_id, "COMPLETED")
     first, second = sorted(set(hosts := asrpt.output("hosts.out").split()))
-    assert hosts == [second] * 2 + [first] * 4 + [second] * 2  # Slurm's own order has no node twice
+    assert hosts == [second] * 2 + [first] * 4 + [second] * 2  # Slurm's own order lists no node twice
     ranks = dict(line.split(": ") for line in asrpt.output("ranks.out").splitlines())
     assert [ranks[str(i)] for i in range(8)] == hosts
 
 
 def test_a_requeued_job_does_not_keep_the_rank_map_of_its_first_run(asrpt: Cluster):
-    """The second time Slurm's own order is as good, on other nodes: with the old host file srun would fail."""
+    """The second run is on other nodes, where Slurm's own order is as good; with the old host file srun would fail."""
     ranks = asrpt.lab.home("asrpt1") / "ranks.out"
     write_tail_heavy(asrpt)
     blockers = [asrpt.block(node, gpus) for node, gpus in (("n1", 3), ("n3", 3), ("n4", 4))]
@@ -95,12 +95,12 @@ def test_a_requeued_job_does_not_keep_the_rank_map_of_its_first_run(asrpt: Clust
     assert [line[-2:] for line in sorted(asrpt.output("ranks1.out").splitlines())] == ["n1"] * 2 + ["n3"] * 4
 
 
-def test_the_splitter_model_holds_where_slurm_has_a_choice(asrpt: Cluster):
-    """6 GPUs on three nodes with 3, 4 and 4 free: what Slurm gives is what we planned."""
+def test_the_model_of_slurms_gpu_split_holds_where_slurm_has_a_choice(asrpt: Cluster):
+    """6 GPUs on three nodes with 3, 4 and 4 free GPUs: Slurm's split equals the plan."""
     asrpt.block("n1", 1)
     job_id = asrpt.submit("--gpus=6", "-N3", script="sleep 2")
     asrpt.wait(job_id, "RUNNING")
-    wait_for(lambda: asrpt.audit(job_id, "running"), "the daemon has read back", 10)
+    wait_for(lambda: asrpt.audit(job_id, "running"), "asrptd has read the allocation", 10)
     (entry,) = asrpt.audit(job_id, "running")
     assert entry["planned"] == entry["gpus"]
     assert sorted(entry["gpus"].values()) == [1, 2, 3]
@@ -125,7 +125,7 @@ def test_an_unseen_job_starts_at_once_and_the_fourth_submission_is_predicted(asr
 
 
 Recipe = tuple[int, str, str, float]
-"""Iterations, profile, number of tasks, how much faster than life."""
+"""Iterations, profile, number of tasks, and speed-up."""
 
 
 def run_one(cluster: Cluster, recipe: Recipe) -> str:
@@ -134,14 +134,14 @@ def run_one(cluster: Cluster, recipe: Recipe) -> str:
 
 
 def learn(cluster: Cluster, *recipes: Recipe) -> None:
-    """Run each job twice for real and retrain."""
+    """Run each job twice and retrain."""
     jobs = [run_one(cluster, recipe) for recipe in recipes * 2]
     cluster.wait_all(jobs, "COMPLETED")
     cluster.all_recorded(jobs)
     cluster.admin("retrain")
 
 
-def test_shorter_predicted_work_starts_first_when_gpus_are_short(asrpt: Cluster):
+def test_less_predicted_work_starts_first_when_gpus_are_scarce(asrpt: Cluster):
     long_one, short_one = (400, "vgg19-1gpu", "-n1", 100.0), (40, "vgg19-1gpu", "-n1", 10.0)  # 1.5 s both
     learn(asrpt, long_one, short_one)
     for node, gpus in (("n1", 4), ("n2", 4), ("n3", 4), ("n4", 3)):
@@ -171,14 +171,14 @@ def test_a_communication_heavy_job_waits_for_a_whole_server_and_gets_it(asrpt: C
     asrpt.wait(heavy, "COMPLETED")
 
 
-def test_a_start_that_slurm_refuses_is_taken_back_and_tried_again(asrpt: Cluster):
+def test_a_start_that_slurm_refuses_is_withdrawn_and_retried(asrpt: Cluster):
     asrpt.scontrol("update", "PartitionName=gpu", "State=DOWN")
     try:
         job_id = asrpt.submit("--gpus=5", script="sleep 1")
         before = asrpt.job(job_id)
-        wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is taken back", 20)
+        wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is withdrawn", 20)
         shapes: list[JobRecord] = []
-        wait_for(lambda: unpinned(asrpt.job(job_id), shapes), "its nodes are taken off", 10)
+        wait_for(lambda: unpinned(asrpt.job(job_id), shapes), "its pin is removed", 10)
         assert (shapes[-1].tasks, shapes[-1].cpus, shapes[-1].priority) == (1, before.cpus, before.priority)
         assert shapes[-1].max_nodes != shapes[-1].min_nodes
     finally:
@@ -187,7 +187,7 @@ def test_a_start_that_slurm_refuses_is_taken_back_and_tried_again(asrpt: Cluster
 
 
 def unpinned(job: JobRecord, seen: list[JobRecord]) -> bool:
-    """Whether it has no nodes now; asrptd tries again soon, so what is looked at must be one answer of Slurm."""
+    """Whether the job has no pin now. asrptd retries soon, so all fields must be from one read."""
     seen.append(job)
     return not job.required_nodes
 

@@ -1,4 +1,4 @@
-"""Profiles on a real Slurm: attached by an admin, cut to what a job says, measured inside a job, and calibrated."""
+"""Profiles on a real Slurm: attached by an admin, cut to a job's parallelism, measured in a job, and calibrated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .conftest import COMMANDS, Cluster, own_cluster, wait_for
 pytestmark = pytest.mark.e2e
 
 TRUE_INTER = 5e9
-"""The lab's real bandwidth; asrpt.toml says 1.25e9."""
+"""The lab's real bandwidth; asrpt.toml has 1.25e9."""
 SLOW = """version = 1
 name = "{name}"
 model = "a model that talks"
@@ -44,7 +44,7 @@ param_bytes = {size}
 TALKING = [("talks", 4, 2e7), ("less", 4, 1e7)]
 """Name, GPUs and bytes of parameters."""
 LONG_S = 8.0
-"""Start-up counts as training, too: half a second or so of these."""
+"""Startup also counts as training time, about half a second."""
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +67,10 @@ def tag_of(cluster: Cluster, job_id: str) -> Tag:
     return found
 
 
-def test_an_admin_attaches_a_model_and_each_job_is_cut_to_what_it_says(lab: Cluster) -> None:
+def test_an_admin_attaches_a_model_and_each_job_gets_its_profile(lab: Cluster) -> None:
     profile(lab, "attach", "llama-3-8b", "--job-name", "llama-*")
     conf = lab.paths / "hook" / "hook.conf"
-    wait_for(lambda: b"\nattach_name=llama-3-8b llama-*\n" in conf.read_bytes(), "asrptd tells the hook", 20)
+    wait_for(lambda: b"\nattach_name=llama-3-8b llama-*\n" in conf.read_bytes(), "hook.conf has the attachment", 20)
     script = "torchrun() { sleep 3; }\ntorchrun --nproc_per_node 4 train.py --tensor-model-parallel-size 2"
     clear = lab.submit("--gpus=4", "-N1", "-J", "llama-1", script=script)
     unclear = lab.submit("--gpus=4", "-N1", "-J", "llama-2", script="sleep 3")
@@ -84,10 +84,12 @@ def test_an_admin_attaches_a_model_and_each_job_is_cut_to_what_it_says(lab: Clus
     assert lab.recorded(own).profile == "vgg19-dp4"
     assert lab.recorded(clear).alpha > 0
     wait_for(
-        lambda: "profile llama-3-8b is not cut into stages: the script" in lab.log.read_text(), "asrptd says why", 20
+        lambda: "profile llama-3-8b cannot be cut into stages: the script" in lab.log.read_text(),
+        "asrptd has shown a reason",
+        20,
     )
     profile(lab, "attach", "--remove", "--job-name", "llama-*")
-    wait_for(lambda: b"attach_name" not in conf.read_bytes(), "asrptd tells the hook", 20)
+    wait_for(lambda: b"attach_name" not in conf.read_bytes(), "hook.conf has the attachment", 20)
 
 
 def test_a_user_cannot_attach_for_others(lab: Cluster) -> None:
@@ -98,7 +100,7 @@ def test_a_user_cannot_attach_for_others(lab: Cluster) -> None:
 
 
 def trained(cluster: Cluster, name: str, gpus: int, size: float, nodes: int) -> str:
-    """A job spread over so many nodes that trains at the true bandwidth."""
+    """A job on this many nodes that trains at the true bandwidth."""
     links = 300e9 if nodes == 1 else gpus // nodes / 4 * TRUE_INTER  # 4 GPUs a node
     alpha = 0.01 + 2 * (gpus - 1) / gpus * size / links
     train = f"exec {cluster.lab.train} --inter {TRUE_INTER} --iterations {round(LONG_S / alpha)} --profile {name}"
@@ -106,7 +108,7 @@ def trained(cluster: Cluster, name: str, gpus: int, size: float, nodes: int) -> 
     return cluster.submit(f"--comment=asrpt:profile={name}", *options, script=train)
 
 
-def test_calibrate_finds_the_bandwidth_at_which_the_lab_trains(lab: Cluster) -> None:
+def test_calibrate_finds_the_true_bandwidth(lab: Cluster) -> None:
     """``asrpt-lab train`` runs at the speed of --inter; asrptd believes asrpt.toml."""
     folder = lab.lab.paths.etc / "profiles"
     folder.mkdir()
@@ -137,7 +139,7 @@ def test_a_model_is_measured_inside_a_job(lab: Cluster) -> None:
     text = lab.output(f"slurm-{job_id}.out")
     assert lab.job(job_id).state == "COMPLETED", text
     assert "BLOCK" in text
-    assert "\r" not in text  # no bar where nobody looks
+    assert "\r" not in text  # no progress bar without a terminal
     shown = json.loads(profile(lab, "show", str(home / "mine.toml"), "--json").stdout)
     assert (shown["batch"], shown["provenance"]["kind"]) == (8, "measured")
     assert shown["iteration_s"] > 0

@@ -1,4 +1,4 @@
-"""Jobs say how far they are: asrpt-status shows it while they run, history has it at the end; whatever users do."""
+"""Jobs report their progress: asrpt-status shows it, and the history records it, whatever users do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folder(cluster: Cluster, job_id: str) -> Path:
     return cluster.paths / "spool" / "progress" / job_id
 
 
-def test_a_python_training_is_seen_while_it_runs_and_learned_at_its_end(asrpt: Cluster) -> None:
+def test_progress_of_a_python_training_is_shown_and_recorded(asrpt: Cluster) -> None:
     script = asrpt.lab.home("asrpt1") / "training.py"
     script.write_text(TRAINING.format(library=asrpt.lab.paths.library))
     job_id = asrpt.submit(*OPTIONS, script=f"exec /usr/bin/python3 {script}")
@@ -51,7 +51,7 @@ def test_a_python_training_is_seen_while_it_runs_and_learned_at_its_end(asrpt: C
     assert not folder(asrpt, job_id).exists()
 
 
-def test_a_shell_script_reports_and_other_users_cannot_look(asrpt: Cluster) -> None:
+def test_a_shell_script_reports_progress_that_other_users_cannot_read(asrpt: Cluster) -> None:
     report = asrpt.lab.paths.bin / "asrpt-report"
     wait = "until [ -e go-on ]; do sleep 0.1; done"
     script = f"umask 077\n{report} 30 --total 120\n{wait}\nsrun {report} 90 --start 20\n"
@@ -62,10 +62,10 @@ def test_a_shell_script_reports_and_other_users_cannot_look(asrpt: Cluster) -> N
     assert (mine.stdout, others.stdout) == ("30 120 - 0\n", "")
     (asrpt.lab.home("asrpt1") / "go-on").touch()
     asrpt.wait(job_id, "COMPLETED")
-    assert asrpt.recorded(job_id).iterations == 90  # its first report had begun at 0
+    assert asrpt.recorded(job_id).iterations == 90  # its first report started at 0
 
 
-def test_a_requeued_job_is_one_job(asrpt: Cluster) -> None:
+def test_progress_of_a_requeued_job_continues(asrpt: Cluster) -> None:
     report = asrpt.lab.paths.bin / "asrpt-report"
     again = f"{report} 45 --start 40\nuntil [ -e go-again ]; do sleep 0.1; done\n{report} 60\nexit 0"
     script = f'if [ "$SLURM_RESTART_COUNT" = 1 ]; then\n{again}\nfi\n{report} 50 --total 60\nsleep 600\n'
@@ -92,17 +92,17 @@ HOSTILE = {
 }
 
 
-def test_whatever_a_job_puts_there_asrptd_goes_on(asrpt: Cluster) -> None:
+def test_asrptd_keeps_running_whatever_files_a_job_creates(asrpt: Cluster) -> None:
     head = 'file=$ASRPT_PROGRESS_DIR/iterations\nrm -f "$file"\n'
     jobs = {name: asrpt.submit(*OPTIONS, script=f"{head}{what}\nsleep 3") for name, what in HOSTILE.items()}
     before = Path("/etc/passwd").stat()
     asrpt.wait_all(list(jobs.values()), "COMPLETED", timeout=120)
     runs = {name: asrpt.recorded(job_id) for name, job_id in jobs.items()}
     reported = {name for name, run in runs.items() if run.iterations_source is Source.REPORTED}
-    assert reported <= {"unreadable", "noise"}  # root reads all; noise may begin with a digit
+    assert reported <= {"unreadable", "noise"}  # root can read every file; random bytes may begin with a digit
     assert Path("/etc/passwd").stat() == before
     assert Path("/etc").is_dir()
     now = time.time()
-    wait_for(lambda: asrpt.status_written() > now, "asrptd goes on", 10)
+    wait_for(lambda: asrpt.status_written() > now, "asrptd continues", 10)
     assert not [job_id for job_id in jobs.values() if folder(asrpt, job_id).exists()]
     assert "Traceback" not in asrpt.log.read_text()

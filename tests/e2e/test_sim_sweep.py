@@ -1,4 +1,4 @@
-"""asrpt-sim sweep as a job array on a real Slurm gives what one process gives."""
+"""asrpt-sim sweep as a job array on a real Slurm gives the same results as one process."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_a_sweep_as_a_job_array(cluster: Cluster, tmp_path: Path) -> None:
     here = sim(cluster, *SWEEP, "-o", str(tmp_path / "here"), "-j", "1")
     assert collected()["cells"] == json.loads(here.stdout)["cells"]
     again = sim(cluster, *SWEEP, "-o", str(folder), *options)
-    assert json.loads(again.stdout)["job"] is None  # nothing is left to do
+    assert json.loads(again.stdout)["job"] is None  # nothing left to do
 
 
-def test_what_slurm_refuses_is_one_line(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_submission_that_slurm_refuses_is_a_one_line_error(cluster: Cluster, tmp_path: Path) -> None:
     done = sim(cluster, *SWEEP, "-o", str(tmp_path / "s"), "--backend", "slurm", "--sbatch=--partition=nonsense")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1

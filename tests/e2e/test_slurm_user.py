@@ -1,4 +1,4 @@
-"""asrptd as the SlurmUser of a site, no root, with the umask of its unit; what users may do there, and what not."""
+"""asrptd as the SlurmUser of a site, not as root, with the umask of its unit, and what other users may do."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .conftest import COMMANDS, QUICK, Cluster, own_cluster, wait_for
 SLURM_USER = "slurm"
 
 
-def known(user: str) -> bool:
+def is_user(user: str) -> bool:
     return user in {entry.pw_name for entry in pwd.getpwall()}
 
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(not known(SLURM_USER), reason="no user slurm on this machine"),
+    pytest.mark.skipif(not is_user(SLURM_USER), reason="no user slurm on this machine"),
     pytest.mark.skipif(not COMMANDS.stat().st_mode & 0o005, reason="other users cannot run the commands"),
 ]
 OPTIONS = ("-n4", "-N1", "--gpus-per-task=1", "--comment=asrpt:profile=vgg19-dp4")
@@ -51,7 +51,7 @@ def site() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_a_job_is_placed_watched_learned_from_and_cleared_away(site: Cluster) -> None:
+def test_a_job_is_placed_recorded_and_cleaned_up(site: Cluster) -> None:
     assert site.daemon is not None
     assert Path(f"/proc/{site.daemon.pid}").stat().st_uid == pwd.getpwnam(SLURM_USER).pw_uid
     job_id = site.submit(*OPTIONS, script=REPORTS.format(report=site.lab.paths.bin / "asrpt-report"))
@@ -60,7 +60,7 @@ def test_a_job_is_placed_watched_learned_from_and_cleared_away(site: Cluster) ->
     (site.lab.home("asrpt1") / "go-on").touch()
     run = site.recorded(job_id)
     assert (run.state, run.iterations, run.iterations_source) == ("COMPLETED", 60, Source.REPORTED)
-    wait_for(lambda: not (site.paths / "spool" / "progress" / job_id).exists(), "its folder is gone", 10)
+    wait_for(lambda: not (site.paths / "spool" / "progress" / job_id).exists(), "its directory is removed", 10)
     site.admin("retrain", user=SLURM_USER)
     again = site.submit(*OPTIONS, "--hold", script=REPORTS.format(report=site.lab.paths.bin / "asrpt-report"))
     tag = parse_tag(site.job(again).admin_comment)
@@ -69,7 +69,7 @@ def test_a_job_is_placed_watched_learned_from_and_cleared_away(site: Cluster) ->
     site.cancel(again)
 
 
-def test_whatever_a_job_leaves_a_daemon_without_privileges_goes_on(site: Cluster) -> None:
+def test_an_unprivileged_daemon_keeps_running_whatever_files_jobs_leave(site: Cluster) -> None:
     secret = site.lab.home("asrpt2") / "secret"
     secret.write_text("42 43\n")
     secret.chmod(0o644)
@@ -80,11 +80,13 @@ def test_whatever_a_job_leaves_a_daemon_without_privileges_goes_on(site: Cluster
     assert not {name for name, run in runs.items() if run.iterations == 42}
     assert secret.read_text() == "42 43\n"
     folders = {name: site.paths / "spool" / "progress" / job_id for name, job_id in jobs.items()}
-    wait_for(lambda: {name for name, path in folders.items() if path.exists()} <= {"nested"}, "folders are gone", 15)
+    wait_for(
+        lambda: {name for name, path in folders.items() if path.exists()} <= {"nested"}, "directories are removed", 15
+    )
     assert "Traceback" not in site.log.read_text()
 
 
-def test_another_user_reaches_neither_state_nor_order_nor_predictions(site: Cluster) -> None:
+def test_other_users_cannot_change_jobs_predictions_or_state(site: Cluster) -> None:
     blockers = [site.block(node.name, node.gpus) for node in site.lab.spec.node_list]
     mine = site.submit("--gpus=1", script="sleep 600")
     wait_for(lambda: site.state_of(mine) == "waiting", "it waits", 20)

@@ -1,4 +1,4 @@
-"""asrpt-status beside a real Slurm: what-ifs of an ordinary user come true, arrays are found by their tasks."""
+"""asrpt-status with a real Slurm: what-if start times are right, and arrays are found by task id."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ until [ -e go-status ]; do sleep 0.2; done
 
 
 def as_user(cluster: Cluster, *words: str) -> Any:
-    """What asrpt-status --json tells a user."""
+    """The output of asrpt-status --json for a user."""
     done = cluster.lab.run([COMMANDS / "asrpt-status", "--json", *words], user="asrpt1", timeout_s=60)
     return json.loads(done.stdout)
 
 
-def asked(cluster: Cluster, *words: str) -> dict[str, Any]:
+def what_if(cluster: Cluster, *words: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
-    def told() -> bool:  # asrptd publishes what it is made from once a minute, first at once
+    def published() -> bool:  # asrptd publishes its data at startup and then once a minute
         found.update(as_user(cluster, "--what-if", "whatif.sh", "--", *words))
         return not found["trouble"]
 
-    wait_for(told, "asrptd has published what is played forward", 30)
+    wait_for(published, "asrptd has published its snapshot", 30)
     return found
 
 
-def test_a_what_if_comes_true_and_an_array_is_found_by_its_tasks(asrpt: Cluster) -> None:
+def test_a_what_if_start_time_is_right_and_arrays_are_found_by_task_id(asrpt: Cluster) -> None:
     home = asrpt.lab.home("asrpt1")
     (home / "whatif.sh").write_text(SCRIPT)
-    found = asked(asrpt)
+    found = what_if(asrpt)
     assert sum(found["placement"].values()) == found["gpus"] == 4
     job = asrpt.lab.run(["sbatch", "--parsable", "whatif.sh"], user="asrpt1").stdout.strip()
     asrpt.wait(job, "RUNNING", timeout=60)
-    wait_for(lambda: asrpt.state_of(job) == "running", "the status says that it runs", 30)
+    wait_for(lambda: asrpt.state_of(job) == "running", "the status shows it as running", 30)
     row = asrpt.status()[job]
     assert (row["group"], row["nodes"]) == (found["group"], found["placement"])
-    assert asked(asrpt, "--contiguous")["why"] == "left to Slurm: it asks for contiguous nodes"
+    assert what_if(asrpt, "--contiguous")["why"] == "left to Slurm: it asks for contiguous nodes"
 
     array = asrpt.submit("--array=1-4", "-n1", "--gpus-per-task=1", "--hold", script="sleep 1")
     wait_for(lambda: asrpt.state_of(array), "the array is in the status", 30)

@@ -1,4 +1,4 @@
-"""Our units under a real systemd, which starts them as slurm and as tight as they are."""
+"""Our units under a real systemd, as user slurm and with their sandbox."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from slurm_asrpt.install.site import UNITS, Site
 from tests.trials import systemd as systemd_trial
 
 from .conftest import COMMANDS, Cluster, own_cluster, wait_for
-from .test_slurm_user import SLURM_USER, known
+from .test_slurm_user import SLURM_USER, is_user
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(not known(SLURM_USER), reason="no user slurm on this machine"),
+    pytest.mark.skipif(not is_user(SLURM_USER), reason="no user slurm on this machine"),
     pytest.mark.skipif(bool(systemd_trial.why_not()), reason=systemd_trial.why_not()),
 ]
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Cluster]:
-    """A lab outside of /tmp, which the units do not see."""
+    """A lab outside of /tmp, because the units have a private /tmp."""
     folder = Path(tempfile.mkdtemp(prefix="asrpt-units-", dir="/srv"))
     folder.chmod(0o755)
     try:
@@ -55,7 +55,7 @@ def until_it_schedules(site: Cluster) -> None:
     wait_for(lambda: site.status_written() > before, "asrptd has done a cycle", 30)
 
 
-def test_asrptd_schedules_and_learns_as_tight_as_its_units_are(site: Cluster, systemd: systemd_trial.Trial) -> None:
+def test_asrptd_schedules_and_learns_in_its_sandboxed_units(site: Cluster, systemd: systemd_trial.Trial) -> None:
     said = systemd.run("systemctl", "start", "asrptd", "asrpt-retrain.timer")
     assert said.returncode == 0, systemd.run("systemctl", "status", "--no-pager", "asrptd").stdout
     until_it_schedules(site)
@@ -63,7 +63,7 @@ def test_asrptd_schedules_and_learns_as_tight_as_its_units_are(site: Cluster, sy
     site.recorded(job_id)
     assert site.audit(job_id, "running")[0]["as_planned"]
     first, behind = (site.submit("-n8", "--gpus-per-task=1", script="sleep 20") for _ in range(2))
-    wait_for(lambda: site.status().get(behind, {}).get("start_earliest"), "who waits has an estimate", 60)
+    wait_for(lambda: site.status().get(behind, {}).get("start_earliest"), "the pending job has an estimate", 60)
     site.cancel(first, behind)
     said = systemd.run("systemctl", "start", "asrpt-retrain")  # waits for its end
     assert said.returncode == 0, (
@@ -73,7 +73,9 @@ def test_asrptd_schedules_and_learns_as_tight_as_its_units_are(site: Cluster, sy
     assert " ERROR " not in site.log.read_text(encoding="utf-8")
 
 
-def test_killed_it_comes_back_and_stopped_it_leaves_no_lease(site: Cluster, systemd: systemd_trial.Trial) -> None:
+def test_a_killed_asrptd_is_restarted_and_a_stopped_one_leaves_no_lease(
+    site: Cluster, systemd: systemd_trial.Trial
+) -> None:
     before = systemd.show("asrptd", "MainPID")["MainPID"]
     systemd.run("systemctl", "kill", "--signal=KILL", "asrptd")
     wait_for(lambda: systemd.show("asrptd", "NRestarts")["NRestarts"] == "1", "systemd has started it again", 30)
@@ -84,7 +86,7 @@ def test_killed_it_comes_back_and_stopped_it_leaves_no_lease(site: Cluster, syst
     assert "lease_s=0" in (site.paths / "hook" / "hook.conf").read_text(encoding="ascii")
 
 
-def test_settings_that_it_cannot_follow_are_no_reason_to_try_again(site: Cluster, systemd: systemd_trial.Trial) -> None:
+def test_invalid_settings_cause_no_restart_loop(site: Cluster, systemd: systemd_trial.Trial) -> None:
     settings = site.lab.paths.settings
     good = settings.read_text(encoding="utf-8")
     settings.write_text(good.replace("[daemon]", "[daemon]\nmode_ = 1"), encoding="utf-8")

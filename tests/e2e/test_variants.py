@@ -1,4 +1,4 @@
-"""Other clusters than the usual one: sched/builtin, and accounting with slurmdbd on MariaDB."""
+"""Other cluster configurations: sched/builtin, and accounting with slurmdbd on MariaDB."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ def other_cluster(
         yield cluster
 
 
-def test_builtin_scheduler_a_waiting_head_does_not_stop_other_partitions_and_all_run():
+def test_with_sched_builtin_a_blocked_head_does_not_block_other_partitions():
     with other_cluster(80, scheduler="builtin") as asrpt:
         blocker = asrpt.block("n1", 2)
         big = asrpt.submit("-n8", "--gpus-per-task=1", script="sleep 1")
@@ -31,25 +31,25 @@ def test_builtin_scheduler_a_waiting_head_does_not_stop_other_partitions_and_all
         wait_for(lambda: asrpt.state_of(big) == "waiting", "the big job waits", 15)
         unmanaged = asrpt.submit("-p", "other", "-n1", "--gres=gpu:1", script="sleep 1")
         asrpt.wait(unmanaged, "COMPLETED")
-        assert asrpt.job(small).state == "PENDING"  # the FIFO's head blocks, as the paper has it
+        assert asrpt.job(small).state == "PENDING"  # the head of the FIFO queue blocks, as in the paper
         asrpt.lab.run(["scancel", blocker])
         jobs = asrpt.wait_all([big, small], "COMPLETED", timeout=40)
         assert jobs[big].start_time <= jobs[small].start_time
 
 
 @pytest.mark.parametrize("policy", ["wcs-workload", "wcs-subtime", "asrpt-gated", "sjf-bco-online"])
-def test_another_policy_by_name_schedules_too(policy: str):
+def test_another_policy_schedules_jobs(policy: str):
     with other_cluster(80, policy=policy) as asrpt:
         blocker = asrpt.block("n1", 4)
         big = asrpt.submit("-n8", "--gpus-per-task=1", "--time=5", script="sleep 1")
         wait_for(lambda: asrpt.state_of(big) == "waiting", "the big job waits", 15)
         small = asrpt.submit("-n1", "--gpus-per-task=1", "--time=1", script="sleep 1")
-        asrpt.wait(small, "COMPLETED")  # work-conserving: it does not stand behind the big one
+        asrpt.wait(small, "COMPLETED")  # work-conserving: it does not wait for the large job
         asrpt.lab.run(["scancel", blocker])
         asrpt.wait(big, "COMPLETED")
 
 
-def test_easy_backfill_goes_by_the_time_limits_of_slurm():
+def test_easy_backfill_uses_time_limits():
     with other_cluster(80, policy="easy-backfill") as asrpt:
         running = asrpt.submit("-n6", "--gpus-per-task=1", "--time=3", script="sleep 60")
         asrpt.wait(running, "RUNNING")
@@ -57,7 +57,7 @@ def test_easy_backfill_goes_by_the_time_limits_of_slurm():
         wait_for(lambda: asrpt.state_of(head) == "waiting", "the head waits", 15)
         long = asrpt.submit("-n1", "--gpus-per-task=1", "--time=10", script="sleep 1")
         short = asrpt.submit("-n1", "--gpus-per-task=1", "--time=1", script="sleep 1")
-        asrpt.wait(short, "COMPLETED")  # it ends before the head's reservation
+        asrpt.wait(short, "COMPLETED")  # ends before the head's reservation
         asrpt.wait(head, "PENDING")
         assert asrpt.job(long).state == "PENDING"
         assert asrpt.text_of(long).startswith(f"would delay job {head}, which has 8 GPUs reserved about 00:0")
@@ -66,7 +66,7 @@ def test_easy_backfill_goes_by_the_time_limits_of_slurm():
         assert jobs[head].start_time <= jobs[long].start_time
 
 
-def test_a_partition_that_preempts_is_left_to_slurm_and_its_victim_runs_again():
+def test_jobs_of_a_preempting_partition_are_left_to_slurm_and_preempted_jobs_run_again():
     extra = """PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=urgent Nodes=n[1-2] PriorityTier=10"""
@@ -76,13 +76,13 @@ PartitionName=urgent Nodes=n[1-2] PriorityTier=10"""
         wait_for(lambda: asrpt.audit(victim, "running"), "asrptd has seen it run", 10)
         urgent = asrpt.submit("-p", "urgent", "--gpus=1", script="sleep 3")
         asrpt.wait(urgent, "RUNNING", "COMPLETED")
-        wait_for(lambda: asrpt.audit(urgent, "left"), "asrptd has left it", 10)
+        wait_for(lambda: asrpt.audit(urgent, "left"), "asrptd has left it to Slurm", 10)
         assert asrpt.audit(urgent, "left")[0]["why"] == "preempts"
         asrpt.start_again(victim)
         asrpt.wait(victim, "COMPLETED")
 
 
-def test_with_accounting_the_tag_and_the_gpus_reach_sacct():
+def test_sacct_shows_the_tag_and_the_gpus():
     missing = [name for name in ("slurmdbd", "mariadbd") if shutil.which(name) is None]
     if missing:
         pytest.skip(f"missing: {', '.join(missing)} (make test installs them)")

@@ -1,4 +1,4 @@
-"""asrpt-sim what-if on a live Slurm with slurmdbd: its jobs, GPUs, waits and nodes are those that Slurm tells."""
+"""asrpt-sim what-if on a live Slurm with slurmdbd: its jobs, GPUs, waits and nodes are those that Slurm reports."""
 
 import json
 import re
@@ -32,18 +32,18 @@ def submit(lab: Lab, *options: str, user: str = "asrpt1", seconds: int = 1) -> s
 
 
 def run_jobs(lab: Lab) -> dict[str, int]:
-    """GPUs by job id: 16 of two users, more than fit at once, and one that needs the whole cluster."""
+    """GPUs by job id: 16 jobs of two users, more than fit at once, and one that needs the whole cluster."""
     asked = {}
     for i in range(JOBS):
         options = ("-N1", f"--gpus={SIZES[i % 4]}", f"--job-name=train-{i % 3}")
         asked[submit(lab, *options, user=f"asrpt{1 + i % 2}", seconds=1 + i % 3)] = SIZES[i % 4]
     asked[submit(lab, "-n24", "--gpus-per-task=1")] = 24
-    submit(lab, "-n1")  # no GPU: not one of the jobs compared
+    submit(lab, "-n1")  # no GPU: not compared
     wait_for(lambda: not lab.run(["squeue", "-h", f"--states={UNENDED}"]).stdout.strip(), "all jobs ended", 40)
     return asked
 
 
-def of_sacct(lab: Lab) -> dict[str, tuple[str, float]]:
+def sacct_jobs(lab: Lab) -> dict[str, tuple[str, float]]:
     """State and wait of each job, from sacct's own Submit and Start."""
     command = ["env", "SLURM_TIME_FORMAT=%s", "sacct", "-aXPn", "-S", "now-1days", "-o", "JobID,State,Submit,Start"]
     rows = [line.split("|") for line in lab.run(command).stdout.splitlines()]
@@ -69,14 +69,16 @@ def jobs_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int,
     return {row.job_id: (row.gpus, row.wait_s) for row in jobs.itertuples()}
 
 
-def test_what_if_tells_what_slurm_did_and_what_policies_would_have_done(lab, monkeypatch):
+def test_what_if_shows_slurms_waits_and_those_of_other_policies(lab, monkeypatch):
     nothing = what_if(lab, "--since", "1days")
     assert nothing.startswith("asrpt-sim: sacct: no job that used GPUs and has ended")
     asked = run_jobs(lab)
     wait_for(
-        lambda: [state for state, _ in of_sacct(lab).values()] == ["COMPLETED"] * (JOBS + 2), "sacct knows all", 20
+        lambda: [state for state, _ in sacct_jobs(lab).values()] == ["COMPLETED"] * (JOBS + 2),
+        "sacct knows all",
+        20,
     )
-    told = of_sacct(lab)
+    told = sacct_jobs(lab)
     assert jobs_read(lab, monkeypatch) == {job: (gpus, told[job][1]) for job, gpus in asked.items()}
     waits = [wait for job, (_, wait) in told.items() if job in asked]
     html = lab.home() / "page.html"
@@ -86,7 +88,7 @@ def test_what_if_tells_what_slurm_did_and_what_policies_would_have_done(lab, mon
     notes, rows = found["notes"], {row["policy"]: row for row in found["rows"]}
     assert (notes["jobs"], notes["rows"], notes["left_out"]) == (len(asked), len(asked) + 1, {"no GPUs": 1})
     assert (notes["cluster"], notes["gpus"]) == ("2 x 8 + 2 x 4 GPUs", 24)
-    assert notes["most_gpus_in_use"] == 24  # the job of all GPUs was counted with all
+    assert notes["most_gpus_in_use"] == 24  # the job on all GPUs was counted with all of them
     assert (notes["wait_unknown"], notes["too_large"], notes["only_user"]) == (0, 0, "")
     real = rows[whatif.AS_IT_WAS]
     assert max(waits) > 0, "the jobs were meant to wait"

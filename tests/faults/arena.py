@@ -254,9 +254,9 @@ class Arena(Loaded):
             lease_s=LEASE_S,
             now=time.time(),
             warned=any(word in said for word in WARNINGS),
-            hook_warned="asrpt: " in self._controller_said(),
+            hook_warned="asrpt: " in self._controller_output(),
             slurm_lost_state=self.lost_state,
-            recovered=recovered(self._controller_said()) if self.lost_state else (),
+            recovered=recovered(self._controller_output()) if self.lost_state else (),
             completed=self._completed(),
             held=sorted(self.held & {ticket.token for ticket in self.tickets}),
             cancelled=self.cancelled,
@@ -268,7 +268,7 @@ class Arena(Loaded):
         found.other += [f"asrptd raised: {line}" for line in said.splitlines() if line.startswith("Traceback")]
         return found
 
-    def said_of(self, token: str) -> list[str]:
+    def records_of(self, token: str) -> list[str]:
         """All records of a job: by asrptd, slurmctld, slurmdbd, and the job itself."""
         ids = {ticket.job_id for ticket in self.tickets if ticket.token == token}
         named = re.compile(rf"JobId=({'|'.join(ids) or '-'})\b")
@@ -276,25 +276,25 @@ class Arena(Loaded):
         said += [str(self.records[token])] if token in self.records else []
         said += [str(start) for start in self.starts() if start.token == token]
         said += [json.dumps(entry) for entry in self.entries() if entry.get("job") in ids]
-        said += [line for line in self._controller_said().splitlines() if named.search(line) or "Saving all" in line]
+        said += [line for line in self._controller_output().splitlines() if named.search(line) or "Saving all" in line]
         fields = "jobid,jobname,state,submit,start,end,restarts,nodelist"
         return (
             said
             + self.lab.run(["sacct", "-D", "-P", "-j", ",".join(ids), "-o", fields], check=False).stdout.splitlines()
         )
 
-    def as_slurm_shows_it(self) -> list[str]:
+    def slurm_view(self) -> list[str]:
         """Nodes and queue, as evidence for stuck jobs."""
         nodes = ["sinfo", "-N", "-O", "NodeList,StateLong,Gres,GresUsed:30,Reason:30"]
         jobs = ["squeue", "-a", "-t", "all", "-o", "%i %j %T %r %S %D %N %p"]
         return [line for ask in (nodes, jobs) for line in self.lab.run(ask, check=False).stdout.splitlines()]
 
-    def _controller_said(self) -> str:
+    def _controller_output(self) -> str:
         return self.controller_log()[self._controller_began :]
 
     def _completed(self) -> set[str]:
         """Ids of jobs that slurmctld saw end; after a kill, it may report them as running for minutes."""
-        return set(re.findall(rf"_job_complete: {JOB} done", self._controller_said())) if self.lost_state else set()
+        return set(re.findall(rf"_job_complete: {JOB} done", self._controller_output())) if self.lost_state else set()
 
     def starts(self) -> list[Start]:
         file = self.lab.home(USER) / "ran.out"

@@ -17,7 +17,7 @@ from slurm_asrpt.errors import AsrptError, SlurmError
 from slurm_asrpt.history.store import FILE_NAME as HISTORY
 from slurm_asrpt.hook.table import FILE_NAME as TABLE
 from slurm_asrpt.hook.table import Entry, render_table
-from slurm_asrpt.lab import accounting, machine, processes
+from slurm_asrpt.lab import accounting
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 from slurm_asrpt.status.document import read_status
@@ -147,8 +147,7 @@ def slurmdbd(arena: Arena, rng: Random, size: int) -> int:
     lab = arena.lab
     arena.signal_all(["slurmdbd", "mariadbd"])
     time.sleep(rng.uniform(2.0, 8.0))
-    command = accounting._mariadbd(lab.spec, lab.paths)
-    processes.start("mariadbd", command, lab.env, lab.paths.log / "mariadbd.log", lab.paths.pids)
+    accounting.start_mariadbd(lab.spec, lab.paths, lab.env)
     accounting.start_slurmdbd(lab.paths, lab.env)
     return 1
 
@@ -178,8 +177,7 @@ def node(arena: Arena, rng: Random, size: int) -> int:
     _until(lambda: any(e["event"] == "start" and name in e["gpus"] for e in arena.entries()[before:]), 10.0)
     arena.scontrol("update", f"NodeName={name}", "State=DOWN", "Reason=fault")
     time.sleep(rng.uniform(1.0, 4.0))
-    command = [machine.program("slurmd"), "-D", "-N", name, "-f", str(arena.lab.slurm_conf)]
-    arena.lab._start(f"slurmd.{name}", command)
+    arena.lab.start_node(name)
     with contextlib.suppress(SlurmError):  # it may have come back by itself
         arena.scontrol("update", f"NodeName={name}", "State=RESUME")
     arena.lab.wait_for_nodes()
@@ -274,7 +272,7 @@ def db_corrupt(arena: Arena, rng: Random, size: int) -> int:
     return 1
 
 
-@fault("disk-full", "the disk of the state folder is full")
+@fault("disk-full", "the disk of the state directory is full")
 def disk_full(arena: Arena, rng: Random, size: int) -> int:
     """The state directory is its own file system."""
     filler = arena.paths / "state" / "filler"
@@ -376,12 +374,12 @@ def cancels(arena: Arena, rng: Random, size: int) -> int:
 # Slurm's answers
 
 
-def _spoil(mode: str, text: str) -> None:
+def _add_corrupted_answers(mode: str, text: str) -> None:
     @fault(f"answers-{mode}", text)
     def inject(arena: Arena, rng: Random, size: int) -> int:
         arena.wrapper.set(mode, every=10)
         time.sleep(rng.uniform(10.0, 14.0) + (2 * TIMEOUT_S if mode == "hang" else 0.0))
-        count = arena.wrapper.spoilt()
+        count = arena.wrapper.corrupted()
         arena.wrapper.set("pass")
         arena.ensure()
         return count
@@ -396,4 +394,4 @@ _TEXTS = {
     "unknown": "every tenth answer has fields and states of a later release",
 }
 for _mode in MODES:
-    _spoil(_mode, _TEXTS[_mode])
+    _add_corrupted_answers(_mode, _TEXTS[_mode])

@@ -21,7 +21,7 @@ from tests.faults.invariants import SLACK_S, Ticket, Wish
 from tests.faults.load import USER
 
 REST_S = 2.0
-"""If a job is told to start in the second of its requeue, Slurm starts it and then fails it (invalid credential)."""
+"""If StartTime=now is set in the second of a requeue, Slurm starts the job and then fails it (invalid credential)."""
 MANY = 120
 """Actions in a round."""
 ENDING_S = 4
@@ -73,9 +73,9 @@ class Owners:
     def requeue_twice(self) -> None:
         ticket = self._one()
         if ticket is not None:
-            self._said("scontrol", "requeue", ticket.job_id)
+            self._accepted("scontrol", "requeue", ticket.job_id)
             time.sleep(self.rng.uniform(0.0, 1.0))
-            self._said("scontrol", "requeue", ticket.job_id)
+            self._accepted("scontrol", "requeue", ticket.job_id)
 
     def requeue_and_hold(self) -> None:
         self._tell("requeuehold")
@@ -84,7 +84,7 @@ class Owners:
         ticket = self._one()
         if ticket is not None:
             when = f"StartTime=now+{self.rng.randint(1, 5)}"
-            self._said("scontrol", "update", f"JobId={ticket.job_id}", when)
+            self._accepted("scontrol", "update", f"JobId={ticket.job_id}", when)
 
     def start_now(self) -> None:
         """Start the job now, but not in the second of a requeue."""
@@ -94,17 +94,17 @@ class Owners:
                 self.arena.look()
             record = self.arena.records.get(ticket.token)
             if record is not None and time.time() > record.submit_time + REST_S:
-                self._said("scontrol", "update", f"JobId={ticket.job_id}", "StartTime=now")
+                self._accepted("scontrol", "update", f"JobId={ticket.job_id}", "StartTime=now")
 
     def cancel(self) -> None:
         ticket = self._one()
-        if ticket is not None and self._said("scancel", ticket.job_id):
+        if ticket is not None and self._accepted("scancel", ticket.job_id):
             self.arena.cancelled[ticket.token] = time.time()
 
     def _tell(self, verb: str) -> None:
         ticket = self._one()
         if ticket is not None:
-            self._said("scontrol", verb, ticket.job_id)
+            self._accepted("scontrol", verb, ticket.job_id)
 
     def _one(self) -> Ticket | None:
         """One of the latest jobs, most of which have not ended."""
@@ -115,7 +115,7 @@ class Owners:
         taken_back = self.arena.cancelled
         return [t for t in self.arena.tickets if t.job_id and t.wish is Wish.RUN and t.token not in taken_back]
 
-    def _said(self, *command: str) -> bool:
+    def _accepted(self, *command: str) -> bool:
         return self.arena.lab.run(command, user=self.rng.choice((USER, None)), check=False).returncode == 0
 
     # actions on daemons
@@ -169,9 +169,9 @@ def owners(arena: Arena, rng: Random, size: int) -> int:
     some.settle()
     arena.admin("disable")
     try:
-        first = _what_bears_anything(arena)
+        first = _pinned_or_leased(arena)
         time.sleep(2.0)  # jobs that the hook leased meanwhile are released in the next cycle
-        last = _what_bears_anything(arena)
+        last = _pinned_or_leased(arena)
         if rng.random() < 0.5:  # Slurm alone finishes the jobs
             arena.drain(60.0)
     finally:
@@ -182,19 +182,24 @@ def owners(arena: Arena, rng: Random, size: int) -> int:
     return 1
 
 
-def _what_bears_anything(arena: Arena) -> dict[str, str]:
+def _pinned_or_leased(arena: Arena) -> dict[str, str]:
     """Pending jobs with a pin or a lease of asrptd, as text, by token."""
     arena.look()
     now, found = time.time(), dict[str, str]()
     for ticket in arena.tickets:
         record = arena.records.get(ticket.token)
-        if record is not None and ticket.managed and ticket.wish is not Wish.LATER and _bears(record, ticket, now):
+        if (
+            record is not None
+            and ticket.managed
+            and ticket.wish is not Wish.LATER
+            and _is_pinned_or_leased(record, ticket, now)
+        ):
             begin = record.eligible_time - now
             found[ticket.token] = f"{ticket.token} ({record.job_id}): '{record.required_nodes}', begin in {begin:.0f} s"
     return found
 
 
-def _bears(record: JobRecord, ticket: Ticket, now: float) -> bool:
+def _is_pinned_or_leased(record: JobRecord, ticket: Ticket, now: float) -> bool:
     """Slurm delays a requeued job until its credential has expired, and owners delay jobs for some seconds."""
     most = CRED_EXPIRE_S + 1.0 if record.restarts else SLACK_S + 1.0
     return record.state == PENDING and (record.required_nodes != ticket.nodes or record.eligible_time > now + most)

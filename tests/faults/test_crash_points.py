@@ -46,8 +46,8 @@ class Dying(FakeSlurm):
         self.calls_left -= 1
         return self.calls_left == -1
 
-    def _answer(self) -> None:
-        super()._answer()
+    def check_available(self) -> None:
+        super().check_available()
         if not self.only_updates and self._due():
             raise self.error
 
@@ -102,7 +102,7 @@ def play(bench: ArmedBench, slurm: Dying, sizes: list[int], points: list[tuple[i
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([1, 2, 3, 4, 6, 12]), min_size=1, max_size=6), st.lists(POINT, max_size=6), POLICIES)
-def test_wherever_it_dies_every_job_runs_once(
+def test_every_job_runs_once_wherever_asrptd_dies(
     sizes: list[int], points: list[tuple[int, float, bool]], policy: str
 ) -> None:
     with TemporaryDirectory() as folder:
@@ -124,7 +124,7 @@ def test_wherever_it_dies_every_job_runs_once(
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(POINT, min_size=1, max_size=4))
-def test_no_node_list_and_no_long_lease_on_what_waits(points: list[tuple[int, float, bool]]) -> None:
+def test_pending_jobs_have_no_node_list_and_no_long_lease(points: list[tuple[int, float, bool]]) -> None:
     """The cluster is full: a cycle or two after every death, all pending jobs are leased and none is pinned."""
     with TemporaryDirectory() as folder:
         slurm = Dying(starts_jobs=False)
@@ -152,7 +152,7 @@ UPDATE = st.tuples(st.integers(0, 2), st.floats(0, 1), st.booleans(), st.integer
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(UPDATE, min_size=1, max_size=6), st.floats(0, 5), st.booleans())
-def test_no_lease_of_ours_is_ever_taken_for_its_owners_begin(
+def test_a_lease_is_never_mistaken_for_the_owners_begin_time(
     faults: list[tuple[int, float, bool, int, bool]], slow: float, starts: bool
 ) -> None:
     """In this test, only Slurm delays jobs, at a requeue."""
@@ -169,7 +169,7 @@ def test_no_lease_of_ours_is_ever_taken_for_its_owners_begin(
                 slurm.arm(calls, done, KilledError() if dies else SlurmError("Socket timed out"))
                 for _ in range(cycles):
                     bench.survive()
-                    known = bench.scheduler.jobs.items()
+                    known = bench.scheduling.jobs.items()
                     assert all((tracked.begin_time or 0.0) in (0.0, put_off[job_id]) for job_id, tracked in known)
         finally:
             bench.close()
@@ -181,7 +181,7 @@ ORDER_POINT = st.tuples(st.integers(0, 2), st.floats(0, 1), st.booleans(), st.in
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(ORDER_POINT, min_size=1, max_size=4), st.booleans())
-def test_in_mode_order_no_factor_is_forgotten_or_wrong(
+def test_in_mode_order_no_site_factor_is_missing_or_wrong(
     faults: list[tuple[int, float, bool, int]], at_once: bool
 ) -> None:
     """Wherever asrptd dies, the factors in Slurm soon follow the policy, and none is left after a disable."""
@@ -199,7 +199,7 @@ def test_in_mode_order_no_factor_is_forgotten_or_wrong(
             slurm.calls_left = -1
             if not at_once:
                 bench.cycle(2)
-                wanted = [str(job_id) for job_id, _ in bench.scheduler.policy.queue(slurm.now)]
+                wanted = [str(job_id) for job_id, _ in bench.scheduler.decider.policy.queue(slurm.now)]
                 assert sorted(wanted, key=lambda job_id: -slurm.site_factors[job_id]) == wanted
             bench.mode.disabled = True
             bench.cycle()
@@ -208,7 +208,7 @@ def test_in_mode_order_no_factor_is_forgotten_or_wrong(
     assert set(slurm.site_factors.values()) <= {0}
 
 
-def test_the_fake_dies_where_it_is_told_to(tmp_path: Path) -> None:
+def test_the_fake_kills_asrptd_at_the_chosen_call(tmp_path: Path) -> None:
     """Otherwise the tests above would prove nothing."""
     slurm = Dying()
     bench = ArmedBench(tmp_path, slurm)

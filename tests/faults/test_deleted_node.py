@@ -10,7 +10,7 @@ from tests.faults.faults import without_last_node
 pytestmark = pytest.mark.e2e
 
 
-def test_slurm_fails_a_waiting_job_that_is_pinned_to_a_node_it_no_longer_knows() -> None:
+def test_slurm_fails_a_pending_job_that_is_pinned_to_a_deleted_node() -> None:
     """With a pin of asrptd between its write and the start, and with the owner's -w without asrptd.
 
     A job that names no node, or another node, is kept.

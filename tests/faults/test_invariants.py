@@ -39,7 +39,7 @@ def changed(**changes: Any) -> dict[str, JobRecord]:
     return {"t1": dataclasses.replace(ENDED, **changes)}
 
 
-def test_a_job_that_ran_once_and_left_its_traces_is_sound() -> None:
+def test_a_job_that_ran_once_and_was_recorded_is_sound() -> None:
     assert look() == Findings(submitted=1)
     assert look().sound
 
@@ -60,7 +60,7 @@ def test_a_job_that_ran_once_and_left_its_traces_is_sound() -> None:
         ({"cancelled": {"t1": 100.0}, "starts": [], "records": {"t1": WAITS}}, "stuck"),
     ],
 )
-def test_what_is_lost_stuck_or_run_twice_is_found(changes: dict[str, Any], kind: str) -> None:
+def test_jobs_that_are_lost_stuck_or_run_twice_are_found(changes: dict[str, Any], kind: str) -> None:
     assert getattr(look(**changes), kind) == ["t1"]
     assert not look(**changes).sound
 
@@ -81,7 +81,7 @@ def test_what_is_lost_stuck_or_run_twice_is_found(changes: dict[str, Any], kind:
         ({"cancelled": {"t1": 100.0}, "starts": [dataclasses.replace(STARTED, at=110.0)]}, "started 10 s after"),
     ],
 )
-def test_every_other_breach_is_told_in_words(changes: dict[str, Any], words: str) -> None:
+def test_every_other_breach_is_reported_as_text(changes: dict[str, Any], words: str) -> None:
     assert words in "\n".join(look(**changes).other)
     assert not look(**changes).sound
 
@@ -101,7 +101,7 @@ def test_every_other_breach_is_told_in_words(changes: dict[str, Any], words: str
         {"records": changed(admin_comment=""), "hook_warned": True, "audit": [], "runs": {}},
     ],
 )
-def test_what_may_be_is_no_breach(changes: dict[str, Any]) -> None:
+def test_allowed_outcomes_are_no_breach(changes: dict[str, Any]) -> None:
     assert look(**changes).sound
 
 
@@ -138,29 +138,31 @@ def test_a_training_that_did_each_iteration_once_is_sound() -> None:
         {},
     ],
 )
-def test_iterations_done_twice_or_left_out_are_a_breach(spans: dict[str, list[tuple[int, int]]]) -> None:
+def test_repeated_or_missing_iterations_are_a_breach(spans: dict[str, list[tuple[int, int]]]) -> None:
     (breach,) = look(**{**TRAINED, "spans": spans}).other
     assert "of 300 iterations" in breach
 
 
-def test_a_training_that_failed_is_a_breach_even_with_all_iterations_done() -> None:
+def test_a_failed_training_is_a_breach_even_with_all_iterations_done() -> None:
     (breach,) = look(**{**TRAINED, "records": changed(restarts=1, state="FAILED")}).other
     assert "(job 7, FAILED)" in breach
 
 
-def test_one_interruption_too_many_is_a_breach() -> None:
+def test_one_preemption_too_many_is_a_breach() -> None:
     (breach,) = look(**{**TRAINED, "most_interruptions": 1}).other
     assert "was preempted 2 times" in breach
-    assert look(**{**TRAINED, "most_interruptions": 1}, recovered={"7"}).other == [breach], "whatever Slurm forgot"
+    assert look(**{**TRAINED, "most_interruptions": 1}, recovered={"7"}).other == [breach], (
+        "everything that Slurm forgot"
+    )
 
 
-def test_what_slurm_forgot_when_it_was_killed_is_counted_apart() -> None:
+def test_jobs_that_slurm_forgot_when_killed_are_counted_separately() -> None:
     assert look(starts=[], records={}, slurm_lost_state=True).slurms_own == ["t1"]
     assert look(starts=[STARTED, STARTED], slurm_lost_state=True, recovered={"7"}).slurms_own == ["t1"]
     assert look(starts=[STARTED, STARTED], slurm_lost_state=True).twice == ["t1"]
 
 
-def test_what_slurm_did_by_itself_is_counted_apart() -> None:
+def test_actions_of_slurm_itself_are_counted_separately() -> None:
     assert look(starts=[], records=changed(state="NODE_FAIL")).slurms_own == ["t1"]
     launched = changed(state="NODE_FAIL", required_nodes="n4", nodes="n4")
     assert look(starts=[], records=launched).slurms_own == ["t1"]
@@ -169,7 +171,7 @@ def test_what_slurm_did_by_itself_is_counted_apart() -> None:
     assert look(records={"t1": WAITS}, starts=[], completed={"7"}).stuck == ["t1"]
 
 
-def test_a_start_that_slurm_forgot_is_one_before_and_one_after_its_return() -> None:
+def test_a_start_that_slurm_forgot_is_repeated_after_its_restart() -> None:
     allocate, back = "sched: Allocate JobId=7 NodeList=n1", "Recovered JobId=7 Assoc=4\nRecovered JobId=8 Assoc=4"
     backfilled = "sched/backfill: _start_job: Started JobId=7 in gpu on n2"
     for first in (allocate, backfilled):
@@ -178,7 +180,7 @@ def test_a_start_that_slurm_forgot_is_one_before_and_one_after_its_return() -> N
     assert recovered("\n".join([allocate, back])) == set()
 
 
-def test_a_ghost_is_a_job_that_has_ended_and_is_there_again() -> None:
+def test_a_ghost_is_an_ended_job_that_runs_again() -> None:
     start, done = "sched: Allocate JobId=7 NodeList=n1", "_job_complete: JobId=7 done"
     back, submitted = "Recovered JobId=7 Assoc=4\nRecovered JobId=8 Assoc=4", "_slurm_rpc_submit_batch_job: JobId=7 "
     assert ghosts("\n".join([start, done, back, back])) == {"7"}
@@ -200,6 +202,6 @@ def test_counts_add_up_over_runs(tmp_path: Path) -> None:
     assert "| **all** | 6 | 12 | 1 | 0 | 0 | 0 | 0 | |" in text
 
 
-def test_the_page_shows_the_counts_that_were_kept() -> None:
+def test_the_page_shows_the_stored_counts() -> None:
     page = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
     assert known_table(LEDGER) in page

@@ -30,7 +30,7 @@ def arena() -> Iterator[Arena]:
 
 
 @pytest.mark.parametrize("name", SMOKE)
-def test_nothing_is_lost_stuck_or_run_twice(arena: Arena, name: str) -> None:
+def test_no_job_is_lost_stuck_or_run_twice(arena: Arena, name: str) -> None:
     counts = play(arena, FAULTS[name], SEED, FAULTS[name].smoke)
     assert counts.failures == []
     assert counts.injected >= 1

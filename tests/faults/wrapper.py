@@ -19,7 +19,7 @@ read -r mode every < '{folder}/mode'
 read -r count < '{folder}/count'
 echo $((count + 1)) > '{folder}/count'
 [ $((count % every)) -eq 0 ] || exec '{program}' "$@"
-echo "$mode" >> '{folder}/spoilt'
+echo "$mode" >> '{folder}/corrupted'
 case $mode in
     fail) echo '{name}: error: Unable to contact slurm controller (connect failure)' >&2; exit 1 ;;
     after) '{program}' "$@"; echo '{name}: error: Socket timed out' >&2; exit 1 ;;
@@ -61,13 +61,13 @@ class Wrapper:
 
     def set(self, mode: str, every: int = 10) -> None:
         """Set the mode from the next call on."""
-        (self.folder / "spoilt").unlink(missing_ok=True)
+        (self.folder / "corrupted").unlink(missing_ok=True)
         (self.folder / "count").write_text("1\n", encoding="ascii")
         temporary = self.folder / "mode.new"
         temporary.write_text(f"{mode} {every}\n", encoding="ascii")
         os.replace(temporary, self.folder / "mode")
 
-    def spoilt(self) -> int:
+    def corrupted(self) -> int:
         """The number of answers corrupted since the mode was set."""
-        file = self.folder / "spoilt"
+        file = self.folder / "corrupted"
         return len(file.read_text(encoding="ascii").splitlines()) if file.exists() else 0

@@ -1,4 +1,4 @@
-"""The progress folder of a job, for the callbacks of training libraries that are really there."""
+"""The progress directory of a job, for callbacks of the real training libraries."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from slurm_asrpt import progress
 from slurm_asrpt.progress import FOLDER_VARIABLE, RANK_VARIABLES, STEP_VARIABLES
 from slurm_asrpt.spool import progress_dir
+from tests.benches.progress import new_process
 
 
 @pytest.fixture
@@ -20,8 +21,8 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in (*RANK_VARIABLES, *STEP_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
-    monkeypatch.setattr(progress, "EVERY_S", 0.0)  # a training of milliseconds has a loss curve too
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)  # even a training of milliseconds has a loss curve
     monkeypatch.setattr(progress, "COST", 0.0)
-    progress._forget()
+    new_process()
     yield tmp_path
-    progress._forget()
+    new_process()

@@ -1,8 +1,8 @@
-"""A GPU that is none: torch's CUDA calls on tensors of the CPU, failing where a real one would.
+"""A fake GPU: torch's CUDA calls on CPU tensors, which fail where a real GPU would.
 
-Tensors know where they are, and an operation on both places fails, as on a real GPU. Events come once the device was
-waited for, and cannot be read before; each is a millisecond after the one before. Memory is that of the tensors that
-live there. Of what C++ makes by itself, such as gradients, nobody knows where it is.
+Tensors know their device, and an operation across devices fails, as on a real GPU. Events complete when the device is
+synchronized, and cannot be read before; each is a millisecond after the previous one. Memory is that of the tensors
+on the device. The device of tensors made in C++, such as gradients, is unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _READS = {prop.__get__: value for prop, value in PROPERTIES.items()}  # type: ig
 
 
 class FakeGpu(TorchFunctionMode):
-    """While it is entered, there is a GPU. memory: bytes that it has."""
+    """A context in which there is a GPU. memory: its size in bytes."""
 
     def __init__(self, memory: int = 1 << 40) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class FakeGpu(TorchFunctionMode):
             return _READS[function]
         name = getattr(function, "__name__", "")
         given = list(_tensors((args, kwargs)))
-        if name == "__set__":  # parameter.data = tensor, which may come from elsewhere
+        if name == "__set__":  # parameter.data = tensor, possibly from another device
             result = function(*args, **kwargs)
             if len(given) == 2:
                 self._put(given[0], _place(given[1]))
@@ -49,7 +49,7 @@ class FakeGpu(TorchFunctionMode):
         place = wanted or _common(name, given)
         result = function(*args, **kwargs)
         if name == "to" and wanted and _place(args[0]) != wanted:
-            result = result.clone()  # on a real GPU it is another tensor
+            result = result.clone()  # on a real GPU it is a new tensor
         for tensor in _tensors(result):
             shares = any(tensor.data_ptr() == other.data_ptr() for other in given)
             self._put(tensor, place, 0 if shares else tensor.nbytes)
@@ -104,7 +104,7 @@ def _place(tensor: Any) -> str:
 
 
 def _common(name: str, given: list[Any]) -> str:
-    """Where what an operation on these makes will be. Raises RuntimeError."""
+    """The device of the result of an operation on these. Raises RuntimeError."""
     places = {_place(tensor) for tensor in given if tensor.ndim or len(given) == 1} - {""}
     if len(places) > 1 and name not in ("copy_", "_has_compatible_shallow_copy_type"):
         raise RuntimeError(f"Expected all tensors to be on the same device, but found two, cuda:0 and cpu! ({name})")
@@ -112,7 +112,7 @@ def _common(name: str, given: list[Any]) -> str:
 
 
 def _on_cpu(args: Any, kwargs: Any) -> tuple[Any, Any, str]:
-    """The same call for the CPU, and where it was meant to go."""
+    """The same call for the CPU, and the requested device."""
     found = ""
 
     def change(value: Any) -> Any:
@@ -138,7 +138,7 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
-    """One, and no more."""
+    """The single GPU."""
     made = FakeGpu()
     with monkeypatch.context() as patch:
         answers = {"is_available": True, "device_count": 1, "get_device_name": NAME, "current_device": 0}

@@ -1,4 +1,4 @@
-"""A module that ends the program where it is imported, as a script may that reads its arguments."""
+"""A module that exits the program on import, like a script that parses its arguments."""
 
 import sys
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from slurm_asrpt.spool import Progress, read_losses, read_progress
+from tests.benches.progress import new_process
 
 torch = pytest.importorskip("torch", reason="needs the extra lightning: make test-integrations")
 lightning = pytest.importorskip("lightning.pytorch", reason="needs the extra lightning: make test-integrations")
@@ -64,15 +65,13 @@ def test_accumulated_gradients_are_one_iteration(spool: Path, tmp_path: Path) ->
     assert (reported(spool).done, reported(spool).total) == (2, 2)
 
 
-def test_a_checkpoint_goes_on_where_it_was(spool: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_continues_at_its_step(spool: Path, tmp_path: Path) -> None:
     first = trainer(tmp_path, max_steps=10, enable_checkpointing=False)
     first.fit(model(), loader())
     first.save_checkpoint(tmp_path / "model.ckpt")
     for path in (spool / "progress" / "7").iterdir():  # another job
         path.unlink()
-    from slurm_asrpt import progress
-
-    progress._forget()
+    new_process()
     trainer(tmp_path, max_steps=16, enable_checkpointing=False).fit(
         model(), loader(), ckpt_path=str(tmp_path / "model.ckpt")
     )
@@ -80,7 +79,7 @@ def test_a_checkpoint_goes_on_where_it_was(spool: Path, tmp_path: Path) -> None:
     assert (found.done, found.total, found.start, found.ran) == (16, 16, 10, 6)
 
 
-def test_a_training_that_fails_has_reported_how_far_it_came(spool: Path, tmp_path: Path) -> None:
+def test_a_failed_training_has_reported_its_last_step(spool: Path, tmp_path: Path) -> None:
     class Failing(lightning.Callback):
         def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
             if trainer.global_step == 5:

@@ -1,4 +1,4 @@
-"""asrpt-profile run on real torch models on the CPU: what blocks are found, and how near the times come."""
+"""asrpt-profile run on real torch models on the CPU: which blocks are found, and how accurate the times are."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ ROOT = Path(__file__).parents[2]
 SMALL = {"layers": 3, "width": 32, "words": 50, "length": 8, "batch": 4}
 OPTIONS = Namespace(device="cpu", dtype="float32", repeats=10)
 TARGET, TRIES = 0.2, 3
-"""A machine that does something else meanwhile may spoil a measurement, but not each."""
+"""Other work on the machine may disturb some measurements, but not all."""
 STEADY = 0.2
-"""Where iterations differ by more, between their quartiles, the machine is too busy for a figure to count."""
+"""If the interquartile range of iterations is larger, the machine is too busy for a valid measurement."""
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def small() -> Any:
     return transformer(**SMALL)
 
 
-def test_blocks_are_the_parts_of_the_model_with_their_parameters() -> None:
+def test_blocks_are_the_modules_of_the_model_with_their_parameters() -> None:
     found = measured(small)
     names = [block.name for block in found.blocks]
     assert names == ["words", "places", "layers.0", "layers.1", "layers.2", "head.0", "head.1", "loss"]
@@ -61,17 +61,17 @@ def test_blocks_are_the_parts_of_the_model_with_their_parameters() -> None:
     assert (found.head.batch, found.head.software["torch"]) == (4, torch.__version__)
 
 
-def test_some_of_like_layers_stand_for_all() -> None:
+def test_some_equal_layers_represent_all_of_them() -> None:
     whole, some = measured(small), measured(small, layers=(1, 3))
     assert [b.name for b in some.blocks] == [b.name for b in whole.blocks[:-1]]
     for one, other in zip(some.blocks, whole.blocks, strict=False):
         assert (one.param_bytes, one.bytes_out) == (other.param_bytes, other.bytes_out)
-        assert one.kept_bytes == pytest.approx(other.kept_bytes, rel=0.3)  # another kernel saves other things
+        assert one.kept_bytes == pytest.approx(other.kept_bytes, rel=0.3)  # another kernel saves other activations
     assert some.blocks[2].forward_s == some.blocks[3].forward_s == some.blocks[4].forward_s
     assert "1 of 3 like layers" in some.head.provenance.formula
 
 
-def test_a_wrong_number_of_like_layers_is_refused_with_the_right_one() -> None:
+def test_a_wrong_number_of_equal_layers_is_rejected_with_the_right_one() -> None:
     with pytest.raises(InputError, match="has 3 like layers, not 5; write K/3"):
         measured(small, layers=(1, 5))
     with pytest.raises(InputError, match="no two layers of the model are alike; omit the option"):
@@ -96,8 +96,8 @@ def test_tied_weights_count_once() -> None:
     assert [(b.name, b.param_bytes, b.tied_bytes) for b in found.blocks[:2]] == [("words", 160, 0), ("head", 0, 160)]
 
 
-def test_a_block_may_write_on_its_input() -> None:
-    """As torchvision's models do; autograd refuses it on a leaf, which a block's input is."""
+def test_a_block_may_modify_its_input_in_place() -> None:
+    """As torchvision's models do; autograd forbids it on a leaf tensor, which a block's input is."""
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(inplace=True), torch.nn.Linear(4, 2))
     found = measured(lambda: (module, torch.randn(3, 4)))
@@ -105,8 +105,8 @@ def test_a_block_may_write_on_its_input() -> None:
     assert found.blocks[1].backward_s > 0
 
 
-def test_some_of_like_layers_keep_what_the_device_keeps() -> None:
-    """Not what the meta device would: it knows no attention that spares the scores of 512 x 512 tokens."""
+def test_equal_layers_save_the_activations_that_the_device_saves() -> None:
+    """Unlike on the meta device, which has no attention kernel that avoids saving the 512 x 512 scores."""
 
     def long() -> Any:
         from benchmarks.small_models import transformer
@@ -131,7 +131,7 @@ class Record:
 
 
 class Output(OrderedDict[str, Any]):
-    """As the outputs of Hugging Face's models: what it holds are attributes, too."""
+    """Like the outputs of Hugging Face's models: its items are also attributes."""
 
     def __init__(self, logits: Any = None, more: Any = None) -> None:
         super().__init__(logits=logits, more=more)
@@ -152,7 +152,7 @@ def test_a_loss_reads_attributes_of_what_the_model_returns(kind: Any) -> None:
     assert [(block.bytes_out, block.backward_s > 0) for block in found.blocks] == [(48, True), (48, True), (0, True)]
 
 
-def test_tensors_that_nobody_finds_are_no_output() -> None:
+def test_an_output_without_visible_tensors_is_rejected() -> None:
     class Hidden(torch.nn.Linear):
         def forward(self, x: Any) -> Any:
             return SimpleNamespace(logits=super().forward(x))
@@ -161,7 +161,7 @@ def test_tensors_that_nobody_finds_are_no_output() -> None:
         measured(lambda: (torch.nn.Sequential(Hidden(4, 4)), torch.randn(3, 4), lambda output: output.logits.sum()))
 
 
-def test_frozen_parameters_have_no_gradients_and_no_step() -> None:
+def test_frozen_parameters_have_no_gradients_and_no_optimizer_step() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4))
     module[0].requires_grad_(False)
     module[2].bias.requires_grad_(False)
@@ -173,21 +173,21 @@ def test_frozen_parameters_have_no_gradients_and_no_step() -> None:
     assert whole.optimiser_bytes == part.optimiser_bytes > 128
 
 
-def test_what_the_loss_keeps_counts() -> None:
+def test_activations_saved_by_the_loss_count() -> None:
     loss = measured(small).blocks[-1]
     assert (loss.name, loss.bytes_out) == ("loss", 0)
-    assert loss.kept_bytes >= loss.bytes_in == 4 * 8 * 50 * 4  # the logarithms of what the words are likely
+    assert loss.kept_bytes >= loss.bytes_in == 4 * 8 * 50 * 4  # the log-probabilities of the words
 
 
-def test_words_are_rows_of_the_embedding_where_the_model_is_made_anew() -> None:
+def test_random_tokens_are_valid_indices_of_the_embedding() -> None:
     from slurm_asrpt.profile.block_timing import MeasureOptions
-    from slurm_asrpt.profile.measure import _materialised
+    from slurm_asrpt.profile.measure import materialized
     from slurm_asrpt.profile.torch_blocks import trace
 
     with torch.device("meta"):
         module, tokens, _ = small()
         pieces, _ = trace(module, tokens)
-    words = _materialised(pieces[0], MeasureOptions()).calls[0][0][0]
+    words = materialized(pieces[0], MeasureOptions()).calls[0][0][0]
     assert 0 <= words.min() < words.max() < 50
 
 
@@ -201,35 +201,35 @@ def test_words_are_rows_of_the_embedding_where_the_model_is_made_anew() -> None:
         (torch.sum, True, "no parameter of the model requires a gradient"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(loss: Any, frozen: bool, said: str) -> None:
+def test_a_model_that_cannot_be_trained_is_rejected(loss: Any, frozen: bool, said: str) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)).requires_grad_(not frozen)
     with pytest.raises(InputError, match=said):
         measured(lambda: (module, torch.randn(3, 4), loss))
 
 
 @pytest.mark.parametrize("made", [None, (1, 2), (torch.nn.Linear(1, 1),), lambda: None], ids=str)
-def test_what_is_no_model_and_batch_is_refused(made: Any) -> None:
+def test_an_invalid_model_or_batch_is_rejected(made: Any) -> None:
     with pytest.raises(InputError, match="must return"):
         measured(lambda: made)
 
 
 @pytest.mark.parametrize("name", ["transformer", "cnn"])
-def test_blocks_add_up_to_what_an_iteration_takes(name: str) -> None:
-    """docs/accuracy.md: within 20%. Both are measured in turns, and so on the same machine."""
+def test_block_times_add_up_to_the_iteration_time(name: str) -> None:
+    """Target in docs/accuracy.md: within 20%. Both are measured in turns on the same machine."""
     from benchmarks.accuracy import alone
 
     near(lambda: alone(name, OPTIONS))
 
 
 def test_two_processes_all_reduce_as_predicted() -> None:
-    """Likewise, with the all-reduce (6) at the bandwidth that two gloo processes have."""
+    """The same, with the all-reduce (6) at the bandwidth of two gloo processes."""
     from benchmarks.accuracy import together
 
     near(lambda: together("transformer", OPTIONS))
 
 
 def near(measure: Callable[[], dict[str, Any]]) -> None:
-    """One of the tries comes within the target, unless none of them says anything."""
+    """One of the attempts is within the target, unless all are inconclusive."""
     rows = []
     for _ in range(TRIES):
         rows.append(measure())
@@ -237,7 +237,7 @@ def near(measure: Callable[[], dict[str, Any]]) -> None:
             return
     said = "; ".join(f"off by {row['error']:+.0%}, iterations differ by {row['unsteady']:.0%}" for row in rows)
     if min(row["unsteady"] for row in rows) > STEADY:
-        pytest.skip(f"this machine does too much else: {said}")
+        pytest.skip(f"the machine is too busy: {said}")
     pytest.fail(said)
 
 
@@ -270,7 +270,7 @@ def test_the_command_writes_a_profile_that_can_be_planned(tmp_path: Path) -> Non
         (["benchmarks.small_models:cnn", "--torchrun", "1"], "--torchrun 1: one process has no peer"),
     ],
 )
-def test_what_cannot_be_measured_is_told_in_a_line(arguments: list[str], said: str) -> None:
+def test_a_failed_measurement_is_a_one_line_error(arguments: list[str], said: str) -> None:
     answer = run(*arguments)
     assert answer.returncode in (1, 2)
     assert said in answer.stderr

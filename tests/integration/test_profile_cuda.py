@@ -1,4 +1,4 @@
-"""What runs on a GPU only, on a fake one: that every call is right, and in the right order. Not what it takes."""
+"""GPU-only code on a fake GPU: the calls and their order, not the times."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def silent(*_: object) -> None:
     pass
 
 
-def test_the_fake_fails_where_a_gpu_would(gpu: FakeGpu) -> None:
+def test_the_fake_gpu_fails_like_a_real_one(gpu: FakeGpu) -> None:
     one, other = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     with pytest.raises(ValueError, match="must be recorded"):
         one.elapsed_time(other)
@@ -64,7 +64,7 @@ def test_the_fake_fails_where_a_gpu_would(gpu: FakeGpu) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_blocks_take_what_the_gpus_clock_says(gpu: FakeGpu, dtype: str) -> None:
+def test_block_times_come_from_gpu_events(gpu: FakeGpu, dtype: str) -> None:
     found, whole = measure_both(transformer, "m", "a test", how(dtype=dtype), silent)
     assert [block.forward_s for block in found.blocks] == pytest.approx([TICK_S] * len(found.blocks))
     assert all(block.backward_s == pytest.approx(TICK_S) for block in found.blocks)
@@ -81,7 +81,7 @@ def test_blocks_take_what_the_gpus_clock_says(gpu: FakeGpu, dtype: str) -> None:
     assert {"torch", "python", "cuda", "cudnn"} == set(found.head.software)
 
 
-def test_nothing_waits_for_the_gpu_while_rounds_are_measured(gpu: FakeGpu) -> None:
+def test_rounds_are_measured_without_synchronization(gpu: FakeGpu) -> None:
     def waits(repeats: int) -> int:
         before = gpu.waits
         measure(transformer, "m", "a test", how(repeats=repeats), silent)
@@ -90,21 +90,20 @@ def test_nothing_waits_for_the_gpu_while_rounds_are_measured(gpu: FakeGpu) -> No
     assert waits(3) == waits(30)
 
 
-def test_what_counts_comes_after_a_pause_in_which_the_host_launches_it(gpu: FakeGpu) -> None:
-    """Of the blocks and of the optimiser's step; whole iterations are a plain loop's."""
+def test_measured_work_is_queued_during_a_pause_of_the_gpu(gpu: FakeGpu) -> None:
+    """For blocks and the optimizer step; whole iterations run in a plain loop."""
     found = measure(transformer, "m", "a test", how(warm_up=2, repeats=3), silent)
     assert len(gpu.pauses) == 3 * (len(found.blocks) + 1)
     assert all(cycles > 1e-5 * 1e9 for cycles in gpu.pauses)  # a block is more than 10 us of work
     gpu.pauses.clear()
     measure(transformer, "m", "a test", how(warm_up=0, repeats=2), silent)
-    assert not any(gpu.pauses)  # nobody knows how long
+    assert not any(gpu.pauses)  # duration unknown
 
 
-def test_gradients_that_go_into_blocks_are_not_all_alike(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_gradients_of_blocks_are_random(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    monkeypatch.setattr(
-        block_timing, "_gradient", lambda result, made=block_timing._gradient: given.append(made(result)) or given[-1]
-    )
+    original = block_timing.output_gradient
+    monkeypatch.setattr(block_timing, "output_gradient", lambda output: given.append(original(output)) or given[-1])
     found = measure(transformer, "m", "a test", how(warm_up=0, repeats=2), silent)
     assert len(given) == 2 * len(found.blocks)
     assert [bool((g == g.flatten()[0]).all()) for g in given] == 2 * ([False] * (len(found.blocks) - 1) + [True])
@@ -122,7 +121,7 @@ def test_a_whole_iteration_follows_another(gpu: FakeGpu) -> None:
     assert len(calls) == check + kept + alone + 2 * 4 + standstills
 
 
-def test_some_of_like_layers_are_made_on_the_gpu(gpu: FakeGpu) -> None:
+def test_equal_layers_are_created_on_the_gpu(gpu: FakeGpu) -> None:
     whole = measure(transformer, "m", "a test", how(dtype="bfloat16"), silent)
     some = measure(transformer, "m", "a test", how(dtype="bfloat16", layers=(1, 3)), silent)
     for one, other in zip(some.blocks, whole.blocks, strict=False):
@@ -131,7 +130,7 @@ def test_some_of_like_layers_are_made_on_the_gpu(gpu: FakeGpu) -> None:
     assert whole.blocks[2].param_bytes == 2 * sum(p.numel() for p in transformer()[0].layers[0].parameters())
 
 
-def test_what_has_no_room_is_told_with_what_to_do(gpu: FakeGpu) -> None:
+def test_out_of_memory_is_reported_with_a_remedy(gpu: FakeGpu) -> None:
     gpu.memory = 100_000
     with pytest.raises(InputError, match="for the model; try --dtype bfloat16, a smaller --batch, or --layers"):
         measure(transformer, "m", "a test", how(), silent)
@@ -139,7 +138,7 @@ def test_what_has_no_room_is_told_with_what_to_do(gpu: FakeGpu) -> None:
         measure(transformer, "m", "a test", how(layers=(1, 3)), silent)
 
 
-def test_a_batch_left_on_the_host_is_the_models_own_fault(gpu: FakeGpu) -> None:
+def test_a_batch_on_the_host_is_reported_as_an_error_of_the_model(gpu: FakeGpu) -> None:
     def wrong() -> Any:
         wanted = torch.randint(50, (32,))
         module, tokens, _ = transformer()
@@ -149,19 +148,19 @@ def test_a_batch_left_on_the_host_is_the_models_own_fault(gpu: FakeGpu) -> None:
         measure(wrong, "m", "a test", how(), silent)
 
 
-def test_from_a_standstill_means_that_the_gpu_is_waited_for(gpu: FakeGpu) -> None:
+def test_measuring_from_idle_waits_for_the_gpu(gpu: FakeGpu) -> None:
     before = gpu.waits
     assert device_clock.timed(lambda: 7, "cuda") == (7, TICK_S)
     assert gpu.waits == before + 2
 
 
-def test_a_gpu_is_woken(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_is_warmed_up(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_clock, "WAKE_S", 0.01)
     device_clock.warm_clock("cuda")
     assert gpu.waits > 0
 
 
-def test_accuracy_goes_on_after_a_model_that_fails(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_accuracy_continues_after_a_model_that_fails(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setitem(small_models.MODELS, "cuda", {"bad": lambda: None, "good": transformer})
     options = Namespace(device="cuda", dtype="bfloat16", repeats=3)
     bad, good = accuracy.rows(["bad", "good"], options)
@@ -176,7 +175,7 @@ def test_accuracy_goes_on_after_a_model_that_fails(gpu: FakeGpu, monkeypatch: py
     assert "2 processes: skipped" in capsys.readouterr().err
 
 
-def test_all_reduce_is_measured_where_each_process_has_a_gpu(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_reduce_is_measured_if_each_process_has_a_gpu(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_NNODES", raising=False)
     with pytest.raises(InputError, match="torch sees 1 GPU"):
         collective.check(2, "cuda")

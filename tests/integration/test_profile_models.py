@@ -1,4 +1,4 @@
-"""The library's models in torch: those of the tables, and the script that measures them writes sound profiles."""
+"""The library's models in torch equal those of the tables, and the measuring script writes valid profiles."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.key)
 def test_blocks_are_the_layers_of_the_table(model: Model) -> None:
-    """Names, parameters, what is handed on and what is tied; without memory."""
+    """Names, parameters, activations and tied weights, on the meta device."""
     with torch.device("meta"):
         module, batch, loss = measured.PLANS[model.key].make(batch=1)
         pieces, output = trace(module, batch)
@@ -50,7 +50,9 @@ def test_blocks_are_the_layers_of_the_table(model: Model) -> None:
 
 
 @pytest.mark.parametrize("name", ["vit-l16", "xlnet-large", "t5-11b", "mixtral-8x7b"])
-def test_a_small_one_is_measured_and_can_be_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_model_is_measured_and_its_profile_can_be_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(name, "--device", "cpu", "--small", "--into", str(tmp_path), monkeypatch=monkeypatch)
     found = load_uncut(str(tmp_path / f"{name}-cpu.toml"), [])
     assert found.head.provenance.kind == "measured"
@@ -59,7 +61,7 @@ def test_a_small_one_is_measured_and_can_be_read(name: str, tmp_path: Path, monk
     assert all(block.forward_s > 0 for block in found.blocks)
 
 
-def test_on_a_gpu_what_is_there_is_not_measured_again(
+def test_existing_gpu_measurements_are_not_repeated(
     gpu: FakeGpu,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -79,7 +81,7 @@ def test_on_a_gpu_what_is_there_is_not_measured_again(
 
 
 @pytest.mark.parametrize("name", ["llama-3-70b", "mixtral-8x7b", "vgg19"])
-def test_what_is_computed_and_the_whole_mini_batch_are_filled_in(name: str) -> None:
+def test_derived_fields_and_the_whole_mini_batch_are_filled_in(name: str) -> None:
     model = MODELS[name]
     computed = uncut(model)
     bare = tuple(replace(b, tensor_bytes=0.0, expert_bytes=0.0, routed_bytes=0.0) for b in computed.blocks)
@@ -101,7 +103,7 @@ def test_what_is_computed_and_the_whole_mini_batch_are_filled_in(name: str) -> N
     ("arguments", "said"),
     [(["vgg20"], "vgg20: unknown; valid models: vgg19"), (["--small"], "specify a folder"), ([], "torch sees no GPU")],
 )
-def test_what_cannot_be_is_refused(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_options_are_rejected(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(SystemExit):

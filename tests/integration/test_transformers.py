@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from slurm_asrpt import progress
 from slurm_asrpt.spool import Progress, read_losses, read_progress
+from tests.benches.progress import new_process
 
 torch = pytest.importorskip("torch", reason="needs the extra transformers: make test-integrations")
 transformers = pytest.importorskip("transformers", reason="needs the extra transformers: make test-integrations")
@@ -18,7 +18,7 @@ ROWS, BATCH = 64, 8
 
 
 class Line(torch.nn.Module):
-    """A line through points, with the loss in its output as the Trainer wants it."""
+    """Linear regression, with the loss in the output as the Trainer expects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,11 +64,11 @@ def test_steps_total_and_a_falling_loss(spool: Path, tmp_path: Path) -> None:
     assert losses[-1][1] < losses[0][1]
 
 
-def test_a_checkpoint_goes_on_where_it_was(spool: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_continues_at_its_step(spool: Path, tmp_path: Path) -> None:
     trainer(tmp_path, max_steps=10, save_strategy="steps", save_steps=10).train()
     for path in (spool / "progress" / "7").iterdir():  # another job
         path.unlink()
-    progress._forget()
+    new_process()
     trainer(tmp_path, max_steps=16, save_strategy="no").train(resume_from_checkpoint=True)
     found = reported(spool)
     assert (found.done, found.total, found.start, found.ran) == (16, 16, 10, 6)

@@ -1,4 +1,4 @@
-"""users-in-turn: round robin over the users who have jobs waiting."""
+"""users-in-turn: round robin over the users with pending jobs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from slurm_asrpt.core.policies.queue_policy import QueuePolicy
 
 
 class TurnOptions(PolicyOptions):
-    """What [policy] in asrpt.toml takes for this policy."""
+    """The options of this policy, in [policy] of asrpt.toml."""
 
     jobs_per_turn: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Jobs of a user in each turn.")
 
 
 class UsersInTurn(QueuePolicy):
-    """The first job of every user goes before the second of any; the jobs of a user start as they came."""
+    """The first job of each user runs before the second of any; each user's jobs start in order of submission."""
 
     Options = TurnOptions
 

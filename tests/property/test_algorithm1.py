@@ -1,4 +1,4 @@
-"""`asrpt` against Algorithm 1 written once more (tests/reference/algorithm1.py), job by job, start and end exactly."""
+"""`asrpt` has exactly the starts and ends of a second implementation of Algorithm 1 (tests/reference/algorithm1.py)."""
 
 from fractions import Fraction
 
@@ -19,8 +19,8 @@ HEAVY = ((1, 1, 0), (1, 2, 0), (2, 1, 4), (2, 1, 16), (3, 1, 1), (4, 2, 8))
 """(GPUs, compute seconds, seconds of the all-reduce for one replica alone on a server of two)."""
 
 
-def made(cluster_size, kind):
-    """The same job for both: figures that floats hold exactly, so that equal means equal."""
+def job_profile(cluster_size, kind):
+    """The same job for both. Floats represent its values exactly, so results can be compared for equality."""
     gpus, compute, apart = kind
     fabric = Fabric(inter=float(cluster_size), intra=4.0)  # a GPU's share of the NIC: 1 byte/s
     volume = 2 * (gpus - 1) / gpus
@@ -29,9 +29,9 @@ def made(cluster_size, kind):
 
 
 def both(rows, kinds, servers, size, tau, delay):
-    """Starts and ends from the product, and from Algorithm 1 by hand."""
-    profiles = tuple(made(size, kind)[1] for kind in kinds)
-    fabric = made(size, kinds[0])[0]
+    """Starts and ends of each job from the simulator, and from the reference implementation."""
+    profiles = tuple(job_profile(size, kind)[1] for kind in kinds)
+    fabric = job_profile(size, kinds[0])[0]
     submit, kind, true, predicted = (np.array(column) for column in zip(*rows, strict=True))
     table = JobTable(profiles, submit.astype(float), kind, true.astype(float), predicted.astype(float))
     policy = make_policy("asrpt", fabric=fabric, tau=float(tau), delay=delay)
@@ -48,7 +48,7 @@ def both(rows, kinds, servers, size, tau, delay):
 
 @st.composite
 def instances(draw, kinds, shapes, perfect=False):
-    """(rows of submit, kind, n, ñ; servers; GPUs of a server). GPUs in all are a power of two: exact in floats."""
+    """(rows of submit, kind, n, ñ; servers; GPUs of a server). The total of GPUs is a power of two: exact in floats."""
     servers, size = draw(st.sampled_from(shapes))
     row = st.tuples(st.integers(0, 12), st.integers(0, len(kinds) - 1), st.integers(1, 12), st.integers(0, 12))
     rows = sorted(draw(st.lists(row, min_size=1 if perfect else 6, max_size=14)))

@@ -1,7 +1,7 @@
-"""The quick A-SRPT decides as the plain one does (tests/reference/plain_asrpt.py), whatever happens to both.
+"""The optimized A-SRPT decides like the plain one (tests/reference/plain_asrpt.py) after any events.
 
-All figures are sums of powers of two and the GPUs of each cluster a power of two, so that both compute without
-rounding and every difference is one of meaning.
+All values are sums of powers of two, and each cluster has a power of two of GPUs, so both compute without
+rounding, and every difference is an error.
 """
 
 import json
@@ -54,7 +54,7 @@ EVENTS = {
 
 
 class Twins:
-    """A small cluster on which two policies are told the same and must answer the same."""
+    """A small cluster on which two policies get the same events and must make the same decisions."""
 
     def __init__(self, random):
         self.random = random
@@ -67,14 +67,14 @@ class Twins:
         self.requests = random.choice([[ANYWHERE], [ANYWHERE], REQUESTS])
         self.now, self.number = 8.0, 0
         self.waiting, self.running, self.counts = {}, {}, Counter()
-        self.plain, self.quick = self.made()
+        self.plain, self.optimized = self.new_policies()
         self.nodes()
 
-    def made(self):
+    def new_policies(self):
         return PlainASrpt(FABRIC, **self.variant), make_policy("asrpt", fabric=FABRIC, **self.variant)
 
     def tell(self, event, *args):
-        for policy in (self.plain, self.quick):
+        for policy in (self.plain, self.optimized):
             getattr(policy, event)(*args, self.now)
 
     def job(self, job_id):
@@ -97,9 +97,9 @@ class Twins:
         self.now += self.random.randint(1, 40) / 8
 
     def wake(self):
-        """On to the next completion on the virtual machine, or deadline; the quick one may know that it is in vain."""
+        """Advance to the next virtual completion or deadline; the optimized policy may skip it."""
         self.decide()
-        wake, asked = self.plain.next_wakeup(self.now), self.quick.next_wakeup(self.now)
+        wake, asked = self.plain.next_wakeup(self.now), self.optimized.next_wakeup(self.now)
         if wake is None:
             assert asked is None
             return
@@ -109,7 +109,7 @@ class Twins:
         assert asked == wake or not started
 
     def silence(self):
-        """GPUs come back and nobody says so. The job is returned, or None if none runs."""
+        """Free GPUs without notice to the policies. Returns the job, or None if none runs."""
         job_id = self.one_of(self.running)
         if job_id is None:
             return None
@@ -145,7 +145,7 @@ class Twins:
         self.tell("changed", job)
 
     def other_view(self):
-        """A view made anew, as the daemon's is in each cycle; others have GPUs, too."""
+        """A new cluster view, as in each cycle of the daemon; unmanaged jobs use GPUs, too."""
         stock = {n.name: 2.0 * n.gpus - 1 for n in self.table}
         more = {"free_cpus": stock, "free_memory": {k: 2 * v for k, v in stock.items()}} if self.stocks else {}
         self.view = ClusterView(self.table, **more)
@@ -155,7 +155,7 @@ class Twins:
             self.view.take({name: self.random.choice([0, free // 2, free - 1 if free else 0])})
 
     def nodes(self):
-        """Other nodes; what ran is lost with the old ones."""
+        """Replace the nodes; running jobs are lost."""
         self.table = tuple(Node(f"n{i}", gpus, i) for i, gpus in enumerate(self.random.choice(CLUSTERS)))
         for job_id in self.running:
             self.tell("finished", job_id)
@@ -164,21 +164,21 @@ class Twins:
         self.tell("cluster_changed", self.table)
 
     def reload(self):
-        """Both go on from the dump of one of them, with the jobs that still wait."""
+        """Restore both from the saved state of one of them, with the pending jobs."""
         order = [job_id for job_id, _ in self.plain.queue(self.now)]
-        assert self.quick.dump()["delays"] == self.plain.dump()["delays"]
-        state = json.loads(json.dumps(self.random.choice([self.plain, self.quick]).dump()))
-        self.plain, self.quick = self.made()
+        assert self.optimized.dump()["delays"] == self.plain.dump()["delays"]
+        state = json.loads(json.dumps(self.random.choice([self.plain, self.optimized]).dump()))
+        self.plain, self.optimized = self.new_policies()
         self.tell("cluster_changed", self.table)
-        for policy in (self.plain, self.quick):
+        for policy in (self.plain, self.optimized):
             policy.load(state, self.waiting)
-        assert [job_id for job_id, _ in self.quick.queue(self.now)] == order
+        assert [job_id for job_id, _ in self.optimized.queue(self.now)] == order
 
-    # what must be equal
+    # comparisons
 
     def decide(self):
         expected = self.plain.decide(self.view, self.now)
-        assert list(self.quick.decide(self.view, self.now)) == list(expected)
+        assert list(self.optimized.decide(self.view, self.now)) == list(expected)
         for decision in expected:
             self.counts["start" if isinstance(decision, Start) else decision.reason.kind] += 1
             if isinstance(decision, Start):
@@ -187,7 +187,7 @@ class Twins:
         return any(isinstance(decision, Start) for decision in expected)
 
     def look(self):
-        assert list(self.quick.queue(self.now)) == list(self.plain.queue(self.now))
+        assert list(self.optimized.queue(self.now)) == list(self.plain.queue(self.now))
 
 
 def play(random, length):
@@ -205,10 +205,10 @@ def play(random, length):
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 2**40), st.integers(1, 120))
-def test_the_quick_policy_answers_as_the_plain_one(seed, length):
+def test_the_optimized_policy_decides_like_the_plain_one(seed, length):
     play(Random(seed), length)
 
 
-def test_such_plays_see_every_kind_of_answer():
+def test_random_histories_cover_every_kind_of_decision():
     counts = sum((play(Random(seed), 100) for seed in range(20)), Counter())
     assert min(counts[kind] for kind in ("start", "gpus", "shape", "placement", "capacity")) > 20

@@ -1,4 +1,4 @@
-"""Simulations without reserved bandwidth: what jobs did adds up, and what policies know of neighbours is right."""
+"""Simulations without reserved bandwidth: work adds up, and policies count neighbors correctly."""
 
 import json
 from collections import Counter
@@ -21,7 +21,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.contention import runner_of, sharing
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
-from slurm_asrpt.sim.recorder import Recorder, play
+from slurm_asrpt.sim.recorder import Recorder, simulate_recorded
 from slurm_asrpt.sim.scenario import make_scenario, parse_policy, scenario_of
 from slurm_asrpt.sim.workload import Cluster
 from tests.property.test_simulation import NODES, PROFILES, Ledger, tables
@@ -41,7 +41,7 @@ def ring(gpus, gradient=1e9):
 
 
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=4), st.data(), f_values)
-def test_a_stage_alone_takes_what_equation_8_says(counts, data, f):
+def test_a_single_stage_follows_equation_8(counts, data, f):
     rings = data.draw(st.lists(st.integers(1, 9), min_size=len(counts), max_size=len(counts)))
     profile = ring(sum(counts))
     alpha = SharedTimes(FABRIC, f).alpha(placed(counts, profile), profile, rings)
@@ -51,7 +51,7 @@ def test_a_stage_alone_takes_what_equation_8_says(counts, data, f):
 
 
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=4), f_values, st.sampled_from(PROFILES[4:]))
-def test_alone_is_no_slower_than_with_a_share_reserved_and_neighbours_cost(counts, f, profile):
+def test_alone_is_no_slower_than_with_reserved_bandwidth_and_neighbors_slow_a_job_down(counts, f, profile):
     counts = counts[: profile.gpus - 1] or [1]
     counts = [*counts[:-1], profile.gpus - sum(counts[:-1])]
     if min(counts) < 1 or len(counts) < 2:
@@ -65,7 +65,7 @@ def test_alone_is_no_slower_than_with_a_share_reserved_and_neighbours_cost(count
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=25)
 @given(table=tables(), f=f_values)
-def test_what_jobs_do_between_the_changes_adds_up_to_their_iterations(name, table, f):
+def test_work_between_events_adds_up_to_the_iterations(name, table, f):
     ledger, where = Ledger(), {}
 
     def started(row, now, placement):
@@ -83,7 +83,7 @@ def test_what_jobs_do_between_the_changes_adds_up_to_their_iterations(name, tabl
 
 
 def _done(table, result, where, times):
-    """Iterations of each job, summed up over the intervals in which nothing starts or ends."""
+    """Iterations of each job, summed over the intervals between starts and ends."""
     done = np.zeros(len(table))
     changes = sorted({*result.start.tolist(), *result.end.tolist()})
     for begin, end in pairwise(changes):
@@ -96,7 +96,7 @@ def _done(table, result, where, times):
 
 
 @given(table=tables(profiles=PROFILES[:2]))
-def test_jobs_on_one_server_run_as_ever(table):
+def test_jobs_on_one_server_are_not_affected(table):
     plain, shared = (
         simulate_named("asrpt-gated", NODES, table, FABRIC, runner=r) for r in (None, sharing(FABRIC, Linear()))
     )
@@ -107,18 +107,17 @@ def test_jobs_on_one_server_run_as_ever(table):
 @pytest.mark.parametrize("name", ["asrpt", "asrpt-gated"])
 @settings(max_examples=40)
 @given(table=tables())
-def test_policies_that_look_at_neighbours_run_every_job_once(name, table):
+def test_contention_aware_policies_run_every_job_once(name, table):
     ledger = Ledger()
     policy = make_policy(name, fabric=FABRIC, contention=True)
     result = simulate(policy, NODES, table, on_start=ledger, runner=sharing(FABRIC, Linear()))
     assert sorted(row for row, _, _ in ledger.starts) == list(range(len(table)))
     assert ledger.most_held(result) <= 4
     assert len(result.ended) == len(table)
-    assert not policy._contention._jobs
-    assert not policy._contention._on
+    assert policy.contention.servers_in_use(ClusterView(NODES)) == 0
 
 
-def test_an_interrupted_run_says_what_had_ended():
+def test_an_interrupted_simulation_returns_the_jobs_that_ended():
     def stop(row, now, placement):
         if row == 2:
             raise KeyboardInterrupt
@@ -146,10 +145,10 @@ def test_a_cluster_says_whether_bandwidth_is_reserved():
 
 def _played(scenario):
     made = scenario.workload()
-    return play(scenario.spec, made, Recorder(made.cluster.nodes))
+    return simulate_recorded(scenario.spec, made, Recorder(made.cluster.nodes))
 
 
-# neighbours
+# neighbors
 
 SIX = [Node(f"n{i}", 6, i) for i in range(4)]
 
@@ -160,27 +159,27 @@ def spread(profile, **gpus):
     return Placement(dict(zip(names, gpus.values(), strict=True)), ranks[: profile.gpus], 1.0)
 
 
-def test_neighbours_are_counted_and_slowed():
+def test_neighbors_are_counted_and_slowed_down():
     known, eight = NicContention(FABRIC), ring(8)
     known.started(JobId("a"), spread(eight, n0=6, n1=2), eight)
     known.seen(JobId("b"), {"n1": 1, "n2": 1})
-    known.seen(JobId("c"), {"n1": 1})  # on one server: it meets nobody
+    known.seen(JobId("c"), {"n1": 1})  # on one server: no neighbors
     beside = spread(eight, n1=2, n2=6)
     exchange = 2 * 7 / 8 * 1e9 / FABRIC.inter
     assert known.shared(beside, eight).alpha == pytest.approx(0.5 + 3 * exchange)
-    assert known.slows(beside) == pytest.approx((0.5 + 3 * exchange) / (0.5 + exchange))
+    assert known.slowdown_of_neighbors(beside) == pytest.approx((0.5 + 3 * exchange) / (0.5 + exchange))
     view = ClusterView(SIX)
-    assert known.crowded(view) == 0b111
+    assert known.servers_in_use(view) == 0b111
     known.seen(JobId("a"), {"n0": 6, "n1": 2})  # where it was
     known.ended(JobId("b"))
     assert known.shared(beside, eight).alpha == pytest.approx(0.5 + 2 * exchange)
     known.ended(JobId("a"))
-    assert (known.crowded(view), known.slows(beside)) == (0, 1.0)
+    assert (known.servers_in_use(view), known.slowdown_of_neighbors(beside)) == (0, 1.0)
 
 
 @pytest.mark.parametrize(("contention", "meet"), [(False, True), (True, False)])
-def test_the_gate_keeps_rests_apart(contention, meet):
-    """Two jobs of 8 GPUs on servers of 6: blind, both rests of 2 go to one server."""
+def test_the_gate_separates_the_remainders_of_two_jobs(contention, meet):
+    """Two jobs of 8 GPUs on servers of 6: without the gate, both remainders of 2 would share a server."""
     policy = make_policy("asrpt-gated", fabric=FABRIC, contention=contention)
     policy.cluster_changed(SIX, 0.0)
     view, starts = ClusterView(SIX), []
@@ -194,13 +193,11 @@ def test_the_gate_keeps_rests_apart(contention, meet):
 
 
 PIPELINE = JobProfile("pipeline", tuple(Stage(1, 0.01, 0.01, 1e8 * (n > 0), 1e8 * (n < 7)) for n in range(8)))
-"""Eight stages that hand over much: where each has a NIC of its own an iteration takes less than half as long."""
+"""Eight stages with much traffic: if each has its own NIC, an iteration takes less than half as long."""
 
 
 @pytest.mark.parametrize(("contention", "others", "servers"), [(True, 0, 8), (True, 1, 2), (False, 0, 2)])
-def test_with_nics_shared_and_nobody_else_waiting_a_job_takes_more_servers_if_that_is_faster(
-    contention, others, servers
-):
+def test_with_shared_nics_and_no_other_pending_jobs_a_job_uses_more_servers_if_faster(contention, others, servers):
     nodes = [Node(f"n{i}", 6, i) for i in range(10)]
     policy = make_policy("asrpt-gated", fabric=FABRIC, contention=contention)
     policy.cluster_changed(nodes, 0.0)

@@ -25,7 +25,7 @@ profiles = st.builds(
 
 @st.composite
 def splits(draw):
-    """A profile and GPU counts that hold it."""
+    """A profile and GPU counts per server that fit it."""
     profile = draw(profiles)
     counts, left = [], profile.gpus
     while left:
@@ -57,7 +57,7 @@ def requests(draw, gpus):
 
 
 @given(st.data(), views(), profiles, st.sampled_from(Strategy))
-def test_a_placement_fits_and_keeps_to_the_request(data, view, profile, strategy):
+def test_a_placement_fits_and_satisfies_the_request(data, view, profile, strategy):
     request = data.draw(requests(profile.gpus))
     job = Job(JobId("1"), "ann", profile.gpus, profile, request=request)
     placement = place(view, job, strategy, FABRIC)
@@ -68,11 +68,11 @@ def test_a_placement_fits_and_keeps_to_the_request(data, view, profile, strategy
     assert request.min_nodes <= len(placement.nodes)
     assert request.max_nodes is None or len(placement.nodes) <= request.max_nodes
     assert request.per_node is None or set(placement.gpus.values()) == {request.per_node}
-    view.take(placement.gpus)  # raises if a GPU were given twice
+    view.take(placement.gpus)  # raises if a GPU is allocated twice
 
 
 @given(st.data(), views(), profiles, st.none() | st.frozensets(st.sampled_from(["n0", "n1", "n2", "gone"])))
-def test_a_job_has_a_best_alpha_exactly_where_it_fits(data, view, profile, candidates):
+def test_a_job_has_a_best_alpha_exactly_if_it_fits(data, view, profile, candidates):
     request = replace(data.draw(requests(profile.gpus)), candidates=candidates)
     job = Job(JobId("1"), "ann", profile.gpus, profile, request=request)
     if fits(job, view.nodes):
@@ -94,7 +94,7 @@ def test_alpha_min_is_no_worse_than_alpha_max(view, profile):
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 10)), min_size=1, max_size=12))
 def test_virtual_srpt_completes_in_the_order_of_a_brute_force_simulation(jobs):
-    """Unit work, unit steps: at each step the arrived job with the least work left is served."""
+    """Work in units, steps of one unit: each step serves the arrived job with the least remaining work."""
     jobs = [(work, arrival) for work, arrival in jobs]
     machine, order = VirtualMachine(), []
     for number, (work, arrival) in sorted(enumerate(jobs), key=lambda item: item[1][1]):
@@ -116,7 +116,7 @@ def test_virtual_srpt_completes_in_the_order_of_a_brute_force_simulation(jobs):
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60, unique=True), st.randoms())
-def test_what_leaves_the_virtual_machine_leaves_no_trace(works, random):
+def test_a_job_that_leaves_the_virtual_machine_leaves_no_state(works, random):
     machine = VirtualMachine()
     for work in works:
         machine.add(JobId(str(work)), work, 0, 0)
@@ -124,7 +124,7 @@ def test_what_leaves_the_virtual_machine_leaves_no_trace(works, random):
     for work in random.sample(works, len(works)):
         if work not in stay:
             machine.remove(JobId(str(work)))
-    for work in set(works) - stay:  # the same ids come back, with other work
+    for work in set(works) - stay:  # the same ids again, with other work
         machine.add(JobId(str(work)), work + 100, 0, 0)
     expected = [*sorted(stay), *(work for work in sorted(works) if work not in stay)]
     assert [int(row[0]) for row in machine.remaining()] == expected
@@ -139,7 +139,7 @@ def test_what_leaves_the_virtual_machine_leaves_no_trace(works, random):
     ),
     st.sampled_from(["block", "aside"]),
 )
-def test_asrpt_starts_every_job_once_and_never_a_gpu_twice(rows, delay):
+def test_asrpt_starts_every_job_once_and_never_shares_a_gpu(rows, delay):
     nodes = [Node(f"n{i}", 4, i) for i in range(2)]
     view = ClusterView(nodes)
     policy = make_policy("asrpt", fabric=FABRIC, delay=delay)

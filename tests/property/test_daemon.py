@@ -1,4 +1,4 @@
-"""Random walks of users, admins, nodes and restarts against the daemon: what must hold whatever happens."""
+"""Stateful tests of the daemon: random actions of users, admins and nodes, restarts, and the invariants."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ picks = st.integers(0, 1000)
 
 
 class Walk(RuleBasedStateMachine):
-    """What users, admins and machines may do; asrptd runs a cycle now and then."""
+    """Random actions of users, admins and machines, with cycles of asrptd in between."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,9 +38,9 @@ class Walk(RuleBasedStateMachine):
         self.slurm = FakeSlurm(SIZES)
         self.bench = Bench(Path(self.folder.name), self.slurm, tau=20.0)
         self.submitted: set[str] = set()
-        self.slurms: set[str] = set()  # whose owners asked for what we leave to Slurm
+        self.slurms: set[str] = set()  # requests that are left to Slurm
         self.slurm.table[0] = replace(self.slurm.table[0], features=frozenset({"fast"}))
-        self.choosy: dict[str, dict[str, str]] = {}  # whose owners asked for some nodes, and for which
+        self.constrained: dict[str, dict[str, str]] = {}  # jobs with -w, and the nodes
 
     @initialize()
     def first_cycle(self) -> None:
@@ -63,16 +63,16 @@ class Walk(RuleBasedStateMachine):
         self.submitted.add(self.slurm.submit(gpus, iterations, profile))
 
     @rule(why=st.sampled_from([{"contiguous": True}, {"exclusive": "user"}, {"admin_comment": "JS1:other"}]))
-    def submit_what_is_slurms(self, why: dict[str, object]) -> None:
+    def submit_unmanaged(self, why: dict[str, object]) -> None:
         job_id = self.slurm.submit(2, **why)
         self.submitted.add(job_id)
         self.slurms.add(job_id)
 
     @rule(gpus=st.sampled_from([1, 2]), asks=st.sampled_from(list(CHOICES)))
-    def submit_what_is_choosy(self, gpus: int, asks: str) -> None:
+    def submit_with_node_list(self, gpus: int, asks: str) -> None:
         job_id = self.slurm.submit(gpus, **CHOICES[asks])
         self.submitted.add(job_id)
-        self.choosy[job_id] = CHOICES[asks]
+        self.constrained[job_id] = CHOICES[asks]
 
     @rule(pick=picks)
     def cancel(self, pick: int) -> None:
@@ -102,7 +102,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(pick=picks, gpus=st.integers(1, 5))
     def owner_writes_another_size(self, pick: int, gpus: int) -> None:
-        if (job_id := self.choose(pick, PENDING)) and job_id not in self.choosy:
+        if (job_id := self.choose(pick, PENDING)) and job_id not in self.constrained:
             self.slurm.change(job_id, tasks=gpus, cpus=gpus)
 
     # admins and machines
@@ -115,7 +115,7 @@ class Walk(RuleBasedStateMachine):
                 self.slurm.errors[job_id] = "Slurm temporarily unable to accept job"
 
     @rule(pick=picks)
-    def a_job_starts_between_our_read_and_our_write(self, pick: int) -> None:
+    def a_job_starts_between_read_and_write(self, pick: int) -> None:
         read = self.slurm.nodes
 
         def nodes_and_a_start() -> list[NodeRecord]:
@@ -147,12 +147,12 @@ class Walk(RuleBasedStateMachine):
 
     @rule(restarted=st.booleans())
     def disable_and_enable(self, restarted: bool) -> None:
-        """One cycle later what waits is Slurm's; then everything goes on."""
+        """One cycle later, pending jobs are Slurm's; then asrptd is enabled again."""
         if restarted:
             self.bench.restart()
         self.bench.mode.disabled = True
         self.bench.scheduler.cycle(self.slurm.now)
-        self.nothing_of_ours_is_on_what_waits()
+        self.released_jobs_have_no_lease_and_no_pin()
         self.bench.mode.disabled = False
         self.bench.scheduler.cycle(self.slurm.now)
 
@@ -163,36 +163,36 @@ class Walk(RuleBasedStateMachine):
             self.every_waiting_job_of_ours_has_a_lease()
             self.slurm.tick(pause)
 
-    # what must hold
+    # invariants
 
     def every_waiting_job_of_ours_has_a_lease(self) -> None:
-        for job_id, tracked in self.bench.scheduler.jobs.items():
+        for job_id, tracked in self.bench.scheduling.jobs.items():
             record = self.slurm.records[job_id]
             waits = record.state == PENDING and tracked.state in (JobState.QUEUED, JobState.INELIGIBLE)
             if waits and job_id not in self.slurm.errors and not self.owner_has_released(job_id):
                 assert record.eligible_time > self.slurm.now, job_id
 
-    def nothing_of_ours_is_on_what_waits(self) -> None:
-        for job_id, tracked in self.bench.scheduler.jobs.items():
+    def released_jobs_have_no_lease_and_no_pin(self) -> None:
+        for job_id, tracked in self.bench.scheduling.jobs.items():
             record = self.slurm.records[job_id]
             if record.state != PENDING or job_id in self.slurm.errors:
                 continue
-            assert record.required_nodes == self.asked_for(job_id), job_id
-            if record.priority and job_id not in self.slurms:  # begin times of the others are not followed
+            assert record.required_nodes == self.requested_nodes(job_id), job_id
+            if record.priority and job_id not in self.slurms:  # begin times of other jobs are not tracked
                 assert record.eligible_time <= max(self.slurm.now, tracked.not_before + 1), job_id
 
     def owner_has_released(self, job_id: str) -> bool:
-        """Slurm shows a begin time that has come, where our last lease has not run out: somebody has ended it."""
-        tracked, record = self.bench.scheduler.jobs[job_id], self.slurm.records[job_id]
+        """Slurm shows a begin time in the past although our last lease has not expired: the owner changed it."""
+        tracked, record = self.bench.scheduling.jobs[job_id], self.slurm.records[job_id]
         return record.eligible_time <= self.slurm.now < tracked.lease_until
 
-    def asked_for(self, job_id: str) -> str:
+    def requested_nodes(self, job_id: str) -> str:
         """The nodes of its -w."""
-        return self.choosy.get(job_id, {}).get("required_nodes", "")
+        return self.constrained.get(job_id, {}).get("required_nodes", "")
 
     @invariant()
-    def owners_get_the_nodes_that_they_asked_for(self) -> None:
-        for job_id, asks in self.choosy.items():
+    def jobs_run_on_the_requested_nodes(self) -> None:
+        for job_id, asks in self.constrained.items():
             nodes = self.slurm.records[job_id].nodes if job_id in self.slurm.records else ""
             if nodes:
                 names, sizes = set(nodes.split(",")), dict(zip(("n1", "n2", "n3"), SIZES, strict=True))
@@ -207,8 +207,8 @@ class Walk(RuleBasedStateMachine):
         assert self.slurm.resized == []
 
     @invariant()
-    def what_is_ours_is_not_left_to_slurm(self) -> None:
-        tracked = self.bench.scheduler.jobs.items()
+    def managed_jobs_are_not_left_to_slurm(self) -> None:
+        tracked = self.bench.scheduling.jobs.items()
         assert {j for j, t in tracked if t.state is JobState.LEFT_TO_SLURM} <= self.slurms
 
     @invariant()
@@ -216,18 +216,18 @@ class Walk(RuleBasedStateMachine):
         assert max(self.slurm.starts.values(), default=0) <= 1
 
     @invariant()
-    def no_gpu_is_given_twice_by_our_pins(self) -> None:
-        """Pins stand beside what runs; a job whose start we have not yet seen counts once."""
-        tracked = self.bench.scheduler.jobs.values()
+    def no_two_pins_share_a_gpu(self) -> None:
+        """Pins and running jobs together; a job that has started unseen counts once."""
+        tracked = self.bench.scheduling.jobs.values()
         for name, size in zip(("n1", "n2", "n3"), SIZES, strict=True):
             pins = [t.pin.gpus.get(name, 0) for t in tracked if t.state is JobState.PINNED and t.pin]
             assert sum(pins) <= size
 
     @invariant()
-    def the_policy_and_our_book_agree(self) -> None:
-        scheduler = self.bench.scheduler
-        held = {str(job_id) for job_id, _ in scheduler.policy.queue(self.slurm.now)}
-        assert held == {j for j, t in scheduler.jobs.items() if t.state is JobState.QUEUED}
+    def the_policy_and_the_managed_jobs_agree(self) -> None:
+        scheduling = self.bench.scheduling
+        held = {str(job_id) for job_id, _ in scheduling.scheduler.decider.policy.queue(self.slurm.now)}
+        assert held == {j for j, t in scheduling.jobs.items() if t.state is JobState.QUEUED}
 
     @precondition(lambda self: self.slurm.records)
     @rule()
@@ -237,26 +237,26 @@ class Walk(RuleBasedStateMachine):
     @rule(in_s=st.sampled_from([5.0, 30.0, 300.0]), nodes=st.sets(st.sampled_from(["n1", "n2", "n3"])))
     def plan_maintenance(self, in_s: float, nodes: set[str]) -> None:
         start = self.slurm.now + in_s
-        self.slurm.ahead = [Reservation("maint", start, start + 60, frozenset(nodes))] if nodes else []
+        self.slurm.reserved = [Reservation("maint", start, start + 60, frozenset(nodes))] if nodes else []
 
     def settle(self) -> None:
-        """Machines are well again and nothing else happens: every job starts or waits for a reason, and cleanly."""
+        """All machines recover, and no more events occur: every job starts, or is pending with a reason."""
         self.slurm.errors.clear()
         self.slurm.states.clear()
-        self.slurm.ahead.clear()
+        self.slurm.reserved.clear()
         self.slurm.starts_jobs = True
         for _ in range(3):
             self.bench.scheduler.cycle(self.slurm.now)
             self.slurm.tick(20)
         self.bench.scheduler.cycle(self.slurm.now)
         assert set(self.slurm.records) == self.submitted
-        for job_id, tracked in self.bench.scheduler.jobs.items():
+        for job_id, tracked in self.bench.scheduling.jobs.items():
             record = self.slurm.records[job_id]
             assert tracked.record.state == record.state or tracked.state is JobState.PINNED
             if record.state == PENDING and tracked.state in (JobState.QUEUED, JobState.INELIGIBLE):
-                assert record.required_nodes == self.asked_for(job_id), job_id
+                assert record.required_nodes == self.requested_nodes(job_id), job_id
         alive = {r.job_id for r in self.slurm.records.values() if r.state in {PENDING, *RUNNING_STATES}}
-        assert set(self.bench.scheduler.jobs) == alive
+        assert set(self.bench.scheduling.jobs) == alive
         used = self.slurm.used()
         assert all(used[name] <= size for name, size in zip(("n1", "n2", "n3"), SIZES, strict=True))
 
@@ -267,7 +267,7 @@ TestWalk.settings = settings(
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking a failure would take minutes
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking would take minutes
 )
 
 
@@ -287,7 +287,7 @@ def paths_in(state: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_a_state_with_anything_anywhere_loses_no_job(data: st.DataObject) -> None:
+def test_a_corrupted_state_file_loses_no_job(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory(prefix="asrpt-state-") as folder:
         slurm = FakeSlurm(SIZES)
         bench = Bench(Path(folder), slurm)
@@ -304,12 +304,12 @@ def test_a_state_with_anything_anywhere_loses_no_job(data: st.DataObject) -> Non
         file.write_text(json.dumps(state), encoding="utf-8")
         bench.start()
         bench.cycle(2)
-        assert set(bench.scheduler.jobs) == jobs
+        assert set(bench.scheduling.jobs) == jobs
         bench.close()
 
 
-def test_a_day_ends_with_every_job_run(tmp_path: Path) -> None:
-    """Forty jobs of all sizes, some requeued, two restarts: in the end all have run, once, and been recorded."""
+def test_every_job_of_a_day_runs(tmp_path: Path) -> None:
+    """Forty jobs of all sizes, some requeues, two restarts: every job runs once and is recorded."""
     slurm = FakeSlurm(SIZES)
     bench = Bench(tmp_path, slurm)
     sizes = itertools.islice(itertools.cycle([1, 2, 6, 4, 10, 3]), 40)

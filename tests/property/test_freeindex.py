@@ -1,4 +1,4 @@
-"""The indexed view chooses what a look at every node would choose."""
+"""The free-GPU index selects the same nodes as a full scan."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,14 +29,14 @@ def job(gpus, request):
     st.sampled_from(Strategy),
     st.sampled_from([Request(), Request(max_nodes=2), Request(candidates=frozenset({"n0", "n2"}))]),
 )
-def test_the_index_chooses_as_selection_does(state, gpus, strategy, request):
+def test_the_index_selects_the_same_servers_as_a_full_scan(state, gpus, strategy, request):
     nodes, free = state
     view, asked = ClusterView(nodes, free), job(gpus, request)
     assert quick_place(view, asked, strategy, FABRIC) == place(view, asked, strategy, FABRIC)
 
 
 @given(states(), st.lists(st.tuples(st.integers(1, 12), st.sampled_from(Strategy), st.booleans()), max_size=15))
-def test_the_index_follows_what_is_taken_and_given(state, steps):
+def test_the_index_follows_allocations_and_releases(state, steps):
     nodes, free = state
     view, held = ClusterView(nodes, free, free_cpus={n.name: 99 for n in nodes}), []
     for gpus, strategy, give in steps:
@@ -61,7 +61,7 @@ REQUESTS = [Request(), Request(memory_per_gpu=3.0, memory_per_node=4.0), Request
     st.none() | st.integers(0, 9),
     st.lists(st.tuples(st.integers(1, 12), st.sampled_from(Strategy), st.sampled_from(REQUESTS)), max_size=8),
 )
-def test_a_plan_chooses_as_if_its_starts_had_been_made(state, memory, wanted):
+def test_a_plan_selects_servers_as_if_its_jobs_had_started(state, memory, wanted):
     nodes, free = state
     view = ClusterView(nodes, free, free_memory=None if memory is None else {n.name: memory for n in nodes})
     plan, played = Plan(view), view.copy()
@@ -81,7 +81,7 @@ def test_a_plan_chooses_as_if_its_starts_had_been_made(state, memory, wanted):
 
 
 @given(states(), st.dictionaries(st.sampled_from(["n0", "n1", "n2", "x"]), st.integers(0, 9)), st.booleans())
-def test_all_or_nothing_is_taken(state, gpus, back):
+def test_an_allocation_is_all_or_nothing(state, gpus, back):
     nodes, free = state
     view = ClusterView(nodes, free)
     try:

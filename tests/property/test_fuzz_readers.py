@@ -1,4 +1,4 @@
-"""Every reader of a file or an answer gives a value or its own error, whatever bytes it is given."""
+"""For any bytes, every parser returns a value or raises its own error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from slurm_asrpt.profile.schema import LIBRARY, parse_profile
 from slurm_asrpt.progress import parse_losses
 from slurm_asrpt.slurm import incremental, parse
 from slurm_asrpt.slurm.records import JobRecord
-from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
+from slurm_asrpt.slurm.request import LeftToSlurm, read_request
 from slurm_asrpt.spool import parse_progress
 from slurm_asrpt.status.document import JobStatus, Status, read_screenful, read_status, write_status
 from slurm_asrpt.traces.accounting import parse_sinfo
@@ -50,8 +50,8 @@ JUNK = st.one_of(
 
 
 @st.composite
-def spoilt(draw: st.DrawFn, whole: bytes) -> bytes:
-    """A good file in which pieces were replaced, doubled or cut off."""
+def corrupted(draw: st.DrawFn, whole: bytes) -> bytes:
+    """A valid file in which pieces were replaced, repeated or cut off."""
     for _ in range(draw(st.integers(1, 4))):
         at, to = (draw(st.integers(0, len(whole))) for _ in range(2))
         at, to = min(at, to), max(at, min(to, at + draw(st.sampled_from([0, 1, 5, 200, 10**6]))))
@@ -60,16 +60,16 @@ def spoilt(draw: st.DrawFn, whole: bytes) -> bytes:
 
 
 def text_of(data: bytes) -> str:
-    """As our clients decode what a command has said."""
+    """Decode output as our clients do."""
     return data.decode(errors="replace")
 
 
 def read_jobs(data: bytes) -> None:
-    """As far as the daemon goes with each."""
+    """Process each job as far as the daemon does."""
     for job in parse.parse_jobs(text_of(data)):
         parse_tag(job.admin_comment)
         try:
-            ask = read_ask(job, [], ["gpu"])
+            ask = read_request(job, [], ["gpu"])
         except LeftToSlurm:
             continue
         assert ask.gpus > 0
@@ -85,7 +85,7 @@ ANSWERS: dict[str, Callable[[bytes], object]] = {
 
 
 def first_of(name: str, release: str) -> bytes:
-    """A recorded answer; of squeue's JSON a few jobs, all would be slow."""
+    """A recorded output; of squeue's JSON only a few jobs, for speed."""
     data = (RECORDED / release / name).read_bytes()
     if name != "squeue.json":
         return data[:20_000]
@@ -94,19 +94,19 @@ def first_of(name: str, release: str) -> bytes:
 
 
 def or_our_error(read: Callable[[], Any]) -> None:
-    """Anything else that is raised fails the test."""
+    """Any other exception fails the test."""
     with suppress(AsrptError):
         read()
 
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("name", ANSWERS)
-def test_answers_of_slurm(name: str, release: str) -> None:
+def test_outputs_of_slurm_commands(name: str, release: str) -> None:
     whole = first_of(name, release)
 
     @settings(max_examples=60)
     @example(NESTED)
-    @given(spoilt(whole))
+    @given(corrupted(whole))
     def check(data: bytes) -> None:
         or_our_error(lambda: ANSWERS[name](data))
 
@@ -147,14 +147,14 @@ SELDOM: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
 
 
 @pytest.mark.parametrize("name", SELDOM)
-def test_answers_that_are_seldom_asked_for(name: str) -> None:
+def test_rarely_used_outputs_of_slurm_commands(name: str) -> None:
     whole, read = SELDOM[name]
 
     @settings(max_examples=60)
     @example(whole)
     @example(NESTED)
     @example(whole.replace(b"1795291440", b"inf").replace(b"0.250000", b"nan"))
-    @given(spoilt(whole))
+    @given(corrupted(whole))
     def check(data: bytes) -> None:
         or_our_error(lambda: read(data))
 
@@ -170,9 +170,9 @@ def lines_of(*jobs: int) -> bytes:
 
 
 @settings(max_examples=60)
-@given(spoilt(lines_of(1, 2, 3)))
+@given(corrupted(lines_of(1, 2, 3)))
 def test_incremental_reads(data: bytes) -> None:
-    """Where columns cannot be read all is read in full: no job is there twice, or made up."""
+    """If columns cannot be parsed, all jobs are read in full: no job appears twice or is invented."""
     said = [lines_of(1, 2, 3)] * 2
     jobs = [JobRecord(str(number), "n", "u", 1, "gpu", "PENDING", "None", 0.0, number) for number in (1, 2, 3)]
     queue = incremental.IncrementalQueue(lambda: said.pop() if said else data, lambda: jobs, lambda: 0.0, many=1)
@@ -209,7 +209,7 @@ def test_sinfo(data: bytes) -> None:
 @settings(max_examples=200)
 @example(b"a = " + NESTED)
 @example(b"a = " + b"9" * 5000)
-@given(spoilt((ROOT / "etc" / "asrpt.toml").read_bytes()))
+@given(corrupted((ROOT / "etc" / "asrpt.toml").read_bytes()))
 def test_settings(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "asrpt.toml")
@@ -218,12 +218,12 @@ def test_settings(data: bytes) -> None:
 
 
 @example(b"version = " + b"9" * 5000)
-@given(spoilt((LIBRARY / "vgg19-dp4.toml").read_bytes()))
+@given(corrupted((LIBRARY / "vgg19-dp4.toml").read_bytes()))
 def test_profiles(data: bytes) -> None:
     or_our_error(lambda: parse_profile(text_of(data), "test"))
 
 
-@given(spoilt(b'version = 1\n\n[group]\n"0123456789abcdef" = "vgg19-dp4"\n\n[job-name]\n"train*" = "vgg19-dp4"\n'))
+@given(corrupted(b'version = 1\n\n[group]\n"0123456789abcdef" = "vgg19-dp4"\n\n[job-name]\n"train*" = "vgg19-dp4"\n'))
 def test_attachments(data: bytes) -> None:
     or_our_error(lambda: parse_attachments(text_of(data), "test"))
 
@@ -233,9 +233,9 @@ TABLE = table.render_table({f"{number:016x}": Entry.plain(5.0) for number in ran
 
 
 @settings(max_examples=300)
-@given(spoilt(HOOK_CONF))
+@given(corrupted(HOOK_CONF))
 def test_hook_conf(data: bytes) -> None:
-    """What is not wholly right is refused: the hook goes by it for every job."""
+    """Any damaged hook.conf is rejected, because the hook uses it for every job."""
     try:
         hook_conf.valid_until(data)
     except ValueError:
@@ -244,7 +244,7 @@ def test_hook_conf(data: bytes) -> None:
 
 
 @settings(max_examples=300)
-@given(spoilt(TABLE))
+@given(corrupted(TABLE))
 def test_table(data: bytes) -> None:
     try:
         found = table.parse_table(data)
@@ -255,13 +255,13 @@ def test_table(data: bytes) -> None:
 
 @given(st.data())
 def test_models(data: st.DataObject) -> None:
-    """A model that was touched is none, whichever of its files it was."""
+    """A model with any modified file is rejected."""
     with tempfile.TemporaryDirectory() as folder:
         models = Path(folder, "state", "models")
         models.parent.mkdir(mode=0o700)
         model = save_model(models, TABLE, ModelInfo("", "last", 0, 1, 9, 9, 0), 1e9)
         path = models / model.name / data.draw(st.sampled_from(["model.json", "predictions.txt"]))
-        path.write_bytes(data.draw(spoilt(path.read_bytes())))
+        path.write_bytes(data.draw(corrupted(path.read_bytes())))
         try:
             assert load_model(models, model.name).data == TABLE
         except AsrptError:
@@ -276,22 +276,22 @@ def test_status(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_status(Path(folder), Status(0.0, "shadow", "asrpt", 5.0, 8, 4, [JOB]))
         path = Path(folder, "status.json")
-        path.write_bytes(data.draw(spoilt(path.read_bytes())))
+        path.write_bytes(data.draw(corrupted(path.read_bytes())))
         or_our_error(lambda: read_status(Path(folder)))
         or_our_error(lambda: read_screenful(Path(folder), "n", 3))
 
 
 @example(b"")
 @example(NESTED)
-@given(spoilt(json.dumps({"schema": 1, "jobs": {"7": {"x": [1, 2.5, None]}}}).encode()))
+@given(corrupted(json.dumps({"schema": 1, "jobs": {"7": {"x": [1, 2.5, None]}}}).encode()))
 def test_state(data: bytes) -> None:
-    """A state that cannot be read is kept aside, and the daemon starts anew."""
+    """A state file that cannot be read is kept aside, and the daemon starts with an empty state."""
     with tempfile.TemporaryDirectory() as folder:
         store = StateStore(LeaderLock(Path(folder)))
         store.path.write_bytes(data)
         try:
             found = store.load()
-        except InputError:  # of a later release: left where it is
+        except InputError:  # of a later release: left in place
             kept = store.path
         else:
             assert found is None or isinstance(found, dict)
@@ -312,9 +312,9 @@ HISTORY = _history()
 
 
 @settings(max_examples=60)
-@given(spoilt(HISTORY))
+@given(corrupted(HISTORY))
 def test_history(data: bytes) -> None:
-    """Opened, set aside, or refused in one line; and what was opened can be read or refuses in one line."""
+    """The file is opened, set aside, or rejected with a one-line error; later reads succeed or raise one."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, FILE_NAME)
         path.write_bytes(data)
@@ -329,12 +329,12 @@ def test_history(data: bytes) -> None:
         or_our_error(read)
 
 
-@given(st.binary(max_size=300) | spoilt(b"5 10 0.5 2\n"))
+@given(st.binary(max_size=300) | corrupted(b"5 10 0.5 2\n"))
 def test_progress(data: bytes) -> None:
     found = parse_progress(data)
     assert found is None or 0 <= found.ran <= found.done < 10**15
 
 
-@given(st.binary(max_size=300) | spoilt(b"5 0.5\n10 0.25\n20 1e-3\n"))
+@given(st.binary(max_size=300) | corrupted(b"5 0.5\n10 0.25\n20 1e-3\n"))
 def test_losses(data: bytes) -> None:
     assert all(0 <= iteration < 10**15 and math.isfinite(loss) for iteration, loss in parse_losses(data))

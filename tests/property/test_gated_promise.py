@@ -1,4 +1,4 @@
-"""asrpt-gated on random workloads: what it must never do, and what it promises every job."""
+"""asrpt-gated on random workloads: its invariants, and its guarantee to every job."""
 
 import json
 
@@ -14,7 +14,7 @@ from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import latest_starts
 from slurm_asrpt.status.reason_texts import text_of
-from tests.benches.gated import made
+from tests.benches.gated import unchecked_policy
 
 FABRIC = Fabric(1.25e9, 300e9)
 SIZES = (1, 2, 3, 4, 5, 7, 8, 11, 12)
@@ -27,7 +27,7 @@ PROFILES = (
     JobProfile("slices", (Stage(2, 0.5, 0.5, param_bytes=1e9),), tensor=2),
     JobProfile("nothing", (Stage(5, 0.0, 0.0),)),
 )
-WRONG = (0.0, 0.001, 0.5, 1.0, 2.0, 1000.0)  # predicted over true iterations
+WRONG = (0.0, 0.001, 0.5, 1.0, 2.0, 1000.0)  # predicted / true iterations
 
 rows = st.tuples(
     st.integers(0, 40), st.integers(0, len(PROFILES) - 1), st.integers(0, 30), st.sampled_from(WRONG)
@@ -41,7 +41,7 @@ def table_of(jobs):
 
 
 tables = st.lists(rows, min_size=1, max_size=40).map(table_of)
-streams = st.lists(  # small jobs without end beside a few wide ones
+streams = st.lists(  # an endless stream of small jobs and a few wide ones
     st.tuples(st.integers(0, 60), st.sampled_from([0, 0, 0, 1, 2]), st.integers(5, 30), st.sampled_from(WRONG)),
     min_size=20,
     max_size=60,
@@ -57,7 +57,7 @@ patience = st.sampled_from([0.0, 1.0, 7.5, 30.0])
 def play(table, nodes, **settings):
     """The result, the placement of each start in order, and the policy."""
     placed = []
-    policy = made("asrpt-gated", **settings)
+    policy = unchecked_policy("asrpt-gated", **settings)
     result = simulate(policy, nodes, table, on_start=lambda row, now, placement: placed.append((row, now, placement)))
     return result, placed, policy
 
@@ -69,7 +69,7 @@ def play(table, nodes, **settings):
     patience_s=patience,
     gate=st.sampled_from([1.0, 1.1]),
 )
-def test_everything_that_fits_starts_once_and_no_gpu_is_given_twice(table, nodes, patience_s, gate):
+def test_every_job_that_fits_starts_once_and_no_gpu_is_shared(table, nodes, patience_s, gate):
     result, placed, policy = play(table, nodes, patience_s=patience_s, gate=gate)
     fits = ~np.isnan(table.best_alphas(nodes, FABRIC))
     assert sorted(row for row, _, _ in placed) == np.flatnonzero(fits).tolist()
@@ -85,14 +85,14 @@ def test_everything_that_fits_starts_once_and_no_gpu_is_given_twice(table, nodes
 
 @settings(max_examples=30, deadline=None)
 @given(table=tables, patience_s=patience)
-def test_the_same_table_gives_the_same_starts(table, patience_s):
+def test_the_same_workload_gives_the_same_starts(table, patience_s):
     first, second = (play(table, UNEQUAL, patience_s=patience_s)[0] for _ in range(2))
     assert first.start.tolist() == pytest.approx(second.start.tolist(), nan_ok=True, abs=0)
 
 
 @settings(max_examples=100, deadline=None)
 @given(table=tables | streams, gate=st.sampled_from([1.0, 1.1, 2.0]))
-def test_no_job_that_has_patience_starts_outside_the_gate(table, gate):
+def test_no_job_starts_outside_the_gate_before_its_patience_ends(table, gate):
     _, placed, _ = play(table, EQUAL, gate=gate)
     best = table.best_alphas(EQUAL, FABRIC)
     for row, _, placement in placed:
@@ -102,7 +102,7 @@ def test_no_job_that_has_patience_starts_outside_the_gate(table, gate):
 
 @settings(max_examples=60, deadline=None)
 @given(table=tables | streams, patience_s=patience)
-def test_only_a_job_without_patience_left_starts_outside_the_gate(table, patience_s):
+def test_only_a_job_whose_patience_has_ended_starts_outside_the_gate(table, patience_s):
     _, placed, _ = play(table, EQUAL, patience_s=patience_s, gate=1.0)
     best = table.best_alphas(EQUAL, FABRIC)
     for row, now, placement in placed:
@@ -111,7 +111,7 @@ def test_only_a_job_without_patience_left_starts_outside_the_gate(table, patienc
 
 @settings(max_examples=500, deadline=None)
 @given(table=tables | streams, servers=st.sampled_from([(3, 4), (6, 4), (6, 3), (3, 8), (2, 12)]), patience_s=patience)
-def test_every_job_starts_when_it_was_promised_to_at_the_latest(table, servers, patience_s):
+def test_every_job_starts_no_later_than_promised(table, servers, patience_s):
     number, gpus = servers
     nodes = [Node(f"n{i}", gpus, i) for i in range(number)]
     result, _, _ = play(table, nodes, patience_s=patience_s)
@@ -128,7 +128,7 @@ EVENTS = st.lists(
         st.sampled_from(
             [
                 *(Request(), Request(), Request(unit=2), Request(per_node=1), Request(candidates=frozenset({"n0"}))),
-                Request(per_node=1, candidates=frozenset({"n0", "gone"})),  # that one is not in the cluster
+                Request(per_node=1, candidates=frozenset({"n0", "gone"})),  # this one does not fit the cluster
             ]
         ),
     ),
@@ -137,10 +137,10 @@ EVENTS = st.lists(
 
 
 class Site:
-    """A cluster to which anything may happen, which counts what is free itself."""
+    """A cluster with random events and its own count of free GPUs."""
 
     def __init__(self):
-        self.policy = made("asrpt-gated", patience_s=5.0)
+        self.policy = unchecked_policy("asrpt-gated", patience_s=5.0)
         self.nodes, self.running, self.waiting = EQUAL, {}, {}
         self.now, self.number = 0.0, 0
         self.policy.cluster_changed(self.nodes, 0.0)
@@ -173,14 +173,14 @@ class Site:
         elif what == "foreign" and waiting and self.view().free.get("n1"):
             job = self.waiting.pop(waiting[which % len(waiting)])
             gpus_by_node = {"n1": 1, "gone": 1} if which % 2 else {"n1": 1}
-            self.running[job.id] = (job, gpus_by_node)  # Slurm started it itself, with less
+            self.running[job.id] = (job, gpus_by_node)  # Slurm started it by itself, on fewer GPUs
             self.policy.running(job.id, gpus_by_node, self.now + 50.0, self.now)
         elif what == "nodes":
             self.nodes = EQUAL[: 1 + which % 3]
             self.policy.cluster_changed(self.nodes, self.now)
         elif what == "restart":
             state = json.loads(json.dumps(self.policy.dump(), allow_nan=False))
-            self.policy = made("asrpt-gated", patience_s=5.0)
+            self.policy = unchecked_policy("asrpt-gated", patience_s=5.0)
             self.policy.cluster_changed(self.nodes, self.now)
             self.policy.load(state, self.waiting)
 
@@ -198,10 +198,10 @@ class Site:
         view = self.view()
         for decision in self.policy.decide(view, self.now):
             if isinstance(decision, Start):
-                job = self.waiting.pop(decision.job.id)  # a KeyError if it did not wait
+                job = self.waiting.pop(decision.job.id)  # KeyError if the job was not pending
                 assert job == decision.job
                 assert sum(decision.placement.gpus.values()) == job.gpus
-                view.take(decision.placement.gpus, job.request)  # a ValueError if they were not free
+                view.take(decision.placement.gpus, job.request)  # ValueError if the GPUs were not free
                 self.running[job.id] = (job, dict(decision.placement.gpus))
             else:
                 assert decision.job.id in self.waiting
@@ -213,7 +213,7 @@ class Site:
 
 @settings(max_examples=300, deadline=None)
 @given(events=EVENTS)
-def test_whatever_happens_free_gpus_are_given_once_to_jobs_that_wait(events):
+def test_only_free_gpus_are_allocated_and_only_to_pending_jobs(events):
     site = Site()
     for event in events:
         site.happen(*event)
@@ -221,7 +221,7 @@ def test_whatever_happens_free_gpus_are_given_once_to_jobs_that_wait(events):
     assert set(site.policy.dump()["runs"]) == set(site.running)
     site.nodes = EQUAL
     site.policy.cluster_changed(EQUAL, site.now)
-    for _ in range(200):  # nothing comes, what runs ends: all that fits starts
+    for _ in range(200):  # no new jobs, and running ones end: every job that fits starts
         site.happen("end", 0, 1, 0.0, None)
         site.decide()
     best = {job_id for job_id, why in site.policy.queue(site.now) if why.kind != "capacity"}

@@ -1,4 +1,4 @@
-"""Runs survive export and import, whatever their users wrote; rows of anything else are counted, never a crash."""
+"""Export and import preserve runs with any text; other rows are counted and never cause a crash."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def distinct(found: list[Run]) -> dict[tuple[str, int], Run]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(runs(), max_size=5), st.booleans())
-def test_there_and_back(found: list[Run], as_csv: bool) -> None:
+def test_export_and_import_preserve_runs(found: list[Run], as_csv: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "runs")
         with History(Path(folder, "one")) as one, table.open("w", encoding="utf-8", newline="") as file:
@@ -105,7 +105,7 @@ def test_there_and_back(found: list[Run], as_csv: bool) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(runs(), min_size=1, max_size=3), st.data())
-def test_a_spreadsheet_sees_no_formula(found: list[Run], data: st.DataObject) -> None:
+def test_exported_cells_are_never_spreadsheet_formulas(found: list[Run], data: st.DataObject) -> None:
     text = io.StringIO()
     write_csv(text, found)
     rows = list(csv.reader(io.StringIO(text.getvalue(), newline="")))
@@ -118,7 +118,7 @@ def test_a_spreadsheet_sees_no_formula(found: list[Run], data: st.DataObject) ->
 
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=400), st.booleans(), st.booleans())
-def test_any_bytes_are_rows_or_counted(raw: bytes, as_csv: bool, titled: bool) -> None:
+def test_any_bytes_are_read_as_rows_or_counted_as_skipped(raw: bytes, as_csv: bool, titled: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "table")
         titles = b"job_id,start_time,end_time,uid,nodes,alpha,state\n" * (titled or as_csv)
@@ -141,7 +141,7 @@ CELL = TEXT | st.sampled_from(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(CELL, CELL, CELL, CELL, CELL, CELL, CELL), max_size=4))
-def test_any_cells_are_rows_or_counted(cells: list[tuple[str, ...]]) -> None:
+def test_any_cells_are_read_as_rows_or_counted_as_skipped(cells: list[tuple[str, ...]]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(["id", "start", "elapsed", "gpus", "nodes", "iterations", "name"])
@@ -156,7 +156,7 @@ def test_any_cells_are_rows_or_counted(cells: list[tuple[str, ...]]) -> None:
 
 
 @given(st.integers(0, 10**6), st.text("abc", min_size=1, max_size=8), st.integers(0, 10**6))
-def test_a_counter_in_the_name_does_not_split_a_stand_in(uid: int, name: str, number: int) -> None:
+def test_a_counter_in_the_job_name_does_not_split_a_substitute_group(uid: int, name: str, number: int) -> None:
     assert (
         fallback_group(uid, f"{name}-{number}", number)
         == fallback_group(uid, name, 1)
@@ -165,7 +165,7 @@ def test_a_counter_in_the_name_does_not_split_a_stand_in(uid: int, name: str, nu
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(0, 10**6))
-def test_without_a_name_user_and_gpus_make_the_stand_in(uid: int, gpus: int) -> None:
+def test_without_a_name_user_and_gpus_form_the_substitute_group(uid: int, gpus: int) -> None:
     others = {fallback_group(uid + 1, "", gpus), fallback_group(uid, "", gpus + 1), fallback_group(uid, "x", gpus)}
     assert fallback_group(uid, "", gpus) not in others
     assert len(others) == 3

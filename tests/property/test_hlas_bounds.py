@@ -1,9 +1,9 @@
-"""What HLAS promises whatever comes: bounds, order, and that no work is lost or done twice."""
+"""Invariants of HLAS for any arrivals: bounds, order, and no work lost or repeated."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.benches.hlas import HlasBench, life
+from tests.benches.hlas import HlasBench, simulated_job
 
 JOBS = st.lists(
     st.tuples(st.integers(1, 6), st.integers(1, 60), st.integers(0, 40), st.booleans()), min_size=1, max_size=14
@@ -12,13 +12,13 @@ SIZES = st.lists(st.sampled_from([2, 4]), min_size=2, max_size=3)
 
 
 @given(SIZES, JOBS, st.integers(0, 3), st.sampled_from([0.0, 3.0]), st.sampled_from([0.5, 4.0]))
-def test_bounds_hold_and_all_work_is_done_once(sizes, rows, most, min_run_s, grace_s):
-    """The bench checks each start (FIFO in a queue) and each interruption (a job of a queue before it that fits)."""
+def test_bounds_hold_and_each_iteration_runs_once(sizes, rows, most, min_run_s, grace_s):
+    """The bench checks each start (FIFO in a queue) and each preemption (a job of an earlier queue that fits)."""
     bench = HlasBench(
         sizes, grace_s, queues=4, first_gpu_s=8.0, factor=3.0, max_interruptions=most, min_run_s=min_run_s
     )
     lives = [
-        life(str(n), min(gpus, sum(sizes)), float(gpus * seconds), float(submit), opted_in)
+        simulated_job(str(n), min(gpus, sum(sizes)), float(gpus * seconds), float(submit), opted_in)
         for n, (gpus, seconds, submit, opted_in) in enumerate(rows)
     ]
     done = bench.play(lives)
@@ -33,10 +33,13 @@ def test_bounds_hold_and_all_work_is_done_once(sizes, rows, most, min_run_s, gra
 
 
 @given(SIZES, JOBS)
-def test_without_anybody_who_opted_in_it_is_first_come_first_served(sizes, rows):
+def test_without_preemptible_jobs_hlas_is_fifo(sizes, rows):
     def ends(policy_most: int, first_gpu_s: float) -> dict[str, float]:
         bench = HlasBench(sizes, first_gpu_s=first_gpu_s, max_interruptions=policy_most)
-        lives = [life(str(n), min(g, sum(sizes)), float(g * s), float(t), False) for n, (g, s, t, _) in enumerate(rows)]
+        lives = [
+            simulated_job(str(n), min(g, sum(sizes)), float(g * s), float(t), False)
+            for n, (g, s, t, _) in enumerate(rows)
+        ]
         return {str(each.job.id): each.ran[-1][1] for each in bench.play(lives)}
 
     assert ends(3, 1.0) == ends(0, 1e9)

@@ -1,6 +1,6 @@
-"""The hook gives the same results on every Lua: the same groups, keys, hints and answers from a table, byte for byte.
+"""The hook gives the same results on every Lua: groups, keys, hints and lookups, byte for byte.
 
-The tools run the hook's file on the Lua that comes with lupa; slurmctld may link another one.
+The tools run the hook's file on the Lua of lupa; slurmctld may link another version.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def described_by_all(
     uid: int = 7,
     dataset: bytes = b"",
 ) -> Identity:
-    """The tools' description of a job, after checking that each Lua gives the same."""
+    """The tools' description of a job, checked to be the same on each Lua."""
     found = describe(uid, name, script, args, dataset, rules)
     for lua in luas:
         assert lua.describe(uid, name, script, args, dataset, rules) == found
@@ -148,25 +148,25 @@ def test_same_group_for_long_scripts(luas: list[LuaHook], pieces: list[bytes], s
 @settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(training=job_scripts.trainings, data=st.data())
 def test_realistic_scripts(luas: list[LuaHook], training: job_scripts.Training, data: st.DataObject) -> None:
-    script = data.draw(job_scripts.dressed(training))
+    script = data.draw(job_scripts.submission_of(training))
     found = described_by_all(luas, script, training.arguments(), b"train")
     assert found.features == {name: float(value) for name, value in training.numbers.items()}
 
 
 @settings(max_examples=300, deadline=None)
 @given(training=job_scripts.trainings, other=job_scripts.trainings, data=st.data())
-def test_what_splits_a_group_and_what_does_not(
+def test_which_differences_split_a_group(
     training: job_scripts.Training, other: job_scripts.Training, data: st.DataObject
 ) -> None:
-    """Comments, seeds, outputs, dates, GPUs, line ends and hyper-parameters do not; program, model and dataset do."""
+    """Program, model and dataset split a group; comments, seeds, outputs, dates, GPUs and hyperparameters do not."""
 
     def submitted(job: job_scripts.Training) -> Identity:
-        found = describe(7, b"train", data.draw(job_scripts.dressed(job)), [], b"", DEFAULTS)
-        return replace(found, sizes=NO_SIZES)  # of launchers, which do not count
+        found = describe(7, b"train", data.draw(job_scripts.submission_of(job)), [], b"", DEFAULTS)
+        return replace(found, sizes=NO_SIZES)  # options of launchers, which do not count
 
     one = submitted(training)
     assert submitted(training) == one
-    assert submitted(replace(training, numbers=other.numbers, spelt=other.spelt)).group == one.group
+    assert submitted(replace(training, numbers=other.numbers, options=other.options)).group == one.group
     for change in ("program", "model", "dataset"):
         changed = replace(training, **{change: getattr(other, change)})
         found = submitted(changed)
@@ -177,7 +177,7 @@ def test_what_splits_a_group_and_what_does_not(
 @pytest.mark.parametrize(
     "script", [b"", b"\n", b"#!/bin/sh", b"\0", b"x", b" \t\r", b"\xff" * (1 << 20), b"\n" * 99999, b"a " * (1 << 19)]
 )
-def test_same_group_at_the_edges(luas: list[LuaHook], script: bytes) -> None:
+def test_same_group_at_the_limits(luas: list[LuaHook], script: bytes) -> None:
     described_by_all(luas, script, [])
 
 
@@ -190,7 +190,7 @@ def test_same_keys(luas: list[LuaHook], job: tuple[str, str], uid: int, gpus: in
 
 
 def found_by_all(luas: list[LuaHook], path: Path, keys: list[str], wanted: dict[str, float]) -> tuple[Answer, str]:
-    """The tools' answer, after checking that each Lua gives the same."""
+    """The tools' lookup, checked to be the same on each Lua."""
     found = table.lookup(path, [(str(i), key) for i, key in enumerate(keys, 1)], wanted)
     assert [lua.lookup(path, keys, wanted) for lua in luas] == [found] * len(luas)
     return found
@@ -198,7 +198,7 @@ def found_by_all(luas: list[LuaHook], path: Path, keys: list[str], wanted: dict[
 
 @SOME
 @given(predictions=tables, others=st.lists(groups, max_size=5), wanted=features, data=st.data())
-def test_same_answer_from_a_table(
+def test_same_lookup_in_a_table(
     luas: list[LuaHook],
     tmp_path: Path,
     predictions: dict[str, Entry],
@@ -224,7 +224,7 @@ def test_same_answer_from_a_table(
     junk=st.binary(min_size=1, max_size=80),
     cut=st.booleans(),
 )
-def test_same_answer_from_a_damaged_table(
+def test_same_lookup_in_a_damaged_table(
     luas: list[LuaHook], tmp_path: Path, predictions: dict[str, Entry], at: int, junk: bytes, cut: bool
 ) -> None:
     path = tmp_path / "table.txt"
@@ -236,7 +236,7 @@ def test_same_answer_from_a_damaged_table(
         assert found == Answer() or not trouble
 
 
-def test_a_table_of_another_format_or_without_end_is_refused(luas: list[LuaHook], tmp_path: Path) -> None:
+def test_a_table_of_another_format_or_without_an_end_line_is_rejected(luas: list[LuaHook], tmp_path: Path) -> None:
     path = tmp_path / "table.txt"
     path.write_text("asrpt-table 2 0".ljust(table.RECORD - 1) + "\n")
     assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: format 2, not 4")
@@ -285,7 +285,7 @@ def test_same_profile_attached(
 
 @SOME
 @given(a=plain_words.filter(bool), b=plain_words, name=st.binary(max_size=5))
-def test_fields_do_not_run_into_each_other(a: bytes, b: bytes, name: bytes) -> None:
+def test_fields_of_a_key_are_separated(a: bytes, b: bytes, name: bytes) -> None:
     rules = GroupSettings(fold_digits=False)
     ids = {describe(1, name, b"x", [a, b], b"", rules).group, describe(1, name, b"x", [a + b], b"", rules).group}
     ids |= {describe(1, name + a, b"x", [b], b"", rules).group, describe(1, name, b"x", [b], a, rules).group}

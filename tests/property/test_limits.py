@@ -13,7 +13,7 @@ from slurm_asrpt.core.job import JobId, unprofiled
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
-from tests.benches.gated import made
+from tests.benches.gated import unchecked_policy
 
 NODES = tuple(Node(f"n{i}", 4, i) for i in range(3))
 PROFILES = tuple(map(unprofiled, (1, 2, 3, 4, 8, 100)))  # the last fits on no cluster
@@ -62,7 +62,7 @@ def possible(table):
 @settings(max_examples=40, deadline=None)
 @given(table=tables())
 def test_no_limit_is_exceeded_and_all_jobs_within_theirs_run(name, table):
-    result = simulate(made(name), NODES, table)  # the engine refuses a start over a limit
+    result = simulate(unchecked_policy(name), NODES, table)  # the engine refuses a start over a limit
     assert sorted(set(range(len(table))) - set(result.never_started.tolist())) == possible(table)
 
 
@@ -78,7 +78,7 @@ def test_a_job_over_its_limit_delays_no_other_job(name, table):
     profile[never] = len(PROFILES) - 1
     charges = [() if row in never else charges for row, charges in enumerate(table.charges)]
     too_large = replace(table, profile=profile, charges=charges)
-    limited, unlimited = (simulate(made(name), NODES, each).start.tolist() for each in (table, too_large))
+    limited, unlimited = (simulate(unchecked_policy(name), NODES, each).start.tolist() for each in (table, too_large))
     assert limited == pytest.approx(unlimited, abs=0.0, nan_ok=True)
 
 
@@ -94,7 +94,7 @@ def test_the_reason_names_the_limit(name):
         charges=[(("gpus a", 2.0),), (("gpus a", 2.0),)],
         caps={"gpus a": 1.0},
     )
-    policy = made(name)
+    policy = unchecked_policy(name)
     simulate(policy, NODES, table)
     reasons = dict(policy.queue(1e6))
     assert {why.kind for why in reasons.values()} == {"over-limit"}

@@ -1,10 +1,10 @@
-"""GPUs of several types: what speed does to alpha, and that of placements the best kind is taken."""
+"""GPUs of several types: the effect of speed on alpha, and the choice of the best type of placement."""
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, all_alike
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, with_reference_gpus
 from slurm_asrpt.core.free_index import quick_place
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, placement_on
@@ -36,7 +36,7 @@ def job(profile):
 
 
 @given(profiles, speeds, speeds, st.data())
-def test_a_faster_gpu_never_makes_an_iteration_longer_and_speeds_computation_alone(profile, one, other, data):
+def test_a_faster_gpu_shortens_only_computation(profile, one, other, data):
     slow, fast = sorted((one, other))
     ranks = data.draw(st.lists(st.integers(0, 2), min_size=profile.gpus, max_size=profile.gpus))
 
@@ -50,10 +50,10 @@ def test_a_faster_gpu_never_makes_an_iteration_longer_and_speeds_computation_alo
 
 
 @given(mixed(), profiles, st.sampled_from(Strategy))
-def test_a_placement_is_never_slower_than_that_of_one_who_does_not_know_types(state, profile, strategy):
+def test_knowing_gpu_types_never_makes_a_placement_slower(state, profile, strategy):
     nodes, free = state
     known = place(ClusterView(nodes, free), job(profile), strategy, FABRIC)
-    blind = place(ClusterView(all_alike(nodes), free), job(profile), strategy, FABRIC)
+    blind = place(ClusterView(with_reference_gpus(nodes), free), job(profile), strategy, FABRIC)
     if blind is not None:
         assert known is not None
         there = [node for node in nodes if node.name in blind.gpus]
@@ -62,7 +62,7 @@ def test_a_placement_is_never_slower_than_that_of_one_who_does_not_know_types(st
 
 
 @given(mixed(), profiles, st.sampled_from(Strategy))
-def test_the_index_chooses_as_selection_does(state, profile, strategy):
+def test_the_index_selects_the_same_servers_as_a_full_scan(state, profile, strategy):
     view = ClusterView(*state)
     assert quick_place(view, job(profile), strategy, FABRIC) == place(view, job(profile), strategy, FABRIC)
 
@@ -81,7 +81,7 @@ rows = st.lists(st.tuples(profiles, st.floats(0, 100), st.integers(1, 200)), min
 
 @settings(max_examples=15)
 @given(rows, st.sampled_from(("asrpt", "asrpt-gated", "easy-backfill", "spwf")))
-def test_on_one_type_a_policy_does_what_it_does_without_types(jobs, policy):
+def test_with_one_gpu_type_policies_decide_as_without_types(jobs, policy):
     jobs = sorted(jobs, key=lambda row: row[1])
     iterations = np.array([float(row[2]) for row in jobs])
     kinds, submit = tuple(row[0] for row in jobs), np.array([row[1] for row in jobs])

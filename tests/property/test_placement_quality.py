@@ -1,4 +1,4 @@
-"""The exact oracle against brute force, and heavy-edge+ between the two, on random small jobs."""
+"""The exact oracle equals brute force, and heavy-edge+ is between Heavy-Edge and the oracle, on random small jobs."""
 
 from collections import Counter
 
@@ -18,7 +18,7 @@ FABRIC = Fabric(1.25e9, 300e9)
 seconds = st.floats(0.001, 1)
 sizes = st.floats(0, 1e9)
 stages = st.builds(Stage, st.integers(1, 3), seconds, seconds, sizes, sizes, sizes, sizes)
-# solver tolerances are absolute, about 1e-6 s
+# tolerances of the solver are absolute, about 1e-6 s
 CLOSE = {"rel": 10 * RELATIVE_GAP, "abs": 1e-5}
 
 
@@ -41,7 +41,7 @@ def cases(draw, kinds=stages, most=4):
 
 @settings(deadline=None, max_examples=60)
 @given(cases(most=3))
-def test_the_oracle_finds_what_brute_force_finds(case):
+def test_the_oracle_equals_brute_force(case):
     profile, counts, servers = case
     found = optimal_placement(profile, counts, servers, FABRIC)
     assert found.proven
@@ -53,7 +53,7 @@ def test_the_oracle_finds_what_brute_force_finds(case):
 
 @settings(deadline=None, max_examples=60)
 @given(cases(most=3))
-def test_a_known_alpha_changes_the_effort_but_not_the_optimum(case):
+def test_a_known_alpha_does_not_change_the_optimum(case):
     profile, counts, servers = case
     known = iteration_time(profile, heavy_edge(profile, counts), servers, FABRIC)
     bounded = optimal_placement(profile, counts, servers, FABRIC, at_most=known)
@@ -62,7 +62,7 @@ def test_a_known_alpha_changes_the_effort_but_not_the_optimum(case):
 
 @settings(deadline=None)
 @given(cases(), st.sampled_from(Pipeline))
-def test_heavy_edge_plus_is_a_placement_no_worse_than_heavy_edge(case, pipeline):
+def test_heavy_edge_plus_is_no_worse_than_heavy_edge(case, pipeline):
     profile, counts, servers = case
     profile = JobProfile("p", profile.stages, tensor=profile.tensor, pipeline=pipeline, micro_batches=3)
     ranks = heavy_edge_plus(profile, counts, servers, FABRIC)

@@ -1,4 +1,4 @@
-"""The planner against all the plans there are, on models and machines small enough to try them all."""
+"""The planner against exhaustive search, on small models and machines."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def asynchronous(document: UncutFile, machines: Machines) -> Iterator[Cut]:
 
 
 def synchronous(document: UncutFile, machines: Machines) -> Iterator[Cut]:
-    """Like replicas, and as few micro-batches as the planner starts with, or more."""
+    """Equal replicas, and at least the planner's smallest number of micro-batches."""
     for ends, replicas, tensor in shapes(document, machines):
         share = document.head.batch // replicas[0]
         if len(set(replicas)) == 1:
@@ -106,7 +106,7 @@ def test_the_fastest_asynchronous_plan_on_one_server_is_found(document: UncutFil
 
 
 @given(models, memories)
-def test_plans_keep_to_memory_and_gpus_and_say_what_their_parts_are(document: UncutFile, memory: float) -> None:
+def test_plans_respect_memory_and_gpus_and_describe_their_stages(document: UncutFile, memory: float) -> None:
     assume(document.seconds > 0)
     machines = Machines(6, 2, memory, Fabric(1e9, 10e9))
     for pipeline in Pipeline:
@@ -118,8 +118,8 @@ def test_plans_keep_to_memory_and_gpus_and_say_what_their_parts_are(document: Un
 
 
 @given(models, memories)
-def test_costs_are_those_of_the_cut(document: UncutFile, memory: float) -> None:
-    """The planner's arrays say of each plan on one server what core/timing and memory_bytes say."""
+def test_plan_costs_equal_those_of_the_cut_profile(document: UncutFile, memory: float) -> None:
+    """The planner's arrays agree with core/timing and memory_bytes for each plan on one server."""
     assume(document.seconds > 0)
     machines = Machines(4, 4, memory, Fabric(1e9, 10e9))
     for cut in asynchronous(document, machines):
@@ -131,8 +131,8 @@ def test_costs_are_those_of_the_cut(document: UncutFile, memory: float) -> None:
 
 
 @given(models, memories)
-def test_synchronous_plans_on_one_server_are_the_best_or_close(document: UncutFile, memory: float) -> None:
-    """The programs weigh the slowest stage or the sum; that of which an iteration really consists lies between."""
+def test_synchronous_plans_on_one_server_are_near_optimal(document: UncutFile, memory: float) -> None:
+    """The planner minimizes the slowest stage or the sum; the true iteration time is between the two."""
     assume(document.seconds > 0)
     machines = Machines(4, 4, memory, Fabric(1e9, 10e9))
     found = plans(document, machines, Pipeline.SYNCHRONOUS)
@@ -142,7 +142,7 @@ def test_synchronous_plans_on_one_server_are_the_best_or_close(document: UncutFi
 
 
 def recurrence(costs: Costs, batch: int) -> list[float]:
-    """The slowest stage of the best cut for each number of stages and of replicas: the recurrence word for word."""
+    """The slowest stage of the best cut for each number of stages and replicas, directly from the recurrence."""
     count, widths = len(costs.blocks), [k for k in divisors(batch) if k <= costs.slots]
 
     @cache
@@ -165,15 +165,16 @@ def recurrence(costs: Costs, batch: int) -> list[float]:
     memories,
     st.sampled_from([1, 2, 10]),
 )
-def test_asynchronous_programs_find_what_the_recurrence_says(document: UncutFile, memory: float, few: int) -> None:
-    """On several servers, too; what is left out is slower than those that are judged."""
+def test_asynchronous_plans_match_the_recurrence(document: UncutFile, memory: float, few: int) -> None:
+    """Also on several servers; the plans that are left out are slower."""
     assume(document.seconds > 0)
     machines = Machines(12, 4, memory, Fabric(1e9, 10e9))
     sliced = any(block.tensor_bytes for block in document.blocks)
     slicings = [Costs(document.blocks, tensor, machines) for tensor in ((1, 2, 4) if sliced else (1,))]
     wanted = sorted(seconds for costs in slicings for seconds in recurrence(costs, document.head.batch))
     with patch.object(planner, "SEARCH_FACTOR", 1e9), patch.object(planner, "MAX_EVALUATED", few):
-        drafts = sorted(planner._asynchronous(slicings, document.head.batch), key=lambda draft: draft.seconds)[:few]
+        found = planner.asynchronous_drafts(slicings, document.head.batch)
+        drafts = sorted(found, key=lambda draft: draft.seconds)[:few]
     assert [draft.seconds for draft in drafts] == pytest.approx(wanted[:few])
     for draft in drafts:
         cut = draft.cut()

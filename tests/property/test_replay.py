@@ -1,4 +1,4 @@
-"""A decision made again offline is the same to the byte, whatever the world and the policy."""
+"""Replaying a decision offline gives the same result byte for byte, for any cluster and policy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def happens(bench: Bench, what: str, pick: int, more: int) -> None:
 
 
 def check_replay(bench: Bench) -> None:
-    decided = bench.scheduler.decided
+    decided = bench.scheduler.decider.decided
     assert decided is not None
     snapshot = from_bytes(to_bytes(decided.document, decided.answer), "it")
     decisions, others = replay(snapshot, "it")
@@ -60,7 +60,7 @@ def check_replay(bench: Bench) -> None:
 @pytest.mark.parametrize("policy", ["asrpt", "asrpt-gated", "easy-backfill", "wcs-duration"])
 @settings(max_examples=25, deadline=None)
 @given(walk=st.lists(st.tuples(st.lists(events, max_size=4), PAUSES), min_size=1, max_size=12))
-def test_every_decision_is_replayed_to_the_byte(policy: str, walk: list[tuple[list[Any], float]]) -> None:
+def test_every_decision_is_replayed_byte_for_byte(policy: str, walk: list[tuple[list[Any], float]]) -> None:
     with tempfile.TemporaryDirectory(prefix="asrpt-replay-") as folder:
         bench = Bench(Path(folder), FakeSlurm(SIZES), policy=policy, tau=20.0)
         try:

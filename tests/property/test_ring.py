@@ -1,4 +1,4 @@
-"""Rings under contention: the formulas (6)-(9), and exact integration against time in steps."""
+"""Rings under contention: equations (6)-(9), and exact integration against small time steps."""
 
 import math
 from collections import Counter
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.timing.contention import Crossing
+from slurm_asrpt.core.timing.contention import ContendingJobs
 from slurm_asrpt.core.timing.ring import (
     Linear,
     Links,
@@ -36,26 +36,26 @@ placements = st.lists(st.dictionaries(st.integers(0, 4), st.integers(0, 3), min_
 
 
 @given(degradations, st.floats(1, 40), st.floats(0.01, 5))
-def test_f_is_one_for_a_ring_alone_and_grows(f, contending, more):
+def test_f_is_1_for_a_single_ring_and_increases(f, contending, more):
     assert f(1.0) == 1
     assert f(contending + more) > f(contending)
 
 
-def test_f_between_and_beyond_what_was_measured():
+def test_f_is_interpolated_and_extrapolated():
     f = Table(((1, 1), (2, 3), (4, 4)))
     assert [f(k) for k in (1, 1.5, 2, 3, 4, 6)] == [1, 2, 3, 3.5, 4, 5]
     assert [Linear(0.5)(k) for k in (1, 2, 3)] == [1, 2.5, 4]
 
 
 @pytest.mark.parametrize("points", [(), ((1, 1),), ((1, 2), (2, 3)), ((1, 1), (2, 1)), ((1, 1), (3, 2), (2, 3))])
-def test_a_table_that_is_no_degradation_is_refused(points):
+def test_an_invalid_degradation_table_is_rejected(points):
     with pytest.raises(ValueError, match="begins with"):
         Table(points)
 
 
 @given(placements)
-def test_p_is_what_equation_6_says(running):
-    """(6) word for word: max over s of 1{0 < y_js < G_j} sum over j' of 1{0 < y_j's < G_j'}."""
+def test_p_follows_equation_6(running):
+    """(6) literally: max over s of 1{0 < y_js < G_j} sum over j' of 1{0 < y_j's < G_j'}."""
     totals = [sum(counts.values()) for counts in running]
 
     def part(j, s):
@@ -79,15 +79,15 @@ def test_tau_is_the_sum_of_equation_8(ring, shared, others, servers):
 
 
 @given(rings, links, st.integers(1, 30), st.integers(2, 16))
-def test_tau_grows_with_every_neighbour_and_server(ring, shared, others, servers):
+def test_tau_increases_with_every_neighbor_and_server(ring, shared, others, servers):
     tau = iteration_time(ring, servers, others, shared)
     assert iteration_time(ring, servers, others + 1, shared) >= tau
     assert iteration_time(ring, servers + 1, others, shared) >= tau
 
 
 @given(links, st.integers(1, 30))
-def test_no_ring_gets_more_than_the_link_has(shared, others):
-    """As printed, k = xi1 p < 1 would give it b/f(k) > b."""
+def test_no_ring_gets_more_than_the_bandwidth_of_the_link(shared, others):
+    """As printed, k = xi1 p < 1 would give a ring b/f(k) > b."""
     assert bandwidth(others, shared) <= shared.inter
     assert bandwidth(0, shared) == shared.intra
 
@@ -97,7 +97,7 @@ def test_as_printed_one_ring_would_exceed_its_link():
 
 
 @given(rings, links, st.lists(st.integers(1, 8), min_size=1, max_size=6), st.data())
-def test_tau_lies_in_its_range_wherever_the_ring_is(ring, shared, sizes, data):
+def test_tau_stays_within_its_bounds_for_every_placement(ring, shared, sizes, data):
     if ring.gpus > sum(sizes):
         with pytest.raises(ValueError, match="do not fit"):
             time_range(ring, sizes, shared)
@@ -112,7 +112,7 @@ def test_tau_lies_in_its_range_wherever_the_ring_is(ring, shared, sizes, data):
     assert least * (1 - 1e-9) <= iteration_time(ring, used, others, shared) <= most * (1 + 1e-9)
 
 
-def test_whole_iterations_in_a_slot():
+def test_a_slot_has_a_whole_number_of_iterations():
     assert [iterations_per_slot(tau) for tau in (0.01, 0.03, 0.05, 0.1, 0.3, 1.0, 1.5)] == [100, 33, 20, 10, 3, 1, 0]
     assert iterations_per_slot(0.1, 0.3) == 3
     assert completion_slot(4, [3, 3, 3], 7) == 7
@@ -130,7 +130,7 @@ jobs = st.lists(
         st.sets(st.integers(0, 3), min_size=1, max_size=3).map(sorted),  # servers
         st.integers(0, 40),  # iterations
         st.sampled_from([0.1, 0.13, 0.2, 0.25]),  # time per iteration alone
-        st.sampled_from([0.0, 0.05, 0.1, 0.3]),  # and what each ring more costs
+        st.sampled_from([0.0, 0.05, 0.1, 0.3]),  # and the cost of each further ring
     ),
     min_size=1,
     max_size=8,
@@ -138,13 +138,13 @@ jobs = st.lists(
 
 
 def slower_by(alone, each):
-    """A pace of the bottleneck, as in (6)."""
+    """Iteration times that grow with the bottleneck, as in (6)."""
     return lambda rings: alone + each * (max(rings, default=1) - 1)
 
 
 def played(rows, slot=0.0):
-    """The ends that Crossing finds."""
-    crossing, ends = Crossing(slot), {}
+    """The ends according to ContendingJobs."""
+    crossing, ends = ContendingJobs(slot), {}
     for row in sorted(range(len(rows)), key=lambda row: rows[row][0]):
         start, servers, iterations, alone, each = rows[row]
         while crossing.next_end() <= start:
@@ -160,7 +160,7 @@ def played(rows, slot=0.0):
 
 
 def stepped(rows, step, whole):
-    """The ends by brute force: in each step every job does what it does at the speed of the step's beginning."""
+    """The end times by brute force: in each step, every job runs at its speed at the start of the step."""
     left, ends, time = [float(row[2]) for row in rows], [None] * len(rows), 0.0
     number = 0
     while None in ends:
@@ -182,7 +182,7 @@ def stepped(rows, step, whole):
 @given(jobs)
 def test_the_continuous_form_is_the_limit_of_small_steps(rows):
     step = 0.01
-    # an end is noticed up to a step late, and its neighbours go on slower until then
+    # an end is noticed up to a step late; until then the neighbors stay slow
     assert played(rows) == pytest.approx(stepped(rows, step, whole=False), abs=10 * step)
 
 
@@ -192,14 +192,14 @@ def test_the_slotted_form_is_equation_9_slot_by_slot(rows):
 
 
 @given(jobs)
-def test_neighbours_never_make_a_job_end_sooner_than_alone(rows):
+def test_neighbors_never_make_a_job_end_sooner(rows):
     for end, (start, _, iterations, alone, _) in zip(played(rows), rows, strict=True):
         assert end >= start + iterations * alone - 1e-9
 
 
 def test_two_rings_on_one_link_take_turns_at_half_speed():
     """10 and 30 iterations of 1 s, all of it on the link: 20 s together, then 20 alone."""
-    crossing = Crossing()
+    crossing = ContendingJobs()
     pace = lambda rings: float(max(rings))  # noqa: E731
     crossing.start("short", "ab", 10, pace, 0.0)
     crossing.start("long", "bc", 30, pace, 0.0)
@@ -208,7 +208,7 @@ def test_two_rings_on_one_link_take_turns_at_half_speed():
 
 
 def test_a_job_that_is_cancelled_frees_the_link():
-    crossing = Crossing()
+    crossing = ContendingJobs()
     for name in ("one", "other"):
         crossing.start(name, "ab", 10, lambda rings: float(max(rings)), 0.0)
     crossing.end("one", 4.0)
@@ -218,14 +218,14 @@ def test_a_job_that_is_cancelled_frees_the_link():
 
 
 def test_what_cannot_run_is_refused():
-    crossing = Crossing(slot=1.0)
+    crossing = ContendingJobs(slot=1.0)
     crossing.start("slow", "ab", 1, lambda rings: 1.0 if max(rings) == 1 else 1.5, 0.0)
     crossing.start("other", "ab", 1, lambda rings: 1.5, 0.0)
     with pytest.raises(ValueError, match="none of 2 jobs ever ends"):
         crossing.pop()
     crossing.end("other", 3.0)
     assert crossing.pop() == (4.0, "slow")  # it stood still
-    again = Crossing()
+    again = ContendingJobs()
     again.start("a", "x", 1, lambda rings: 1.0, 0.0)
     with pytest.raises(ValueError, match="runs already"):
         again.start("a", "x", 1, lambda rings: 1.0, 0.0)

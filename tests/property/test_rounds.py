@@ -1,4 +1,4 @@
-"""Rounds on mixed GPUs: what every policy keeps to, and the grouping of GPUs."""
+"""Rounds on mixed GPUs: invariants of every policy, and the grouping of GPUs."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def worlds(draw: st.DrawFn) -> tuple[Fleet, list[RoundJob]]:
     return fleet, jobs
 
 
-class _Watch(engine._Run):
-    """Writes down what is started."""
+class _Watch(engine.Run):
+    """Records starts."""
 
     log: list[tuple[float, float, int, str, int]]
 
@@ -63,7 +63,7 @@ class _Watch(engine._Run):
 
 @pytest.mark.parametrize("policy", round_policy_names())
 @given(world=worlds())
-def test_every_task_runs_once_alone_on_its_gpu_and_after_the_round_before(
+def test_every_task_runs_once_on_its_own_gpu_after_the_previous_round(
     policy: str, world: tuple[Fleet, list[RoundJob]], monkeypatch_once: None
 ) -> None:
     fleet, jobs = world
@@ -81,7 +81,7 @@ def test_every_task_runs_once_alone_on_its_gpu_and_after_the_round_before(
 
 
 def _check_rounds(job: RoundJob, parts: list[tuple[float, float, int]], end_s: float) -> None:
-    """Tasks come in rounds of |D_r|; none begins before all of the round before have ended."""
+    """Tasks run in rounds of |D_r|; none starts before the previous round has ended."""
     assert parts[0][0] >= job.arrival_s
     done, ended, latest = 0, 0.0, 0.0
     for begin, end, tasks in parts:
@@ -97,16 +97,16 @@ def _check_rounds(job: RoundJob, parts: list[tuple[float, float, int]], end_s: f
 @pytest.fixture(scope="module")
 def monkeypatch_once() -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_Run", _Watch)
+        patch.setattr(engine, "Run", _Watch)
         yield
 
 
 @given(tasks=st.integers(1, 30), times=st.lists(st.sampled_from([1.0, 1.5, 2.0, 7.0]), min_size=1, max_size=5))
-def test_tasks_shared_out_end_as_early_as_any_sharing_does(tasks: int, times: list[float]) -> None:
+def test_task_distribution_is_optimal(tasks: int, times: list[float]) -> None:
     counts = share_out(tasks, times)
     assert sum(counts) == tasks
     end = max(n * each for n, each in zip(counts, times, strict=True))
-    assert sum(int((end - 1e-6) // each) for each in times) < tasks, "they would have ended earlier"
+    assert sum(int((end - 1e-6) // each) for each in times) < tasks, "another distribution would end earlier"
 
 
 speeds = st.lists(st.lists(st.floats(0.1, 10), min_size=2, max_size=2), min_size=1, max_size=3).map(np.array)
@@ -131,7 +131,7 @@ def test_the_heuristic_against_the_exact_grouping() -> None:
 
 
 @given(rounds=st.integers(20, 5000), start=st.floats(1, 5), floor=st.floats(0, 3))
-def test_a_noiseless_loss_curve_is_found_again(rounds: int, start: float, floor: float) -> None:
+def test_a_noiseless_loss_curve_is_fitted_exactly(rounds: int, start: float, floor: float) -> None:
     curve = curve_for(rounds, 0.1, start, floor, 0.0, 1)
     assert curve.rounds == rounds
     found = fit(*observed(curve, rounds // 2), curve.stop)

@@ -49,14 +49,14 @@ def tables(draw, profiles=PROFILES, limits=False):
     )
     submit, profile, iterations, error = (np.array(column) for column in zip(*sorted(rows), strict=True))
     iterations = iterations.astype(float)
-    # no placement makes an iteration of these profiles longer than 12 s: within the limit, as Slurm enforces
+    # no placement of these profiles has iterations longer than 12 s, so runs stay within the time limit, as in Slurm
     slack = np.array(draw(st.lists(st.sampled_from([1.0, 3.0]), min_size=len(rows), max_size=len(rows))))
     limit = 12 * iterations * slack + 1 if limits else np.empty(0)
     return JobTable(profiles, submit.astype(float), profile, iterations, iterations * error, limit)
 
 
 class Ledger:
-    """Watches the starts from outside: who holds which GPUs when."""
+    """Observes all starts: which job holds which GPUs, and when."""
 
     def __init__(self):
         self.starts = []
@@ -65,7 +65,7 @@ class Ledger:
         self.starts.append((row, now, dict(placement.gpus)))
 
     def most_held(self, result):
-        """The most GPUs ever held at once on any node."""
+        """The maximum of GPUs in use at once on any node."""
         worst = 0
         for node in NODES:
             moves = []
@@ -82,7 +82,7 @@ class Ledger:
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=40, deadline=None)
 @given(table=tables(limits=True))
-def test_every_job_runs_once_and_no_gpu_is_given_twice(name, table):
+def test_every_job_runs_once_and_no_gpu_is_shared(name, table):
     ledger = Ledger()
     table = table.perfect() if name == "asrpt-perfect" else table
     policy = make_policy(name.removesuffix("-perfect"), fabric=FABRIC)
@@ -112,8 +112,8 @@ def test_fifo_starts_jobs_in_the_order_of_submission(table):
 
 
 @given(table=tables())
-def test_strict_orders_start_the_least_of_those_that_wait(table):
-    """By predicted workload: at each start, nobody who waited then and was less may start later."""
+def test_strict_orders_start_the_least_pending_job(table):
+    """By predicted workload: no job that was pending at a start and had less work starts later."""
     result = simulate_named("spwf", NODES, table, FABRIC)
     value = table.gpus * table.predicted * table.best_alphas(NODES, FABRIC)
     for row in range(len(table)):
@@ -122,7 +122,7 @@ def test_strict_orders_start_the_least_of_those_that_wait(table):
 
 
 @given(table=tables())
-def test_work_conserving_orders_leave_no_gpus_to_a_job_that_fits(table):
+def test_work_conserving_orders_leave_no_pending_job_that_fits(table):
     ledger = Ledger()
     result = simulate(make_policy("wcs-duration", fabric=FABRIC), NODES, table, on_start=ledger)
     for now in {*table.submit.tolist(), *result.end.tolist()}:
@@ -132,7 +132,7 @@ def test_work_conserving_orders_leave_no_gpus_to_a_job_that_fits(table):
 
 
 class WatchedBackfill:
-    """easy-backfill, with every reservation it makes written down."""
+    """easy-backfill that records every reservation."""
 
     def __init__(self):
         self.inner = make_policy("easy-backfill", fabric=FABRIC)
@@ -160,7 +160,7 @@ def test_backfill_never_delays_the_reservation_of_the_head(table):
 
 @settings(deadline=None)
 @given(table=tables(limits=True))
-def test_backfill_is_fifo_as_long_as_nobody_is_blocked(table):
+def test_backfill_is_fifo_unless_a_job_is_blocked(table):
     policy = WatchedBackfill()
     backfilled = simulate(policy, NODES, table)
     fifo = simulate_named("fifo", NODES, table, FABRIC)
@@ -183,7 +183,7 @@ def test_asrpt_on_single_gpu_jobs_equals_a_brute_force_simulation(rows, gpus):
 
 
 def _brute_force(rows, gpus):
-    """Algorithm 1 in ticks of 1/G s: one GPU-second of the virtual machine each. Start times in seconds."""
+    """Algorithm 1 in ticks of 1/G s: each is one GPU-second of the virtual machine. Start times in seconds."""
     virtual, fifo, running, starts = {}, [], [], [None] * len(rows)
     tick = 0
     while None in starts:

@@ -1,6 +1,6 @@
-"""SJF-BCO: the planners against the paper's algorithms written a second time, and what its lemmas promise.
+"""SJF-BCO: the planners against a second implementation of the paper's algorithms, and its lemmas.
 
-docs/theory.md says what holds; each statement that fails as printed has its counter-example here.
+docs/theory.md lists the results; each statement that fails as printed has a counterexample here.
 """
 
 import math
@@ -15,7 +15,7 @@ from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.policies.sjf_bco import planner
 from slurm_asrpt.core.policies.sjf_bco.evaluation import Plan, Servers
 from slurm_asrpt.core.policies.sjf_bco.planner import QueueBatch, sjf_bco, thresholds
-from tests.reference.batches import busy_times, least_makespan, overlaps, printed, searched_in_full, toy
+from tests.reference.batches import as_printed, busy_times, exhaustive_search, least_makespan, overlaps, toy
 
 toys = st.builds(
     toy,
@@ -26,12 +26,14 @@ toys = st.builds(
     st.sampled_from([0.0, 0.02]),
 )
 batches = st.lists(toys, min_size=1, max_size=8)
-clusters = st.lists(st.integers(1, 4), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) >= 4).map(Servers.like)
+clusters = (
+    st.lists(st.integers(1, 4), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) >= 4).map(Servers.of_sizes)
+)
 PLANNERS = [sjf_bco, first_fit, list_scheduling, at_random]
 
 
 def horizon_of(jobs, servers):
-    """Twice what Lemma 4's true bound needs: the first theta holds for Algorithm 2."""
+    """Twice the bound of the corrected Lemma 4, so that Algorithm 2 meets the first theta."""
     worst = sum(job.gpus * job.estimate for job in jobs) + max(job.estimate for job in jobs)
     return 2 * math.ceil(worst) + 100
 
@@ -63,10 +65,13 @@ def test_no_job_waits_while_all_its_gpus_are_idle(jobs, servers, data):
 
 @settings(max_examples=60)
 @given(jobs=batches, servers=clusters, factor=st.sampled_from([1.0, 1.5, 4.0]), slot=st.sampled_from([0.0, 1.0]))
-def test_the_search_finds_what_algorithm_1_finds(jobs, servers, factor, slot):
-    """Every kappa from 1 to the largest job is tried there, here those that make a difference."""
+def test_the_search_equals_algorithm_1(jobs, servers, factor, slot):
+    """Algorithm 1 tries every kappa up to the largest job; the planner tries only those that matter."""
     horizon = horizon_of(jobs, servers)
-    found, expected = sjf_bco(jobs, servers, horizon, factor, slot=slot), printed(jobs, servers, horizon, factor, slot)
+    found, expected = (
+        sjf_bco(jobs, servers, horizon, factor, slot=slot),
+        as_printed(jobs, servers, horizon, factor, slot),
+    )
     if expected is None:
         assert found is None
         return
@@ -87,33 +92,33 @@ runs = st.tuples(
     sizes=st.lists(st.integers(2, 4), min_size=3, max_size=3),
     data=st.data(),
 )
-def test_of_the_present_the_search_finds_what_it_finds_if_every_plan_is_played_to_its_end(jobs, running, sizes, data):
-    """As long as the longest of those that run lasts any plan: one that ends then ends the search."""
+def test_stopping_plans_early_does_not_change_what_starts_now(jobs, running, sizes, data):
+    """No plan ends before the longest running job, so the search stops at a plan that ends with it."""
     free = dict(zip(["n0", "n1", "n2"], sizes, strict=True))
     begun = []
     for counts, seconds in running:
         if all(free[name] >= gpus for name, gpus in counts.items()):
             free.update({name: free[name] - gpus for name, gpus in counts.items()})
             begun.append((counts, float(seconds)))
-    free["n2"] -= data.draw(st.integers(0, free["n2"]))  # taken by nobody knows whom
+    free["n2"] -= data.draw(st.integers(0, free["n2"]))  # used by unknown jobs
     late = data.draw(st.lists(st.integers(0, len(jobs) - 1), unique=True, max_size=2))
     nodes = [Node(name, gpus) for name, gpus in zip(["n0", "n1", "n2"], sizes, strict=True)]
     found = QueueBatch(nodes, free, begun, jobs, late).best()
-    with patch.object(planner, "search", searched_in_full):
+    with patch.object(planner, "search", exhaustive_search):
         expected = QueueBatch(nodes, free, begun, jobs, late).best()
     assert (found.plan, found.schedule) == (expected.plan, expected.schedule)
     assert (found.theta, found.kappa) == (expected.theta, expected.kappa)
 
 
-def test_a_horizon_that_no_schedule_meets_finds_none():
+def test_a_horizon_that_no_schedule_meets_gives_none():
     jobs = [toy(1, 10, 1.0)] * 3
-    assert sjf_bco(jobs, Servers.like([1]), 20) is None
-    assert first_fit(jobs, Servers.like([1]), 5) is None
+    assert sjf_bco(jobs, Servers.of_sizes([1]), 20) is None
+    assert first_fit(jobs, Servers.of_sizes([1]), 5) is None
     with pytest.raises(ValueError, match="finds no GPUs"):
-        at_random(jobs, Servers.like([1]), 5)
+        at_random(jobs, Servers.of_sizes([1]), 5)
 
 
-def test_only_sizes_of_jobs_make_a_difference_to_kappa():
+def test_only_the_job_sizes_matter_as_kappa():
     assert thresholds([toy(4, 1, 1), toy(32, 1, 1), toy(4, 1, 1)]) == [1, 4, 32]
 
 
@@ -121,7 +126,7 @@ def test_only_sizes_of_jobs_make_a_difference_to_kappa():
 
 
 @given(jobs=batches, servers=clusters)
-def test_lemma_2_no_gpu_is_taken_for_longer_than_theta(jobs, servers):
+def test_lemma_2_no_gpu_is_used_longer_than_theta(jobs, servers):
     found = sjf_bco(jobs, servers, horizon_of(jobs, servers))
     if found is not None:
         taken = busy_times(found.plan, jobs, [job.estimate for job in jobs], servers)
@@ -130,16 +135,16 @@ def test_lemma_2_no_gpu_is_taken_for_longer_than_theta(jobs, servers):
 
 def test_lemma_2_as_printed_fails_theta_is_not_reached():
     """The bisection goes on only while the makespan falls, not until theta is tight."""
-    jobs, servers = [toy(1, 10, 1.0)], Servers.like([1])
+    jobs, servers = [toy(1, 10, 1.0)], Servers.of_sizes([1])
     found = sjf_bco(jobs, servers, 100)
     taken = max(busy_times(found.plan, jobs, [10.0], servers))
     assert (taken, found.theta) == (10, 50)
-    assert printed(jobs, servers, 100)[1] == 50
+    assert as_printed(jobs, servers, 100)[1] == 50
 
 
 @given(jobs=batches, servers=clusters, data=st.data())
-def test_lemma_3_holds_with_the_times_that_the_jobs_really_take(jobs, servers, data):
-    """For any plan: when the last job to end waits, one of its GPUs is busy."""
+def test_lemma_3_holds_with_true_run_times(jobs, servers, data):
+    """For any plan: while the last job to end is pending, one of its GPUs is busy."""
     gpus = [data.draw(st.permutations(range(servers.gpus)))[: job.gpus] for job in jobs]
     plan = Plan(data.draw(st.permutations(range(len(jobs)))), gpus)
     found = evaluate(plan, jobs, servers)
@@ -151,7 +156,7 @@ def test_lemma_3_holds_with_the_times_that_the_jobs_really_take(jobs, servers, d
 
 def test_lemma_3_as_printed_fails_estimates_are_not_times():
     """W is summed over rho_hat/u, a lower bound of what a job takes: one job on two servers exceeds it."""
-    jobs, servers = [toy(2, 10, 1.0, server=2.0)], Servers.like([1, 1])
+    jobs, servers = [toy(2, 10, 1.0, server=2.0)], Servers.of_sizes([1, 1])
     found = sjf_bco(jobs, servers, 100)
     taken = max(busy_times(found.plan, jobs, [job.estimate for job in jobs], servers))
     assert found.schedule.makespan == 30 > 2 * taken
@@ -162,7 +167,7 @@ def widest(jobs):
 
 
 def factor_of_algorithm_2(jobs, servers):
-    """1 + N/(N-n_g+1): the least taken n_g GPUs are taken no longer than the others on average."""
+    """1 + N/(N-n_g+1): the n_g least used GPUs are used no longer than the others on average."""
     return 1 + servers.gpus / (servers.gpus - widest(jobs) + 1)
 
 
@@ -178,7 +183,7 @@ def test_lemma_4_holds_with_another_factor(jobs, servers):
 
 def test_lemma_4_and_theorem_5_as_printed_fail_least_taken_first_is_not_optimal():
     """Three jobs on one GPU each, times exact, so n_g = phi = u = l = 1: they would have SJF-BCO be optimal."""
-    jobs, servers = [toy(1, 4, 1.0), toy(1, 4, 1.0), toy(1, 8, 1.0)], Servers.like([2])
+    jobs, servers = [toy(1, 4, 1.0), toy(1, 4, 1.0), toy(1, 8, 1.0)], Servers.of_sizes([2])
     found = sjf_bco(jobs, servers, 100)
     assert found.schedule.makespan == 12 == max(busy_times(found.plan, jobs, [4, 4, 8], servers))
     assert least_makespan(jobs, [2]) == 8
@@ -193,7 +198,7 @@ tiny = st.builds(
 @given(jobs=st.lists(tiny, min_size=1, max_size=3), sizes=st.sampled_from([(3,), (2, 1), (2, 2), (1, 1, 1)]))
 def test_theorem_5_holds_with_the_factor_of_list_scheduling(jobs, sizes):
     """T <= n_g (u/l) (1 + N/(N-n_g+1)) T*, u/l being the most that a job can take over its estimate."""
-    servers = Servers.like(sizes)
+    servers = Servers.of_sizes(sizes)
     found = sjf_bco(jobs, servers, 8 * horizon_of(jobs, servers), slot=1.0)
     least = least_makespan(jobs, sizes)
     slowest = [math.ceil(job.iterations / math.floor(1 / job.time((1, 1), (len(jobs),)))) for job in jobs]
@@ -202,12 +207,12 @@ def test_theorem_5_holds_with_the_factor_of_list_scheduling(jobs, sizes):
     assert found.schedule.makespan <= widest(jobs) * over * factor_of_algorithm_2(jobs, servers) * least * (1 + 1e-9)
 
 
-def test_waiting_can_be_worth_while():
-    """Two rings of three GPUs meet on the middle one of three servers of two: one after the other they end sooner.
+def test_leaving_gpus_idle_can_shorten_the_makespan():
+    """Two rings of three GPUs share the middle one of three servers of two GPUs: in sequence they end sooner.
 
-    So a job that starts as soon as its GPUs are idle may do harm, and the oracle has to try every start.
+    Starting a job as soon as its GPUs are idle may be worse, so the oracle tries every start time.
     """
-    jobs, servers = [toy(3, 8, 0.25, neighbour=0.75)] * 2, Servers.like([2, 2, 2])
+    jobs, servers = [toy(3, 8, 0.25, neighbor=0.75)] * 2, Servers.of_sizes([2, 2, 2])
     at_once = evaluate(Plan([0, 1], [[0, 1, 2], [3, 4, 5]]), jobs, servers, slot=1.0)
     in_turn = evaluate(Plan([0, 1], [[0, 1, 2], [0, 1, 2]]), jobs, servers, slot=1.0)
     assert (at_once.makespan, in_turn.makespan) == (8, 4)

@@ -1,6 +1,6 @@
-"""The paper's Lemmas 1-3 and Theorem 1 on random small instances, with the schedule that `asrpt` really makes.
+"""The paper's Lemmas 1-3 and Theorem 1 on random small instances, with the actual schedule of `asrpt`.
 
-OPT_A is exact (tests/reference/exact.py), and so are α_i^min and ρ. docs/theory.md says in words what is tested here.
+OPT_A is exact (tests/reference/exact.py), and so are α_i^min and ρ. docs/theory.md explains the statements tested here.
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class Instance:
         return simulate(policy, self.nodes, self.table)
 
     def lemma2(self, opt, busy):
-        """Its right side. busy: G - g^max as printed, or one more."""
+        """The right-hand side. busy: G - g^max as printed, or one more."""
         errors = self.jobs * self.g_max * self.alpha_max.max() / busy * self.error
         return (1 + self.tau + self.rho * self.G / busy) * self.virtual.sum() + errors + self.rho * opt
 
@@ -76,14 +76,14 @@ def data_parallel(gpus, compute=1.0, h=0.0):
 
 @st.composite
 def profiles(draw, most):
-    """One or two stages; every figure small, so that computation and communication weigh alike."""
+    """One or two stages; small values, so that computation and communication take similar times."""
     amount = st.sampled_from([0.0, 0.25, 1.0, 4.0])
     compute = draw(st.sampled_from([0.25, 1.0, 3.0]))
     first = draw(st.integers(1, most))
     if first == most or draw(st.booleans()):
         return JobProfile("one", (Stage(first, compute, 0.0, param_bytes=draw(amount)),))
     second = draw(st.integers(1, most - first))
-    sent = draw(amount)  # by all replicas together, so that both ends agree
+    sent = draw(amount)  # the total of all replicas, so that both ends agree
     stages = (
         Stage(first, compute, 0.0, 0.0, sent / first, draw(amount)),
         Stage(second, draw(st.sampled_from([0.25, 1.0])), 0.0, sent / second, 0.0, draw(amount)),
@@ -105,7 +105,7 @@ def instances(draw, delay="block", least_iterations=0):
     return Instance(table, nodes_of(servers, gpus), tau, delay)
 
 
-# what holds
+# statements that hold
 
 
 @settings(max_examples=150, deadline=None)
@@ -121,11 +121,11 @@ def test_lemma_2_with_delays_that_block(case):
     measured = case.schedule().end.sum()
     if case.g_max < case.G:
         assert measured <= case.lemma2(opt, case.G - case.g_max) * SLACK
-    assert measured <= case.lemma2(opt, case.G - case.g_max + 1) * SLACK  # also says something for g^max = G
+    assert measured <= case.lemma2(opt, case.G - case.g_max + 1) * SLACK  # also useful for g^max = G
 
 
 def limits_of_each_job(case, busy):
-    """The step that Lemma 2 rests on, with true workloads: C_i <= (1+τ) C_i(Ã1) + W_{i-1}/busy + n_i α_i^max.
+    """The key step of Lemma 2, with true workloads: C_i <= (1+τ) C_i(Ã1) + W_{i-1}/busy + n_i α_i^max.
 
     W_{i-1}: GPU-seconds, at α_j^max, of the jobs that complete before i in Ã1.
     """
@@ -140,13 +140,13 @@ def limits_of_each_job(case, busy):
 @given(instances())
 def test_lemma_2_holds_for_each_job(case):
     limits = limits_of_each_job(case, case.G - case.g_max + 1)
-    # jobs that complete together in Ã1 (some have no length there) may stand in either order
+    # jobs that complete together in Ã1 (some have zero length) may be in either order
     tied = np.array([(case.virtual == v).sum() > 1 for v in case.virtual])
     assert np.all((case.schedule().end <= limits * SLACK) | tied)
 
 
-def test_lemma_2_for_each_job_is_sharp():
-    """A long job of one GPU keeps one of all GPUs waiting: G - g^max + 1 = 1 GPU is busy, and no more."""
+def test_lemma_2_for_each_job_is_tight():
+    """A long job on one GPU delays a job on all GPUs: only G - g^max + 1 = 1 GPU is busy."""
     kinds = (data_parallel(1, 900.0), data_parallel(4, 1.0))
     ones = np.ones(2)
     case = Instance(JobTable(kinds, np.array([0.0, 225.0]), np.array([0, 1]), ones, ones), nodes_of(1, 4), tau=0.0)
@@ -157,8 +157,8 @@ def test_lemma_2_for_each_job_is_sharp():
 
 @settings(max_examples=300, deadline=None)
 @given(instances())
-def test_lemma_3_and_a_sharper_form_of_it(case):
-    """OPT_Ã1 - OPT_A1 <= I (g^max α^max / G) ε; sharper: I times what was added to lengths, less what was taken off."""
+def test_lemma_3_and_a_tighter_form_of_it(case):
+    """OPT_Ã1 - OPT_A1 <= I (g^max α^max / G) ε; tighter: I times the length added, minus the length removed."""
     wrong = case.table.gpus / case.G * case.alpha_heavy_edge * (case.table.predicted - case.table.iterations)
     sharper = case.opt_a1 + case.jobs * wrong[wrong > 0].sum() + wrong[wrong < 0].sum()
     printed = case.opt_a1 + case.jobs * case.g_max * case.alpha_max.max() / case.G * case.error
@@ -168,7 +168,7 @@ def test_lemma_3_and_a_sharper_form_of_it(case):
 
 @settings(max_examples=150, deadline=None)
 @given(instances(least_iterations=1))
-def test_theorem_1_if_every_job_runs_an_iteration(case):
+def test_theorem_1_holds_if_every_job_runs_an_iteration(case):
     opt = optimum(case.table, case.nodes, case.fabric)
     measured = case.schedule().end.sum()
     if case.g_max < case.G:
@@ -178,7 +178,7 @@ def test_theorem_1_if_every_job_runs_an_iteration(case):
 
 @settings(max_examples=150, deadline=None)
 @given(instances(delay="aside"))
-def test_what_holds_with_delays_aside(case):
+def test_a_weaker_bound_holds_if_delayed_jobs_do_not_block(case):
     """R = ρG/(G-g^max+1): Γ <= (1+R)(1+τ+R) OPT_Ã1 + I (2+R) g^max α^max ε / (G-g^max+1) + ρ OPT_A."""
     busy = case.G - case.g_max + 1
     r = case.rho * case.G / busy
@@ -187,15 +187,15 @@ def test_what_holds_with_delays_aside(case):
     assert case.schedule().end.sum() <= (limit + case.rho * optimum(case.table, case.nodes, case.fabric)) * SLACK
 
 
-# what does not: counter-examples, as small as were found
+# statements that fail: the smallest counterexamples found
 
 
 def one_job(profile, iterations=1.0, predicted=1.0):
     return JobTable((profile,), np.zeros(1), np.zeros(1, dtype=int), np.array([iterations]), np.array([predicted]))
 
 
-def test_lemma_1_fails_if_heavy_edges_estimate_stands_in_for_the_true_minimum():
-    """Four replicas on two servers of three: "the fewest servers, full but the last" is 3 + 1, but 2 + 2 is quicker."""
+def test_lemma_1_fails_with_heavy_edges_estimate_instead_of_the_true_minimum():
+    """Four replicas on two servers of three: "the fewest servers, full but the last" is 3 + 1, but 2 + 2 is faster."""
     case = Instance(one_job(data_parallel(4, 1.0, 8 * 2 / 3 / 1.5)), nodes_of(2, 3))
     assert case.alpha_max[0] == pytest.approx(9)
     assert case.alpha_heavy_edge[0] == pytest.approx(9)  # one replica alone on the second server
@@ -208,26 +208,26 @@ def test_lemma_1_fails_if_heavy_edges_estimate_stands_in_for_the_true_minimum():
 
 
 def test_lemma_1_fails_for_times_since_submission():
-    """The same jobs, one every five seconds: in turn, each takes five, while on the single machine a queue grows."""
+    """The same jobs, one every five seconds: each takes five and none waits, but the single machine's queue grows."""
     count = 8
     profile = data_parallel(4, 1.0, 8 * 2 / 3 / 1.5)
     ones = np.ones(count)
     table = JobTable((profile,), 5.0 * np.arange(count), np.zeros(count, dtype=int), ones, ones)
     case = Instance(table, nodes_of(2, 3))
-    flow_of_a_schedule = 5.0 * count  # 2 + 2 GPUs each, one after the other: no job waits
+    flow_of_a_schedule = 5.0 * count  # 2 + 2 GPUs each, one after another: no job waits
     assert case.opt_a1 - table.submit.sum() > case.rho * flow_of_a_schedule
     assert case.opt_a1 <= case.rho * (flow_of_a_schedule + table.submit.sum())
 
 
 def test_theorem_1_fails_for_times_since_submission():
-    """Two GPUs, two long jobs, then many short ones: A-SRPT holds the long ones back for a while, and then they run."""
+    """Two GPUs, two long jobs, then many short ones: A-SRPT delays the long jobs for a while, and then they run."""
     count = 40
     submit = np.array([0.0, 0.0] + [100.0] * count)
     iterations = np.array([100.0, 100.0] + [0.01] * count)
     table = JobTable((data_parallel(1),), submit, np.zeros(count + 2, dtype=int), iterations, iterations)
     case = Instance(table, nodes_of(2, 1))
     flow = lambda ends: float((ends - submit).sum())  # noqa: E731
-    some_schedule = simulate_named("fifo", case.nodes, table, case.fabric).end  # its flow is no less than OPT's
+    some_schedule = simulate_named("fifo", case.nodes, table, case.fabric).end  # its flow time is no less than OPT's
     assert flow(case.schedule().end) > case.theorem1(flow(some_schedule), case.G - case.g_max)
     assert case.schedule().end.sum() <= case.theorem1(some_schedule.sum(), case.G - case.g_max)
 
@@ -240,14 +240,14 @@ def test_theorem_1_fails_for_a_job_that_ends_before_its_first_iteration():
     assert case.lemma2(opt, case.G - case.g_max) >= 2.5
 
 
-def test_theorem_1_as_printed_says_nothing_of_a_job_of_all_gpus():
+def test_theorem_1_as_printed_excludes_jobs_of_all_gpus():
     case = Instance(one_job(data_parallel(2)), nodes_of(2, 1))
     with pytest.raises(ZeroDivisionError):
         case.theorem1(1.0, case.G - case.g_max)
     assert case.schedule().end.sum() == 2.0 <= case.theorem1(1.0, 1)
 
 
-def test_alpha_max_is_no_maximum_where_the_network_beats_the_links_inside():
+def test_alpha_max_is_no_maximum_if_the_network_is_faster_than_the_intra_server_links():
     """B_intra < B_inter/g: a job alone on one server is slower than α^max, ρ falls below 1 and Lemma 1 with it."""
     case = Instance(one_job(data_parallel(2, 0.0, 1.0)), nodes_of(1, 3), tau=0.0, fabric=Fabric(inter=30.0, intra=1.0))
     assert case.rho == pytest.approx(0.1)
@@ -256,12 +256,12 @@ def test_alpha_max_is_no_maximum_where_the_network_beats_the_links_inside():
     assert case.schedule().end.sum() > case.lemma2(opt, case.G - case.g_max)
 
 
-def test_lemma_2_fails_with_delays_aside():
-    """Two servers of 16, τ = 1, no errors: two hundred short jobs of 24 GPUs are passed by one long job of 7.
+def test_lemma_2_fails_if_delayed_jobs_do_not_block():
+    """Two servers of 16, τ = 1, no errors: one long job of 7 GPUs overtakes two hundred short jobs of 24.
 
-    Two single-GPU jobs keep one GPU of either server busy throughout ("door" parts them). The short jobs come out of
-    Ã1 when the first job of 7 GPUs has just begun, and wait for it. When it ends there is room, but not in the right
-    place: they are delayed, for less than 1 ms. Aside, that lets the second job of 7 GPUs pass, and it runs for 144 s.
+    Two single-GPU jobs keep one GPU of each server busy ("door" separates them). The short jobs complete in
+    Ã1 when the first job of 7 GPUs has just started, and wait for it. When it ends, GPUs are free, but in the wrong
+    place: they are delayed, for less than 1 ms. If that does not block, the second job of 7 GPUs starts, for 144 s.
     """
     fabric, nodes = Fabric(inter=16.0, intra=1e9), nodes_of(2, 16)
     short = JobProfile("short", (Stage(16, 1e-3, 0.0, param_bytes=0.51e-3 * 16 / 30), Stage(8, 1e-3, 0.0)))
@@ -274,11 +274,11 @@ def test_lemma_2_fails_with_delays_aside():
     def measured(delay):
         return simulate(make_policy("asrpt", fabric=fabric, tau=1.0, delay=delay), nodes, table).end.sum()
 
-    # OPT_A is at most the sum of this schedule, in which the jobs of 7 GPUs wait until the short ones are done
+    # OPT_A is at most the sum of this schedule, in which the jobs of 7 GPUs wait for the short ones
     patient = _later(table, (2, 3), 19.6)
     opt = simulate_named("fifo", nodes, patient, fabric).end.sum()
     virtual = srpt(table.submit, table.gpus / 32 * table.best_alphas(nodes, fabric)).sum()
-    rho = 1.51  # of the short jobs, the only ones that servers matter to; no placement takes less than 1 ms
+    rho = 1.51  # only the short jobs depend on servers; no placement takes less than 1 ms
     assert worst_alpha(table.job(5), nodes, fabric) == pytest.approx(1.51e-3)
     limit = (1 + 1 + rho * 32 / (32 - 24)) * virtual + rho * opt
     assert measured("aside") > limit
@@ -286,7 +286,7 @@ def test_lemma_2_fails_with_delays_aside():
 
 
 def _later(table, kinds, submit):
-    """The table with the jobs of these kinds submitted later: its schedules are schedules of the first table, too."""
+    """The table with jobs of these kinds submitted later; its schedules are also schedules of the original table."""
     moved = np.where(np.isin(table.profile, kinds), submit, table.submit)
     order = np.argsort(moved, kind="stable")
     return JobTable(table.profiles, moved[order], table.profile[order], table.iterations, table.predicted)

@@ -1,4 +1,4 @@
-"""Whatever a file holds: a trace in which every row is accounted for, or one line that says why not."""
+"""Any file gives a trace in which every row is accounted for, or a one-line error."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def sound(trace: Trace) -> None:
     content=st.one_of(st.binary(max_size=300), files()), fmt=st.sampled_from(["auto", *formats()]), pack=st.booleans()
 )
 @settings(max_examples=300, deadline=None)
-def test_any_bytes_give_a_trace_or_one_line(content: bytes, fmt: str, pack: bool) -> None:
+def test_any_bytes_give_a_trace_or_a_one_line_error(content: bytes, fmt: str, pack: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x"
         path.write_bytes(gzip.compress(content) if pack else content)
@@ -79,7 +79,7 @@ def test_any_bytes_give_a_trace_or_one_line(content: bytes, fmt: str, pack: bool
 @given(content=files())
 @settings(max_examples=200, deadline=None)
 def test_no_line_is_lost(content: bytes) -> None:
-    """rows counts every line that is not blank, the titles aside."""
+    """rows counts every line that is not blank, except the header."""
     text = content.decode("utf-8", "replace")
     lines = [line for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[1:] if line]
     if text.startswith((";", "[")):
@@ -124,7 +124,7 @@ JOBS = st.lists(
 
 @given(jobs=JOBS, name=st.text(max_size=8), suffix=st.sampled_from(["csv", "csv.gz"]))
 @settings(max_examples=150, deadline=None)
-def test_what_is_written_is_read_back(jobs: list[dict[str, object]], name: str, suffix: str) -> None:
+def test_a_written_trace_is_read_back_unchanged(jobs: list[dict[str, object]], name: str, suffix: str) -> None:
     trace = clean(name or "t", pd.DataFrame(jobs), {"altered": 1}, {"lost": 2}, {"joined": 3}, midnights=True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"t.{suffix}"
@@ -136,7 +136,7 @@ def test_what_is_written_is_read_back(jobs: list[dict[str, object]], name: str, 
 
 @given(jobs=JOBS)
 @settings(max_examples=100, deadline=None)
-def test_statistics_of_any_trace_are_shares_and_json(jobs: list[dict[str, object]]) -> None:
+def test_statistics_of_any_trace_are_valid_json(jobs: list[dict[str, object]]) -> None:
     import json
 
     trace = clean("t", pd.DataFrame(jobs))

@@ -1,4 +1,4 @@
-"""Jobs that must lie within one of several sets of nodes (several partitions, -C [a|b])."""
+"""Jobs that must run within one of several sets of nodes (several partitions, -C [a|b])."""
 
 import math
 
@@ -25,7 +25,7 @@ def views(draw):
 
 
 @given(views(), sets, st.none() | st.frozensets(st.sampled_from(NAMES)), st.sampled_from(Strategy))
-def test_the_best_of_the_sets_is_taken(view, within, candidates, strategy):
+def test_the_best_set_is_chosen(view, within, candidates, strategy):
     wanted = job("1", profile=HEAVY, within=within, candidates=candidates)
     each = [place(view, one, strategy, FABRIC) for one in within_each(wanted)]
     found = place(view, wanted, strategy, FABRIC)
@@ -37,7 +37,7 @@ def test_the_best_of_the_sets_is_taken(view, within, candidates, strategy):
 
 
 @given(views(), sets)
-def test_it_fits_where_one_set_holds_it_and_is_as_quick_as_on_the_best_of_them(view, within):
+def test_a_job_fits_if_one_set_holds_it_and_is_as_fast_as_on_the_best_set(view, within):
     wanted = job("1", profile=HEAVY, within=within)
     able = [one for one in within_each(wanted) if fits(one, view.nodes)]
     assert fits(wanted, view.nodes) == bool(able)
@@ -58,7 +58,7 @@ LEFT, RIGHT = frozenset({"n0", "n1"}), frozenset({"n2", "n3"})
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 50), st.booleans()), min_size=1, max_size=8),
     st.lists(st.integers(0, 4), min_size=4, max_size=4),
 )
-def test_every_policy_keeps_to_one_set_and_starts_all_in_the_end(policy, asked, busy):
+def test_every_policy_stays_within_one_set_and_starts_every_job(policy, asked, busy):
     bench = Bench(4, 4, 4, 4, policy=policy)
     bench.view.take({f"n{at}": count for at, count in enumerate(busy) if count})
     jobs = [

@@ -1,1 +1,1 @@
-"""Second implementations: obvious, slow, exact; what the quick ones are compared with."""
+"""Reference implementations: simple, slow and exact, for comparison with the fast ones."""

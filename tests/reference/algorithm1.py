@@ -1,4 +1,4 @@
-"""Algorithm 1 once more, written from the paper's text and DESIGN.md section 3: obvious, slow, exact.
+"""A second implementation of Algorithm 1, from the paper's text and DESIGN.md section 3: simple, slow, exact.
 
 Nothing here comes from slurm_asrpt. Jobs are data-parallel (one stage) on servers of at most two GPUs, so the iteration
 time has a short formula and Slurm's splitter and the paper's selection agree. Times are fractions of a second.
@@ -31,7 +31,7 @@ class Job:
     held: list[int] = field(default_factory=list)
 
     def alpha(self, counts: list[int]) -> Seconds:
-        """(4), (6), (7) of one stage; an alone replica is the slowest, two of a server share twice the NIC."""
+        """(4), (6), (7) for one stage; an alone replica is the slowest: two of a server share twice the NIC."""
         if self.gpus == 1:
             return self.compute
         used = [count for count in counts if count]
@@ -47,8 +47,8 @@ class Job:
 
 
 def pick(free: list[int], gpus: int, most_free_first: bool) -> list[int]:
-    """GPUs per server. The paper says not which of equally free servers: the first, but for the last one taken of
-    the most free, which is the one furthest back (Slurm's splitter wants it so)."""
+    """GPUs per server. The paper does not say which of equally free servers to take: here the first one, except for
+    the last server taken in most-free order, which is the last one, as in Slurm's splitter."""
     order = sorted(range(len(free)), key=lambda m: (-free[m] if most_free_first else free[m], m))
     counts = [0] * len(free)
     for m in (m for m in order if free[m]):
@@ -62,7 +62,7 @@ def pick(free: list[int], gpus: int, most_free_first: bool) -> list[int]:
 
 
 def run(jobs: list[Job], servers: int, size: int, tau: Seconds, aside: bool) -> None:
-    """Fill in start and end of each job; the list is in the order of arrival."""
+    """Set start and end of each job; the list is in order of arrival."""
     virtual, fifo = list[Job](), list[Job]()
     now: Seconds | None = Seconds(jobs[0].submit)
     while now is not None:
@@ -86,11 +86,11 @@ def next_event(jobs: list[Job], virtual: list[Job], now: Seconds, total: int) ->
 
 
 def shortest(virtual: list[Job]) -> Job:
-    return min(virtual, key=lambda job: job.left)  # the first of equals is the one that arrived first
+    return min(virtual, key=lambda job: job.left)  # ties by arrival
 
 
 def serve(virtual: list[Job], fifo: list[Job], work: Seconds) -> None:
-    """Nobody arrives and nobody completes before this work is done, so one job has all of it."""
+    """No job arrives or completes before this work is done, so the shortest job gets all of it."""
     if virtual:
         job = shortest(virtual)
         job.left -= work

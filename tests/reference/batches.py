@@ -1,4 +1,4 @@
-"""Small batches, SJF-BCO written a second time as printed, and the least makespan by trying every schedule."""
+"""Small batches: SJF-BCO literally as printed in the paper, and the optimal makespan by exhaustive search."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from itertools import product
 from papers.sjf_bco.planners import evaluate
 from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Plan, Servers
 from slurm_asrpt.core.policies.sjf_bco.planner import BestPlan, Plans
-from slurm_asrpt.core.timing.contention import Crossing
+from slurm_asrpt.core.timing.contention import ContendingJobs
 from tests.reference.exact import splits
 
 
-def toy(gpus: int, iterations: int, alone: float, neighbour: float = 0.0, server: float = 0.0) -> BatchJob:
-    """A job that takes ``alone`` per iteration, and more for each ring beside it and each further server."""
+def toy(gpus: int, iterations: int, alone: float, neighbor: float = 0.0, server: float = 0.0) -> BatchJob:
+    """A job with iteration time ``alone``, plus ``neighbor`` per competing ring and ``server`` per further server."""
 
     def time(counts: tuple[int, ...], rings: tuple[int, ...]) -> float:
-        return alone + neighbour * (max(rings, default=1) - 1) + server * (len(counts) - 1)
+        return alone + neighbor * (max(rings, default=1) - 1) + server * (len(counts) - 1)
 
     return BatchJob(gpus, iterations, iterations * alone, time)
 
 
-def printed(
+def as_printed(
     jobs: Sequence[BatchJob], servers: Servers, horizon: int, factor: float = 1.0, slot: float = 0.0
 ) -> tuple[float, int, int, Plan] | None:
-    """Algorithm 1 line by line: makespan, theta, kappa and the plan that it returns."""
+    """Algorithm 1 of SJF-BCO line by line. Returns makespan, theta, kappa and plan, or None."""
     order = sorted(range(len(jobs)), key=lambda j: jobs[j].gpus)
     best, left, right = None, 1, horizon
     m = float(horizon)
@@ -76,7 +76,7 @@ def _least_busy(job: BatchJob, servers: Servers, loads: Sequence[float], factor:
     return [g for s in selected for g in range(servers.gpus) if servers.of[g] == s]
 
 
-def searched_in_full(
+def exhaustive_search(
     plans: Plans,
     jobs: Sequence[BatchJob],
     servers: Servers,
@@ -86,7 +86,7 @@ def searched_in_full(
     deadline: float,
     floor: float,
 ) -> BestPlan | None:
-    """The bisection of ``planner.search``, with each plan of each theta played to its end."""
+    """The bisection of ``planner.search`` with every plan of each theta simulated to its end."""
     best, left, right = None, 1, int(horizon / step)
     while left <= right:
         theta = (left + right) // 2
@@ -106,9 +106,9 @@ Move = tuple[int, tuple[int, ...]]
 
 
 def least_makespan(jobs: Sequence[BatchJob], sizes: Sequence[int]) -> float:
-    """T*: over all start slots and placements, in slots of 1. Some job starts at 0, or all could start sooner.
+    """T*: the least makespan over all start slots and placements, in slots of 1. Some job starts at 0.
 
-    Contention makes waiting worth while, so starting as soon as possible is not enough.
+    With contention, waiting can pay off, so it is not enough to start each job as soon as possible.
     """
     best = _one_after_the_other(jobs, sizes)
     ways = [list(splits(job.gpus, sizes)) for job in jobs]
@@ -118,7 +118,7 @@ def least_makespan(jobs: Sequence[BatchJob], sizes: Sequence[int]) -> float:
         job = len(moves)
         if job == len(jobs):
             if min(start for start, _ in moves) == 0:
-                best = min(best, _played(jobs, moves, sizes, best))
+                best = min(best, _makespan(jobs, moves, sizes, best))
             return
         start = 0
         while start + jobs[job].estimate < best - 1e-9:
@@ -132,12 +132,12 @@ def least_makespan(jobs: Sequence[BatchJob], sizes: Sequence[int]) -> float:
 
 def _one_after_the_other(jobs: Sequence[BatchJob], sizes: Sequence[int]) -> float:
     plan = Plan(range(len(jobs)), [list(range(job.gpus)) for job in jobs])
-    return evaluate(plan, jobs, Servers.like(sizes), slot=1.0).makespan
+    return evaluate(plan, jobs, Servers.of_sizes(sizes), slot=1.0).makespan
 
 
-def _played(jobs: Sequence[BatchJob], moves: Sequence[Move], sizes: Sequence[int], bound: float) -> float:
+def _makespan(jobs: Sequence[BatchJob], moves: Sequence[Move], sizes: Sequence[int], bound: float) -> float:
     """The makespan of fixed starts; infinity where GPUs are not free, or once it cannot be below the bound."""
-    crossing, held = Crossing[int](slot=1.0), Counter[int]()
+    crossing, held = ContendingJobs[int](slot=1.0), Counter[int]()
     end = 0.0
 
     def until(now: float) -> float:
@@ -175,7 +175,7 @@ def busy_times(plan: Plan, jobs: Sequence[BatchJob], seconds: Sequence[float], s
 
 
 def overlaps(plan: Plan, start: Sequence[float], end: Sequence[float]) -> Iterator[tuple[int, int, int]]:
-    """(GPU, job, other job) wherever a GPU has two jobs at once."""
+    """(GPU, job, other job) for each GPU that has two jobs at once."""
     for a, b in product(range(len(start)), repeat=2):
         if a < b and start[a] < end[b] and start[b] < end[a]:
             yield from ((gpu, a, b) for gpu in set(plan.gpus[a]) & set(plan.gpus[b]))

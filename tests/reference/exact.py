@@ -1,4 +1,4 @@
-"""The least sum of completion times of a tiny instance, by trying every schedule."""
+"""The least sum of completion times of a tiny instance, by exhaustive search."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def true_best_alpha(profile: JobProfile, nodes: Sequence[Node], fabric: Fabric) 
 def optimum(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> float:
     """OPT_A: the least sum of completion times over all non-preemptive schedules and placements, seconds.
 
-    Take an optimal schedule, keep its placements and its order of starts, and start each job as early as its place is
-    free, not before the one ahead of it: by induction none starts later. So orders times placements are all there is.
+    Take an optimal schedule, keep its placements and its order of starts, and start each job as soon as its GPUs are
+    free, but not before the previous one: by induction no job starts later. So all orders and placements suffice.
     """
     servers = [node.gpus for node in nodes]
     ways = [
@@ -60,7 +60,7 @@ def optimum(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> float:
 
 
 def _earliest(floor: float, counts: tuple[int, ...], running: Running, servers: Sequence[int]) -> float:
-    """The first instant from ``floor`` on at which these GPUs are free; all that run have started by then."""
+    """The first time from ``floor`` on at which these GPUs are free; all running jobs have started by then."""
     for now in sorted({floor, *(end for end, _ in running if end > floor)}):
         held = [sum(each) for each in zip(*(taken for end, taken in running if end > now), strict=True)]
         free = [size - used for size, used in zip(servers, held or [0] * len(servers), strict=True)]

@@ -1,4 +1,4 @@
-"""Every placement of a small job, for checking searches and solvers against brute force."""
+"""All placements of a small job, to check searches and solvers by brute force."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ def least_alpha(profile: JobProfile, counts: Sequence[int], server_gpus: Sequenc
 
 
 def _placements(profile: JobProfile, room: list[int], replica: int) -> Iterator[list[int]]:
-    """Servers of the replicas from this one on; replicas of a stage are alike, so their servers only go up."""
+    """Servers of the replicas from this one on; replicas of a stage are equal, so their servers are in order."""
     if replica == profile.replicas:
         yield []
         return

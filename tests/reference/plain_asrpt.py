@@ -1,7 +1,7 @@
-"""A-SRPT without any haste: Algorithm 1 as it was first written, kept to compare the quick one with.
+"""A-SRPT without optimizations: the first implementation of Algorithm 1, for comparison with the fast one.
 
-It looks at every node for each job that it considers, copies the cluster for each decision, serves the virtual machine
-at each event and remembers nothing that it could work out. tests/property/test_asrpt_twins.py plays both.
+It examines every node for each job, copies the cluster for each decision, updates the virtual machine at each event,
+and caches nothing. tests/property/test_asrpt_twins.py runs both.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, pla
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason
 
 Key = tuple[float, float, tuple[int, ...], JobId]
-"""Remaining work, arrival, numeric id, id: least first, so ties go by arrival, then by id."""
+"""Remaining work, arrival, numeric id, id; ties are broken by arrival, then by id."""
 
 
 class PlainMachine:
     """Preemptive shortest-remaining-processing-time-first on one machine.
 
     Work is in GPU-seconds (g_i ñ_i α̃_i^min) and the machine works at a speed of G GPU-seconds a second: the same
-    schedule as lengths (g_i/G) ñ_i α̃_i^min at speed 1, and it stays right when G changes under way.
+    schedule as lengths (g_i/G) ñ_i α̃_i^min at speed 1, and it stays correct when G changes.
     """
 
     def __init__(self, clock: float = 0.0) -> None:
@@ -44,7 +44,7 @@ class PlainMachine:
         """A job arrives now (call ``advance`` first). Raises ValueError if it is already here."""
         if job_id in self._work:
             raise ValueError(f"job {job_id} is already on the virtual machine")
-        if not self._heap:  # an idle machine's clock may stand anywhere, also ahead: it has nothing to serve
+        if not self._heap:  # the clock of an idle machine may have any value
             self.clock = now
         self._work[job_id] = work
         heapq.heappush(self._heap, (work, arrival, id_key(job_id), job_id))
@@ -63,7 +63,7 @@ class PlainMachine:
             end = self.clock + remaining / self.speed
             if end > now:
                 served = max(0.0, now - self.clock) * self.speed
-                # the served job had the least work left and has now less: the heap stays a heap
+                # the served job had the least work left and now has less: the heap order is kept
                 self._heap[0] = (max(0.0, remaining - served), arrival, number, job_id)
                 break
             heapq.heappop(self._heap)
@@ -75,7 +75,7 @@ class PlainMachine:
         return completed
 
     def next_completion(self) -> float | None:
-        """When the job being served would complete if nobody arrived, or None if the machine is empty."""
+        """When the served job would complete if no job arrived, or None if the machine is empty."""
         return self.clock + self._heap[0][0] / self.speed if self._heap else None
 
     def remaining(self) -> list[tuple[JobId, float, float]]:
@@ -86,7 +86,7 @@ class PlainMachine:
         return {"clock": self.clock, "jobs": [[k[3], k[0], k[1], self._work[k[3]]] for k in sorted(self._heap)]}
 
     def load(self, state: Mapping[str, Any], keep: Sequence[JobId] | Mapping[JobId, Any]) -> None:
-        """Take up a dump, without the jobs that are not in ``keep``."""
+        """Load a dump, without the jobs that are not in ``keep``."""
         self.clock = float(state["clock"])
         self._heap, self._work = [], {}
         for job_id, left, arrival, work in state["jobs"]:
@@ -106,7 +106,7 @@ class Delay:
 
 @dataclass(frozen=True)
 class Alphas:
-    """Seconds per iteration: best is α̃_min, worst α_max. fits: whether the present nodes can hold the job at all."""
+    """Seconds per iteration: best is α̃_min, worst α_max. fits: whether the job fits on the present nodes."""
 
     best: float
     worst: float
@@ -164,7 +164,7 @@ class PlainASrpt:
         self._forget(job_id)
 
     def _advance(self, now: float) -> None:
-        """Line 2: what completed on the virtual machine joins the tail of the FIFO."""
+        """Line 2: jobs that completed on the virtual machine join the end of the FIFO."""
         self._fifo.update(dict.fromkeys(self._machine.advance(now)))
 
     def _forget(self, job_id: JobId) -> None:
@@ -200,9 +200,9 @@ class PlainASrpt:
         return decisions
 
     def _may_pass(self, job_id: JobId, why: Reason, now: float) -> bool:
-        """Whether the jobs behind a waiting one are looked at. One that no cluster of ours can hold never blocks.
+        """Whether the jobs behind a pending one are considered. A job larger than the cluster never blocks.
 
-        A job that waits aside lets others pass until its deadline, not beyond: smaller ones could pass it for ever.
+        A job that waits aside lets others pass only until its deadline: smaller ones could pass it forever.
         """
         if why.kind == "capacity":
             return True
@@ -224,7 +224,7 @@ class PlainASrpt:
         return Start(job, placement)
 
     def communication_heavy(self, job: Job) -> bool:
-        """Line 8. A job without a profile never is: nothing is known of what it sends."""
+        """Line 8. A job without a profile never is: its traffic is unknown."""
         alphas = self._alpha(job)
         return job.profiled and alphas.worst / alphas.best >= self.comm_heavy
 
@@ -301,7 +301,7 @@ class PlainASrpt:
 
 
 def _imagined(job: Job, nodes: Sequence[Node]) -> tuple[Job, Sequence[Node]]:
-    """A job that the present nodes cannot hold (some may be down), on as many of the largest kind as it needs."""
+    """A job that does not fit on the present nodes (some may be down), with enough nodes of the largest kind."""
     shape = Request(per_node=job.request.per_node, unit=job.request.unit)
     largest = max([node.gpus for node in nodes] + [job.request.per_node or job.request.unit])
     return replace(job, request=shape), [Node(str(i), largest, i) for i in range(job.gpus)]

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/how-it-decides.md with the scheduler's own policies and formulas (make figures)."""
+"""Draw the figures of docs/how-it-decides.md with the scheduler's own policies and formulas (make figures)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib import pyplot as plt
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.timing.pipeline import iteration_time
-from slurm_asrpt.profile.schema import load_named
+from slurm_asrpt.profile.schema import load_profile
 from tests.benches.gated import Bench, job
 
 FOLDER = Path(__file__).parents[2] / "docs" / "img"
@@ -42,7 +42,7 @@ class Bar:
 
 
 def played(policy: str) -> list[Bar]:
-    """All jobs through a policy, on NODES; predictions and time limits are right."""
+    """Run all jobs under a policy on NODES; predictions and time limits are exact."""
     bench = Bench(*NODES, policy=policy)
     for number, (name, gpus, length) in enumerate(JOBS):
         bench.submit(replace(job(name, gpus, float(length), submit=number * 1e-3), time_limit=float(length)))
@@ -65,7 +65,7 @@ def played(policy: str) -> list[Bar]:
 
 
 def mean_completion(bars: Sequence[Bar]) -> float:
-    """Minutes; all jobs come at 0."""
+    """The mean completion time in minutes; all jobs arrive at 0."""
     ends = {bar.job: bar.end for bar in bars}
     return sum(ends.values()) / len(ends)
 
@@ -89,7 +89,7 @@ def draw_order() -> None:
 
 def alphas(model: str) -> Iterator[float]:
     """Seconds per iteration for each of PLACEMENTS."""
-    profile, two = load_named(model, []), (4, 4)
+    profile, two = load_profile(model, []), (4, 4)
     yield iteration_time(profile, (0,) * 8, (8,), FABRIC)
     yield iteration_time(profile, heavy_edge(profile, two), two, FABRIC)
     yield iteration_time(profile, (0, 1) * 4, two, FABRIC)
@@ -110,7 +110,7 @@ def draw_placement() -> None:
 
 
 def save(figure: Any, name: str) -> None:
-    """As SVG, the same each time: no date, no random names."""
+    """Write a reproducible SVG: no date, no random names."""
     with mpl.rc_context({"svg.hashsalt": "slurm-asrpt", "svg.fonttype": "none"}):
         figure.savefig(FOLDER / f"{name}.svg", metadata={"Date": None, "Creator": None})
     plt.close(figure)

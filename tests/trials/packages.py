@@ -1,10 +1,10 @@
-"""The packages of ``make deb`` or ``make rpm`` put into a bare Debian 12 and taken away again.
+"""Install the packages of ``make deb`` or ``make rpm`` into a minimal Debian 12, and remove them.
 
     python -m tests.trials.packages PACKAGE...
 
-The Debian is made in build/packages/root (debootstrap, as root). What must hold is checked one by one; the first that
-does not ends it with exit code 1. RPM packages are put there by Debian's rpm: what they contain is tried, and their
-scripts, but not that they find what they require on a Red Hat.
+The Debian is created in build/packages/root (debootstrap, as root). The checks run in order; the first that fails
+ends the run with exit code 1. RPM packages are installed with Debian's rpm: this tests their contents and
+scripts, but not their dependencies on Red Hat.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ UNITS = ("asrptd.service", "asrpt-retrain.service", "asrpt-retrain.timer")
 SETTINGS, TABLE = Path("etc/slurm/asrpt.toml"), Path("var/lib/asrpt-hook/table.txt")
 APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y", "--no-install-recommends")
 OWN_FILES = ("etc", "usr", "lib", "var", "run")
-"""Where nothing of ours may be left; build/packages/root also holds mount points of this tree."""
+"""Directories where no file of ours may remain; build/packages/root also has mount points of this tree."""
 
 
 class FaultError(AsrptError):
-    """A package does not do what it must."""
+    """A package failed a check."""
 
 
 def inside(*command: str, check: bool = True) -> str:
-    """What a command said in the Debian, both streams. Raises FaultError."""
+    """The output of a command in the Debian, both streams. Raises FaultError."""
     words = command_in(ROOT, command)
     env = environment({"PATH": "/usr/bin:/bin"})
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=env)
@@ -49,7 +49,7 @@ def must(holds: bool, what: str) -> None:
 
 
 def install(packages: Sequence[Path]) -> None:
-    guard = ROOT / "usr/sbin/policy-rc.d"  # no service is started while packages are unpacked
+    guard = ROOT / "usr/sbin/policy-rc.d"  # no services start during installation
     guard.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
     guard.chmod(0o755)
     for package in packages:
@@ -90,7 +90,7 @@ def check_files() -> None:
 
 
 def check_conffiles(packages: Sequence[Path]) -> None:
-    """What the admin has changed outlives an upgrade and a removal."""
+    """Changes by the admin survive an upgrade and a removal."""
     changed = (ROOT / SETTINGS).read_text(encoding="utf-8") + "# the admin's\n"
     (ROOT / SETTINGS).write_text(changed, encoding="utf-8")
     (ROOT / TABLE).write_text("learned\n", encoding="ascii")
@@ -126,7 +126,7 @@ def test(packages: Sequence[Path]) -> None:
         ("files", check_files),
         ("upgrade and removal", lambda: check_conffiles(packages)),
     ]
-    if not _are_rpms(packages):  # which know no purge
+    if not _are_rpms(packages):  # RPM has no purge
         steps.append(("purge", check_purge))
     for what, step in steps:
         print(what, flush=True)

@@ -1,7 +1,7 @@
-"""Draws docs/img (make screenshots): asrpt-status on a terminal of 80x24, and the pages in a real browser.
+"""Draw docs/img (make screenshots): asrpt-status on a terminal of 80x24, and the pages in a real browser.
 
-The jobs are those of asrptd's scheduler on the Slurm in memory that the unit tests use; the simulation report is of
-``asrpt-sim compare``. The terminal is one in memory that gets the command's own bytes.
+The jobs come from asrptd's scheduler on the in-memory Slurm of the unit tests; the simulation report is from
+``asrpt-sim compare``. The terminal is an in-memory one that gets the command's output.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SCRIPT = "#!/bin/sh\n#SBATCH -n8 --gpus-per-task=1\nsrun python train.py\n"
 
 
 def teach(hook: Path) -> None:
-    """The script's group is known to take a quarter of an hour."""
+    """Predict a quarter of an hour for the script's group."""
     job = describe(os.getuid(), b"train.sh", SCRIPT.encode(), [], b"", GroupSettings())
     chain = keys_of(job.group, job.program, os.getuid(), 8, job.features)
     replace_file(hook / TABLE, render_table({dict(chain)["group"]: Entry(900.0, 700.0, 1300.0)}))
@@ -70,7 +70,7 @@ def submit(slurm: FakeSlurm, name: str, user: str, gpus: int, minutes: int, **mo
 
 
 def fill(folder: Path) -> str:
-    """A cluster of 5 x 8 GPUs at work, published in ``folder``; the job to explain."""
+    """Publish a busy cluster of 5 x 8 GPUs in ``folder``; return the job to explain."""
     slurm = FakeSlurm((8,) * 5)
     slurm.now = time.time() - 20 * MINUTE
     bench = Bench(folder, slurm, policy="asrpt-gated", interval_s=5.0, forecast_s=60.0)
@@ -87,7 +87,7 @@ def fill(folder: Path) -> str:
 
 
 def show(bench: Bench) -> None:
-    """Write status and snapshot, with estimates made at once."""
+    """Write status and snapshot with estimates."""
     forecaster = bench.forecaster(AtOnce)
     for _ in range(2):
         forecaster.step(bench.slurm.now)
@@ -96,7 +96,7 @@ def show(bench: Bench) -> None:
 
 
 class AtOnce:
-    """A forecast without a process of its own."""
+    """A forecast in this process."""
 
     def __init__(self, snapshot: bytes, budget_s: float) -> None:
         found = forecast(from_json(snapshot), 0)
@@ -142,7 +142,7 @@ def shoot(name: str, words: list[str], environment: dict[str, str], keys: str = 
 
 
 def busy_day(folder: Path) -> None:
-    """The audit trail of 160 jobs on 6 x 8 GPUs, as many as these can just bear."""
+    """The audit trail of 160 jobs on 6 x 8 GPUs, close to full load."""
     slurm, rng = FakeSlurm((8,) * 6), random.Random(1)
     slurm.now = time.time() - 8 * 60 * MINUTE
     bench, ends = Bench(folder, slurm, policy="asrpt-gated", interval_s=5.0, forecast_s=0.0), dict[str, float]()
@@ -164,18 +164,18 @@ def busy_day(folder: Path) -> None:
 
 
 def picture(browser: Any, page: Path, name: str, height: int, click: str = "") -> None:
-    """A page as a browser of 1200 pixels shows it, after a click."""
+    """A screenshot of a page in a browser 1200 pixels wide, after a click."""
     browser.set_window_size(1200, height)
     browser.get(page.as_uri())
     if click:
         browser.find_elements("css selector", click)[0].click()
-        time.sleep(0.5)  # what follows a click is drawn with the next frame
+        time.sleep(0.5)  # the effect of a click is drawn in the next frame
     with Image.open(io.BytesIO(browser.get_screenshot_as_png())) as image:
         image.convert("RGB").save(FOLDER / f"{name}.png", optimize=True)
 
 
 def shoot_pages(folder: Path, environment: dict[str, str]) -> None:
-    """The audit's page with a job chosen, and the report of a simulation."""
+    """The audit page with a job selected, and a simulation report."""
     audit, report = folder / "audit.html", folder / "report.html"
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 86400))
     run([BIN / "asrpt-admin", "audit", "--since", since, "--html", str(audit)], environment)
@@ -184,7 +184,7 @@ def shoot_pages(folder: Path, environment: dict[str, str]) -> None:
     run([BIN / "asrpt-sim", "compare", *compared, "-o", str(folder / "out")], environment)
     run([BIN / "asrpt-sim", "report", str(folder / "out"), "-o", str(report)], environment)
     with chromium() as browser:
-        picture(browser, audit, "asrpt-admin-audit", 1100, click='#gpus rect[data-life="70"]')
+        picture(browser, audit, "asrpt-admin-audit", 1100, click='#gpus rect[data-run="70"]')
         picture(browser, report, "asrpt-sim-report", 1300)
 
 

@@ -1,6 +1,6 @@
-"""A systemd of its own, first process of new namespaces over this machine's files: what it writes is thrown away.
+"""A separate systemd, the first process in new namespaces, on a copy-on-write view of this machine's files.
 
-It starts nothing but what a test asks for: all that this machine would start at boot is left out.
+It starts only the units that a test starts, none of those enabled on this machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "ur
 
 
 def why_not() -> str:
-    """Why none can be had here, or ""."""
+    """Why systemd cannot run here, or "" if it can."""
     if os.geteuid() != 0:
         return "needs root"
     if not PROGRAM.exists() or shutil.which("systemctl") is None:
@@ -38,19 +38,19 @@ def why_not() -> str:
 
 
 def _hierarchies() -> list[Path]:
-    """Where systemd keeps its processes apart."""
+    """The cgroup hierarchies of systemd."""
     places = [CGROUPS / "systemd", CGROUPS / "unified", CGROUPS]
     return [place for place in places if (place / "cgroup.procs").exists()]
 
 
 class Trial:
-    """A running one. folder: its root."""
+    """A running systemd. folder: its root directory."""
 
     def __init__(self, first: int) -> None:
         self.first, self.root = first, Path(f"/proc/{first}/root")
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command there; both streams in its stdout."""
+        """Run a command in it; stdout has both streams."""
         enter = ["nsenter", "-t", str(self.first), "-m", "-p", "-u", "-i", "-C", f"--root={self.root}", "--wd=/"]
         output = subprocess.PIPE
         return subprocess.run([*enter, *command], stdout=output, stderr=subprocess.STDOUT, text=True, timeout=90)
@@ -62,7 +62,7 @@ class Trial:
 
 @contextlib.contextmanager
 def trial(shared: Sequence[Path]) -> Iterator[Trial]:
-    """shared: folders that it sees as they are, sockets and changes included; all else is a copy."""
+    """shared: directories that it sees directly, with sockets and changes; all others are copies."""
     base = Path(tempfile.mkdtemp(prefix="asrpt-systemd-", dir="/run"))
     groups = [place / base.name for place in _hierarchies()]
     for group in groups:
@@ -88,7 +88,7 @@ def _join(groups: Sequence[Path]) -> None:
 
 
 def _first_of(outer: subprocess.Popen[bytes]) -> int:
-    """The process that unshare has forked."""
+    """The process that unshare forked."""
     children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
     deadline = time.monotonic() + 10.0
     while outer.poll() is None and time.monotonic() < deadline:
@@ -108,7 +108,7 @@ def _wait_for_boot(found: Trial, log: Path) -> None:
 
 
 def _remove(group: Path) -> None:
-    """With all groups below it, as soon as their processes are gone."""
+    """Remove a cgroup and all below it, once their processes are gone."""
     deadline = time.monotonic() + 10.0
     for folder, _, _ in os.walk(group, topdown=False):
         while time.monotonic() < deadline:
@@ -136,7 +136,7 @@ def boot(base: Path, shared: Sequence[Path]) -> None:
     for folder in shared:
         (root / folder.relative_to("/")).mkdir(parents=True, exist_ok=True)
         _mount("--bind", folder, root / folder.relative_to("/"))
-    old = root / "mnt"  # not chroot: who is in one gets no user namespace, and PrivateUsers= wants one
+    old = root / "mnt"  # not chroot: inside one, no user namespace is possible, and PrivateUsers= needs one
     subprocess.run(["pivot_root", root, old], check=True)
     os.chdir("/")
     _mount("--make-rprivate", "/mnt")
@@ -146,7 +146,7 @@ def boot(base: Path, shared: Sequence[Path]) -> None:
 
 
 def _mount_kernels(root: Path) -> None:
-    """What is not of files: the kernel's settings cannot be written, and of devices there are the harmless ones."""
+    """Mount the kernel's file systems: settings are read-only, and only harmless devices exist."""
     _mount("-t", "proc", "proc", root / "proc")
     _mount("--bind", root / "proc" / "sys", root / "proc" / "sys")
     _mount("-o", "remount,bind,ro", root / "proc" / "sys")

@@ -1,4 +1,4 @@
-"""A daemon's scheduler on a Slurm in memory."""
+"""Fixtures: a daemon's scheduler on a Slurm in memory, a clock, a job's progress directory, a browser."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 
-from slurm_asrpt import progress
 from slurm_asrpt.progress import FOLDER_VARIABLE, RANK_VARIABLES, STEP_VARIABLES, Reporter
 from tests.benches.browser import chromium, missing
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm
-from tests.benches.progress import Clock
+from tests.benches.progress import Clock, new_process
 
 MakeBench = Callable[..., Bench]
 
 
 @pytest.fixture
 def make_bench(tmp_path: Path) -> Iterator[MakeBench]:
-    """Benches of other sizes, modes and settings."""
+    """Make benches of other sizes, modes and settings."""
     made: list[Bench] = []
 
     def make(sizes: tuple[int, ...] = (4, 4, 4), **settings: Any) -> Bench:
@@ -50,13 +49,13 @@ def reporter(tmp_path: Path, clock: Clock) -> Reporter:
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """This process as rank 0 of a job; its progress folder."""
+    """Make this process rank 0 of a job. Returns its progress directory."""
     for name in (*RANK_VARIABLES, *STEP_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    progress._forget()
+    new_process()
     yield tmp_path
-    progress._forget()
+    new_process()
 
 
 @pytest.fixture(scope="session")

@@ -1,1 +1,1 @@
-"""Where a job goes: job graph, Heavy-Edge, server selection, and the model of Slurm's own GPU splitter."""
+"""Job placement: job graph, Heavy-Edge, server selection, and a model of how Slurm splits GPUs."""

@@ -1,7 +1,7 @@
-"""The job graph (paper, section IV-B): a vertex per replica, an edge per pair that talks, weighted in bytes.
+"""The job graph (paper, section IV-B): a vertex per replica, an edge per communicating pair, weighted in bytes.
 
-With tensor parallelism a vertex per slice of a replica (section VI). The slices of a replica must share a server, so
-Heavy-Edge works on the graph in which they are contracted to one vertex, ``edge_weights``.
+With tensor parallelism, there is a vertex per slice of a replica (section VI). The slices of a replica must share a
+server, so Heavy-Edge uses the graph in which they are contracted to one vertex, ``edge_weights``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def edge_weights(profile: JobProfile) -> Weights:
 
 
 def job_graph(profile: JobProfile) -> nx.Graph[int]:
-    """The graph between GPUs, for inspection: vertices carry ``stage`` and ``replica``, edges ``weight`` in bytes.
+    """The graph between GPUs, for inspection: vertices have ``stage`` and ``replica``, edges ``weight`` in bytes.
 
-    Slice i of a replica talks to the slices i of others, 1/t of the replicas' bytes, and to the next slice of its own
-    replica, 2 (t-1)/t tensor_bytes: a ring all-reduce.
+    Slice i of a replica exchanges 1/t of the replicas' bytes with the slices i of others, and 2 (t-1)/t tensor_bytes
+    with the next slice of its own replica (ring all-reduce).
     """
-    import networkx as nx  # a tenth of asrptd's start, which places by edge_weights alone
+    import networkx as nx  # a tenth of the start-up time of asrptd, which needs only edge_weights
 
     graph: nx.Graph[int] = nx.Graph(name=profile.name)
     slices = profile.tensor
@@ -69,7 +69,7 @@ def _edges(profile: JobProfile) -> Iterator[tuple[int, int, float]]:
 
 
 def _routes(stage: Stage) -> Iterator[tuple[int, int, float]]:
-    """Between experts i and j: 4 b (w_i + w_j), tokens there and back, forward and backward (section VI)."""
+    """4 b (w_i + w_j) between experts i and j: tokens in both directions, forward and backward (section VI)."""
     for i, own in enumerate(stage.routing):
         for j, other in enumerate(stage.routing[:i]):
             yield j, i, 4 * stage.routed_bytes * (own + other)
@@ -84,9 +84,9 @@ def _ring(k: int) -> Iterator[tuple[int, int]]:
 
 
 def _double_tree(k: int) -> Iterator[tuple[int, int]]:
-    """Edges of two binary trees over k ranks: an in-order tree and the same shifted by one rank.
+    """Edges of two binary trees over k ranks: an in-order tree and the same tree shifted by one rank.
 
-    As in NCCL's double binary trees (Sanders et al. 2009): a rank that is inner in one is a leaf in the other.
+    As in NCCL's double binary trees (Sanders et al. 2009): an inner node of one tree is a leaf of the other.
     """
     for a, b in _inorder_tree(0, k):
         yield (a, b)

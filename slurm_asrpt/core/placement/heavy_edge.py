@@ -1,8 +1,8 @@
-"""Heavy-Edge: which replica goes to which server, so that what talks much sits together (paper, section IV-B).
+"""Heavy-Edge: assigns replicas to servers so that those with much traffic share a server (paper, section IV-B).
 
-The paper does not say which of several equally heavy edges comes first, and most models have many. Here it is the one
-to the vertex with the most bytes into the set, then with the most bytes in all, then of the lowest number. So the ends
-of a pipeline, which lose least by sitting alone, are left for the small servers (benchmarks/README.md has the gain).
+The paper does not define an order of equally heavy edges, and most models have many. Here the edge to the vertex with
+the most bytes into the set comes first, then the most bytes in total, then the lowest number. The ends of a pipeline
+lose least on a server of their own, and so they go to the small servers (benchmarks/README.md shows the gain).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from slurm_asrpt.core.placement.graph import Weights, edge_weights
 def heavy_edge(profile: JobProfile, counts: tuple[int, ...], seed: int = 0) -> tuple[int, ...]:
     """The server of each GPU of the job, as an index into ``counts``.
 
-    counts: GPUs given to the job on each server, all > 0, summing to profile.gpus. Servers are filled in
-    descending order of their counts, equal ones as listed. seed decides where the paper says "randomly".
-    Raises ValueError for counts that do not fit the profile, or would part the tensor slices of a replica.
+    counts: GPUs allocated on each server, all > 0, summing to profile.gpus. Servers are filled in descending order of
+    their counts, equal ones as listed. seed: for the steps where the paper says "randomly".
+    Raises ValueError for counts that do not fit the profile or that split the tensor slices of a replica.
     """
     room = replica_counts(profile, counts)
     heaviest = iter(_by_weight(profile))
@@ -45,7 +45,7 @@ def replica_counts(profile: JobProfile, counts: Sequence[int]) -> tuple[int, ...
 
 
 def gpu_ranks(profile: JobProfile, replica_ranks: Sequence[int]) -> tuple[int, ...]:
-    """The server of each GPU, from the server of each replica: its slices stay together."""
+    """The server of each GPU, from the server of each replica. The slices of a replica share a server."""
     if profile.tensor == 1:
         return tuple(replica_ranks)
     return tuple(server for server in replica_ranks for _ in range(profile.tensor))
@@ -56,7 +56,7 @@ Edge = tuple[int, int]
 
 @lru_cache(maxsize=4096)
 def _by_weight(profile: JobProfile) -> tuple[Edge, ...]:
-    """All edges, the heaviest first; among equals those between the vertices with the most bytes in all."""
+    """All edges, the heaviest first; ties by the total bytes of the two vertices, the most first."""
     total = _totals(profile)
     edges = (
         (-weight, -total[a] - total[b], a, b)
@@ -74,7 +74,7 @@ def _totals(profile: JobProfile) -> tuple[float, ...]:
 
 
 def _pick(profile: JobProfile, heaviest: Iterator[Edge], left: set[int], size: int, random: Random) -> Sequence[int]:
-    """The replicas for one server that gives ``size`` GPUs."""
+    """The replicas for one server with room for ``size``."""
     if size == len(left):
         return sorted(left)
     total = _totals(profile)
@@ -86,9 +86,9 @@ def _pick(profile: JobProfile, heaviest: Iterator[Edge], left: set[int], size: i
 def _grow(
     weights: Weights, total: Sequence[float], heaviest: Iterator[Edge], left: set[int], size: int, random: Random
 ) -> list[int]:
-    """Start with the heaviest edge among ``left``, then keep adding the vertex with the heaviest edge into the set."""
+    """Start with the heaviest edge within ``left``, then add the vertex with the heaviest edge into the set."""
     chosen: list[int] = []
-    # unassigned vertex -> its heaviest edge into the set, all its edges into the set, all its edges; negative
+    # unassigned vertex -> negated weights of its heaviest edge into the set, all edges into the set, all edges
     pull: dict[int, tuple[float, float, float]] = {}
 
     def take(vertex: int) -> None:
@@ -111,5 +111,5 @@ def _grow(
 
 
 def _next_edge(heaviest: Iterator[Edge], free: set[int]) -> Edge | None:
-    """The heaviest edge with both ends in ``free``. What is passed over has a placed end and never comes back."""
+    """The heaviest edge with both ends in ``free``. Skipped edges have a placed end and are never needed again."""
     return next(((a, b) for a, b in heaviest if a in free and b in free), None)

@@ -1,7 +1,7 @@
-"""Iteration times where no bandwidth is reserved: jobs that leave a server share its NIC.
+"""Iteration times without reserved bandwidth: jobs that span servers share the NICs.
 
-The papers' timing (4)-(7) gives a job x/g of a server's NIC for x of its g GPUs. Here each of k jobs that leave the
-server gets 1/f(k) of it, (6)-(8) of the SJF-BCO paper: as if the server had x f(k) GPUs, so that the formulas stay.
+In the paper's timing (4)-(7), a job with x of a server's g GPUs has x/g of its NIC. Here, each of k jobs that use the
+NIC has 1/f(k) of it, (6)-(8) of the SJF-BCO paper. The formulas are the same for a server with x f(k) GPUs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from slurm_asrpt.core.timing.speed import at_speed
 
 
 class SharedTimes:
-    """Seconds per iteration by profile, form of placement and neighbors; each is worked out once.
+    """Seconds per iteration by profile, form of placement and neighbors, cached.
 
-    degradation: f, the share of a NIC that each of k jobs has is 1/f(k).
+    degradation: f; each of k jobs has 1/f(k) of a NIC.
     """
 
     def __init__(self, fabric: Fabric, degradation: Degradation) -> None:
@@ -29,7 +29,7 @@ class SharedTimes:
         self._paces = lru_cache(maxsize=65536)(self._pace)
 
     def pace(self, placement: Placement, profile: JobProfile) -> Pace:
-        """How alpha follows from the jobs that leave each server of a placement, in its order, this one included."""
+        """Alpha as a function of how many jobs use the NIC of each server of a placement, including this one."""
         if len(placement.gpus) == 1:
             alpha = placement.alpha
             return lambda rings: alpha
@@ -38,11 +38,11 @@ class SharedTimes:
         return self._paces(at_speed(profile, placement.speed), ranks, counts)
 
     def on(self, counts: tuple[int, ...], profile: JobProfile) -> Pace:
-        """The same for GPUs on each of several servers, placed by Heavy-Edge."""
+        """The same function for ``counts`` GPUs on several servers, placed by Heavy-Edge."""
         return self._paces(profile, heavy_edge(profile, counts), counts)
 
     def alpha(self, placement: Placement, profile: JobProfile, rings: Sequence[int]) -> float:
-        """Seconds per iteration with so many jobs leaving each server of the placement, this one included."""
+        """Seconds per iteration. rings: how many jobs use the NIC of each server of the placement, including this."""
         return self.pace(placement, profile)(tuple(rings))
 
     def _pace(self, profile: JobProfile, ranks: tuple[int, ...], counts: tuple[int, ...]) -> Pace:

@@ -1,7 +1,7 @@
-"""The exact placement: minimizes alpha (7) as an integer program, to measure heuristics against.
+"""The exact placement: an integer program that minimizes alpha (7), as a reference for heuristics.
 
-Replicas of a stage are alike, so a placement is x_s^m, the replicas of stage s on server m. With one binary z_{s,m,v}
-for each value v of x_s^m, every term of (4)-(6) is linear:
+Replicas of a stage are interchangeable, so a placement is x_s^m, the replicas of stage s on server m. With one binary
+z_{s,m,v} for each value v of x_s^m, every term of (4)-(6) is linear:
 
     minimize alpha
     sum_v z_{s,m,v} = 1,  x_s^m = sum_v v z_{s,m,v}
@@ -28,9 +28,9 @@ from slurm_asrpt.core.placement.heavy_edge import gpu_ranks, replica_counts
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.stage import stage_cost
 
-# HiGHS stops when alpha is within this share of its bound; far below any difference that a figure shows.
+# HiGHS stops when alpha is within this share of its bound, far below the resolution of any figure.
 RELATIVE_GAP = 1e-6
-# HiGHS refuses coefficients of 1e-9 and less; so little time saved by a neighbor is left out.
+# HiGHS rejects coefficients of 1e-9 and less; smaller savings by a neighbor are ignored.
 NEGLIGIBLE_S = 1e-9
 
 
@@ -40,9 +40,9 @@ class OracleError(RuntimeError):
 
 @dataclass(frozen=True)
 class Optimum:
-    """ranks: the server of each GPU. alpha: seconds per iteration. bound: no placement is below it, seconds.
+    """ranks: the server of each GPU. alpha: seconds per iteration. bound: lower bound of alpha, seconds.
 
-    proven: alpha is the minimum (up to RELATIVE_GAP); False if the time limit came first.
+    proven: alpha is the minimum (up to RELATIVE_GAP); False if the solver reached the time limit first.
     """
 
     ranks: tuple[int, ...]
@@ -59,11 +59,11 @@ def optimal_placement(
     time_limit_s: float = 60.0,
     at_most: float = float("inf"),
 ) -> Optimum:
-    """The placement of least alpha on exactly these GPUs per server.
+    """The placement with the least alpha on exactly these GPUs per server.
 
-    at_most: an alpha known to be reachable (from a heuristic); leaves out what cannot be better, which is much quicker.
-    Raises ValueError for profiles that it does not model (synchronous, experts, a NIC share above B_intra), and
-    OracleError if nothing was found in time.
+    at_most: an alpha known to be feasible (from a heuristic), which prunes the search and makes it much faster.
+    Raises ValueError for profiles outside the model (synchronous, experts, a NIC share above B_intra), and OracleError
+    if the solver finds no placement in time.
     """
     room = replica_counts(profile, counts)
     shares = [fabric.inter / gpus for gpus in server_gpus]
@@ -76,7 +76,7 @@ def optimal_placement(
 
 
 class _Program:
-    """The integer program for one job on given servers. Sizes in replicas."""
+    """The integer program for one job on given servers. Sizes are in replicas."""
 
     def __init__(
         self, profile: JobProfile, room: Sequence[int], shares: Sequence[float], intra: float, at_most: float
@@ -106,7 +106,7 @@ class _Program:
             self.solver.addConstr(self.alpha >= self._stage_time(s, m))
 
     def _possible(self, s: int, m: int, v: int) -> bool:
-        """If v replicas of stage s on server m can keep alpha within at_most, neighbors as near as possible."""
+        """Whether alpha <= at_most is possible with v replicas of stage s on server m (neighbors as near as can be)."""
         if v == 0:
             return True
         others = self.room[m] - v
@@ -137,7 +137,7 @@ class _Program:
             self.solver.addConstr(self._sum([self._x(s, m) for s in range(len(self.profile.stages))]) == room)
 
     def _add_symmetry(self) -> None:
-        """Servers alike can be swapped: order them by the sum of their replicas' stage numbers."""
+        """Break symmetry: order equivalent servers by the sum of their replicas' stage numbers."""
         last: dict[tuple[int, float], int] = {}
         for m, kind in enumerate(zip(self.room, self.shares, strict=True)):
             if kind in last:

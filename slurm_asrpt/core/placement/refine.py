@@ -1,8 +1,8 @@
-"""heavy-edge+: Heavy-Edge and a few other starts, improved by Kernighan-Lin swaps that alpha itself judges.
+"""heavy-edge+: Heavy-Edge and a few other initial placements, improved by Kernighan-Lin swaps that minimize alpha.
 
-Heavy-Edge cuts the job graph by bytes, but alpha (7) is the slowest stage on the slowest server: computation counts,
-and a split all-reduce costs by the fewest replicas that a server has of the stage (6). So the search works on x_s^m,
-the replicas of each stage on each server, and on alpha. It uses that beta_s^m depends on the replicas of server m only.
+Heavy-Edge cuts the job graph by bytes, but alpha (7) is the time of the slowest stage on the slowest server: it also
+depends on computation, and the server with the fewest replicas of a stage limits a split all-reduce (6). The search
+therefore minimizes alpha over x_s^m, the replicas of each stage on each server. beta_s^m depends only on server m.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from slurm_asrpt.core.placement.heavy_edge import gpu_ranks, heavy_edge, replica
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.stage import allreduce_time
 
-# Swaps that a search goes on after its last improvement: enough to bring a split stage together one by one.
+# Swaps without an improvement before a search ends: enough to merge a split stage one replica at a time.
 PATIENCE = 4
-# How many of the starts are improved, the best ones first.
+# How many of the initial placements are improved, the best ones first.
 SEARCHES = 2
-# The sum of beta^POWER breaks ties between placements of equal alpha: it sees the second slowest stage, and the third.
+# The sum of beta^POWER breaks ties between placements of equal alpha: it counts the second and third slowest stages.
 POWER = 8
 
 Row = tuple[int, ...]
@@ -28,7 +28,7 @@ Row = tuple[int, ...]
 Score = tuple[float, float]
 """alpha, and the tie-breaking sum over all stages and servers."""
 Swap = tuple[int, int, int, int]
-"""(server, stage there, other server, stage there): one replica of each changes places."""
+"""(server, stage there, other server, stage there): one replica of each moves to the other server."""
 
 
 @lru_cache(maxsize=65536)
@@ -37,20 +37,20 @@ def heavy_edge_plus(
 ) -> tuple[int, ...]:
     """The server of each GPU of the job, as an index into ``counts``; alpha is never above that of heavy_edge.
 
-    counts: GPUs given to the job on each server. server_gpus: all GPUs of each server. Deterministic.
-    Synchronous pipelines and experts get the best of the starts, without swaps.
-    Raises ValueError as heavy_edge does.
+    counts: GPUs allocated on each server. server_gpus: all GPUs of each server. Deterministic.
+    Synchronous pipelines and experts get the best initial placement, without swaps.
+    Raises ValueError for the same counts as heavy_edge.
     """
     plain = heavy_edge(profile, counts)
     if len(counts) == 1 or (len(profile.stages) == 1 and not profile.stages[0].routing):
-        return plain  # replicas are alike: there is only one placement
+        return plain  # all replicas are equivalent: there is only one placement
     room = replica_counts(profile, counts)
     starts = [_rows(profile, plain, len(room)), *_starts(profile, room)]
     if profile.pipeline is Pipeline.ASYNCHRONOUS and not any(stage.routing for stage in profile.stages):
         found = [_Search(profile, room, server_gpus, fabric).best(starts)]
     else:
         found = starts
-    # iteration_time has the last word, so that no rounding of the search makes it worse than Heavy-Edge
+    # compare by iteration_time, so that rounding in the search cannot make the result worse than Heavy-Edge
     candidates = [plain, *(_ranks(profile, rows) for rows in found)]
     return min(candidates, key=lambda ranks: iteration_time(profile, ranks, server_gpus, fabric))
 
@@ -68,10 +68,10 @@ def _ranks(profile: JobProfile, rows: Sequence[Row]) -> tuple[int, ...]:
 
 
 def _starts(profile: JobProfile, room: Sequence[int]) -> Iterator[list[Row]]:
-    """The stages in pipeline order over servers in several orders, and whole stages where they fit.
+    """Initial placements: stages in pipeline order over several orders of the servers, and whole stages if they fit.
 
-    A stage alone on a server talks to both neighbors through the NIC, unless it is the first or the last: small
-    servers belong at the ends of the pipeline.
+    A stage alone on a server uses the NIC for both neighbors, unless it is the first or the last. Small servers
+    therefore go to the ends of the pipeline.
     """
     largest = sorted(range(len(room)), key=lambda m: -room[m])
     peak = [*largest[1::2][::-1], *largest[::2]]
@@ -90,7 +90,7 @@ def _fill(profile: JobProfile, room: Sequence[int], servers: Sequence[int]) -> l
 
 
 def _whole_stages(profile: JobProfile, room: Sequence[int], servers: Sequence[int]) -> list[Row]:
-    """The stage with the most bytes to all-reduce first, whole into the fullest server that holds it, else spread."""
+    """Stages by all-reduce bytes, the most first: each on the fullest server that can hold it, else on several."""
     rows = [[0] * len(profile.stages) for _ in room]
     left = list(room)
     for s in sorted(range(len(profile.stages)), key=lambda s: (-_allreduce_bytes(profile, s), s)):
@@ -130,9 +130,9 @@ class _Search:
         return max(beta for beta, _, _ in betas), sum(tie for _, tie, _ in betas)
 
     def improve(self, rows: list[Row], score: Score) -> tuple[Score, list[Row]]:
-        """Keep making the best swap that touches the bottleneck, even a bad one, and remember the best placement."""
+        """Repeat the best swap at the bottleneck, even if it is worse, and return the best placement found."""
         best, best_rows = score, list(rows)
-        settled: set[tuple[int, int]] = set()  # (server, stage) that a swap moved there: not back before an improvement
+        settled: set[tuple[int, int]] = set()  # (server, stage) moved there by a swap: fixed until an improvement
         stale = 0
         while stale < PATIENCE and best[0] > self.floor:
             move = min(self.moves(rows, settled), default=None)
@@ -148,13 +148,13 @@ class _Search:
         return best, best_rows
 
     def moves(self, rows: Sequence[Row], settled: set[tuple[int, int]]) -> Iterator[tuple[Score, Swap]]:
-        """Swaps between the server of the slowest stage and another, of that stage or a neighbor with any stage."""
+        """Swaps between the server of the slowest stage and another that involve this stage or a neighboring one."""
         now = [cost.of(row) for cost, row in zip(self.costs, rows, strict=True)]
         m = max(range(len(rows)), key=lambda m: now[m][0])
         near = (now[m][2] - 1, now[m][2], now[m][2] + 1)
         here = [s for s in self.stages if rows[m][s] and (m, s) not in settled]
         ties = sum(tie for _, tie, _ in now)
-        seen: set[tuple[Row, _Costs]] = set()  # servers alike give moves alike
+        seen: set[tuple[Row, _Costs]] = set()  # equivalent servers give equivalent swaps
         for n, row in enumerate(rows):
             if n == m or (row, self.costs[n]) in seen:
                 continue
@@ -175,13 +175,13 @@ def _exchange(row: Row, out: int, into: int) -> Row:
 
 
 class _Costs:
-    """beta_s^m (7) for servers of one size, from tables; rows are remembered, a search meets them again and again."""
+    """beta_s^m (7) for servers of one size, from tables. Rows are cached, because a search repeats them."""
 
     def __init__(self, profile: JobProfile, gpu_share: float, intra: float, largest: int) -> None:
         share, links = profile.tensor * gpu_share, profile.tensor * intra
         self.known: dict[Row, tuple[float, float, int]] = {}
-        self.base: list[list[float]] = []  # per stage and x_s^m: everything but what neighbors save
-        self.saved: list[tuple[float, float]] = []  # seconds saved by each replica of the stage before, and after
+        self.base: list[list[float]] = []  # per stage and x_s^m: the time without the savings by neighbors
+        self.saved: list[tuple[float, float]] = []  # seconds saved per replica of the previous and of the next stage
         gain = 1 / share - 1 / links
         self.stages = stages = profile.stages
         for s, stage in enumerate(stages):
@@ -197,7 +197,7 @@ class _Costs:
         self.scale = 1 / max(row[1] for row in self.base)
 
     def floor(self) -> float:
-        """What no placement is below: for each stage, as if all its neighbors were on its server."""
+        """A lower bound of alpha: for each stage, all its neighbors on its server."""
         stages, times = self.stages, []
         for s, (base, (before, after)) in enumerate(zip(self.base, self.saved, strict=True)):
             near = (before * stages[s - 1].replicas if s else 0.0) + (

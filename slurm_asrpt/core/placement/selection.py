@@ -1,4 +1,4 @@
-"""Which servers a job gets, how its GPUs fall on them, and what that makes of its iteration time."""
+"""Selects the servers of a job, splits its GPUs over them, and computes the iteration time."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from slurm_asrpt.core.timing.speed import at_speed, fastest, slowest
 
 
 class Strategy(StrEnum):
-    """In which order servers are considered."""
+    """The order in which servers are considered."""
 
     MOST_FREE = "most-free"  # Algorithm 1, line 9: communication-heavy jobs
     LEAST_FREE = "least-free"  # Algorithm 1, line 22: the others
-    TIGHTEST = "tightest"  # fewest servers, then the least free: jobs without a profile
+    TIGHTEST = "tightest"  # fewest servers, then the fewest free GPUs: jobs without a profile
 
 
 ROUNDING = 1e-9
 Offer = tuple[Node, int]
-"""A server and how many of its GPUs the job could have now."""
+"""A server, and how many of its GPUs the job could have now."""
 
 
 def offers(view: ClusterView, request: Request) -> list[Offer]:
-    """The servers that could serve the request now, in node-table order, GPUs bounded by CPUs and memory too."""
+    """The servers with free GPUs for the request, in node-table order. CPUs and memory limit the GPUs, too."""
     names = view.free if request.candidates is None else request.candidates
     found = []
     for node in view.nodes:
@@ -52,10 +52,10 @@ def _bounded(view: ClusterView, name: str, free: int, request: Request) -> int:
 
 
 def place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-    """The placement that Slurm will really make on the servers this strategy picks, or None if none is possible now.
+    """The placement that Slurm will make on the servers that the strategy selects, or None if none is possible now.
 
-    Of servers with several kinds of GPU: those of one kind or all, whatever has the least alpha. Of the sets of nodes
-    that a job may lie within: that with the least alpha and, of equals, where it takes the fewest servers.
+    If there are several kinds of GPU, it uses one kind or all, whichever has the least alpha. If the request names
+    several sets of nodes (``within``), it uses the set with the least alpha; ties by the fewest servers.
     """
     if job.request.within:
         found = [place(view, one, strategy, fabric) for one in within_each(job)]
@@ -69,7 +69,7 @@ def place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Pl
 
 
 def within_each(job: Job) -> list[Job]:
-    """The job, once for each set of nodes that it may lie within, which are then its candidates; as it is without."""
+    """One copy of the job for each set of nodes in ``within``, with this set as candidates; the job itself without."""
     request = job.request
     if not request.within:
         return [job]
@@ -105,15 +105,15 @@ def _servers(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list[Node
 
 
 def has_room(view: ClusterView, job: Job) -> bool:
-    """Whether the job could start now, wherever."""
+    """Whether the job could start now on any servers."""
     return any(_servers(view, one, Strategy.MOST_FREE) is not None for one in within_each(job))
 
 
 def _split_groups(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list[Node], tuple[int, ...]] | None:
-    """Servers and GPUs on each for groups of GPUs that must share a server although Slurm splits in smaller steps.
+    """Servers and GPUs on each, for groups of GPUs that must share a server although Slurm splits in smaller steps.
 
-    Only servers on which Slurm's split leaves each group whole: those that the strategy picks, else of the servers
-    whose free GPUs are whole groups, where the most free ones split well unless -N asks for more than needed.
+    Slurm's split must keep each group whole. Try the servers that the strategy selects, then only servers whose free
+    GPUs are whole groups. Of these, the most free ones split well unless -N requests more nodes than needed.
     """
     loose = replace(job.request, unit=job.request.step, step=0)
     usable = {node.name: count for node, count in offers(view, loose)}
@@ -128,7 +128,7 @@ def _split_groups(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list
 
 
 def split(request: Request, usable: Sequence[int], gpus: int) -> tuple[int, ...] | None:
-    """GPUs per pinned server (in node-table order) as Slurm will give them for this form of request."""
+    """GPUs per pinned server (in node-table order) as Slurm will allocate them for this form of request."""
     if request.per_node is None:
         tasks = slurm_split([free // request.unit for free in usable], gpus // request.unit)
         return None if tasks is None else tuple(count * request.unit for count in tasks)
@@ -136,7 +136,7 @@ def split(request: Request, usable: Sequence[int], gpus: int) -> tuple[int, ...]
 
 
 def placement_on(nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric) -> Placement:
-    """Heavy-Edge on exactly these GPUs per node."""
+    """The placement by Heavy-Edge on exactly these GPUs per node."""
     names = tuple(map(_NAME, nodes))
     ranks, alpha, speed = mapping_on(nodes, counts, profile, fabric)
     return Placement(dict(zip(names, counts, strict=True)), ranks(names), alpha, speed)
@@ -145,7 +145,7 @@ def placement_on(nodes: Sequence[Node], counts: tuple[int, ...], profile: JobPro
 def mapping_on(
     nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric
 ) -> tuple[Ranks, float, float]:
-    """What makes the nodes' names the ranks; alpha; the speed of the slowest GPU."""
+    """The function from the nodes' names to the ranks; alpha; the speed of the slowest GPU."""
     speed = slowest(profile, nodes)
     here = profile if speed == 1.0 else at_speed(profile, speed)
     return *_mapped(here, counts, tuple(map(_GPUS, nodes)), fabric.inter, fabric.intra), speed
@@ -158,7 +158,7 @@ _NAME, _GPUS = attrgetter("name"), attrgetter("gpus")
 def _mapped(
     profile: JobProfile, counts: tuple[int, ...], server_gpus: tuple[int, ...], inter: float, intra: float
 ) -> tuple[Ranks, float]:
-    """What makes the servers' names the ranks, and alpha. The fabric's two figures are hashed faster than it is."""
+    """The function from the servers' names to the ranks, and alpha. Two floats hash faster than a Fabric."""
     ranks = heavy_edge(profile, counts)
     alpha = iteration_time(profile, ranks, server_gpus, Fabric(inter, intra))
     return (tuple if ranks == (0,) else itemgetter(*ranks)), alpha
@@ -187,7 +187,7 @@ def _choose_even(available: list[Offer], job: Job, strategy: Strategy) -> list[O
 
 
 def _prefix(ordered: list[Offer], job: Job) -> list[Offer] | None:
-    """The first servers that hold the job, as many as its -N demands; None if they are too few or too many."""
+    """The first servers that can hold the job, within the bounds of its -N; None if there are too few or too many."""
     total = 0
     for number, (_, usable) in enumerate(ordered, start=1):
         total += usable
@@ -197,7 +197,7 @@ def _prefix(ordered: list[Offer], job: Job) -> list[Offer] | None:
 
 
 def _window(ordered: list[Offer], job: Job) -> list[Offer] | None:
-    """The least free run of as many servers as -N allows that holds the job."""
+    """The least free consecutive servers, as many as -N allows, that can hold the job."""
     width = min(_most_nodes(job), len(ordered))
     if width < job.request.min_nodes:
         return None
@@ -214,7 +214,7 @@ def _most_nodes(job: Job) -> int:
 
 
 def _tightest(available: list[Offer], job: Job) -> list[Offer] | None:
-    """The fewest servers that hold the job and, among as few, those with the least free GPUs."""
+    """The fewest servers that can hold the job; of these sets, the one with the fewest free GPUs."""
     fewest = _prefix(_by_free(available, descending=True), job)
     if fewest is None:
         return None
@@ -224,9 +224,9 @@ def _tightest(available: list[Offer], job: Job) -> list[Offer] | None:
 
 
 def _partial_last(available: list[Offer], chosen: list[Offer] | None) -> list[Offer] | None:
-    """Of servers that are equally free, let the one that will be partly used be the last in the node table.
+    """Of equally free servers, make the partly used one the last in the node table.
 
-    Slurm fills in node-table order, so the remainder then falls where the selection meant it to fall.
+    Slurm fills nodes in node-table order, so the remainder then goes to the server that the selection intended.
     """
     if chosen is None:
         return None
@@ -236,7 +236,7 @@ def _partial_last(available: list[Offer], chosen: list[Offer] | None) -> list[Of
 
 
 def _best_counts(job: Job, servers: Sequence[Node]) -> tuple[int, ...]:
-    """GPUs per server on the fewest servers of an empty cluster, all full but the last."""
+    """GPUs per server on the fewest servers of an empty cluster; all servers but the last are full."""
     per_node = job.request.per_node
     if per_node is not None:
         needed = job.gpus // per_node
@@ -255,24 +255,24 @@ def _best_counts(job: Job, servers: Sequence[Node]) -> tuple[int, ...]:
 
 
 def best_counts(job: Job, nodes: Sequence[Node]) -> tuple[int, ...]:
-    """GPUs per server in an empty cluster, where α̃_min comes from. Raises ValueError if the job does not fit."""
+    """GPUs per server in an empty cluster, as for α̃_min. Raises ValueError if the job does not fit."""
     return _best_counts(job, candidate_nodes(nodes, job.request))
 
 
 def fewest_servers(job: Job, nodes: Sequence[Node]) -> int:
-    """How many servers the job takes in an empty cluster. Raises ValueError if the job does not fit."""
+    """How many servers the job needs in an empty cluster. Raises ValueError if the job does not fit."""
     return len(best_counts(job, nodes))
 
 
 def candidate_nodes(nodes: Sequence[Node], request: Request) -> tuple[Node, ...]:
-    """The nodes that may ever serve the request, largest first."""
+    """The nodes that could serve the request in an empty cluster, largest first."""
     allowed = (n for n in nodes if request.candidates is None or n.name in request.candidates)
     fitting = (n for n in allowed if n.gpus >= (request.per_node or request.unit))
     return tuple(sorted(fitting, key=lambda n: (-n.gpus, n.index)))
 
 
 def fits(job: Job, nodes: Sequence[Node]) -> bool:
-    """Whether the job could run on these nodes if they were all free."""
+    """Whether the job could run on these nodes if all were idle."""
     if job.request.within:
         return any(fits(one, nodes) for one in within_each(job))
     if job.request.step:
@@ -285,27 +285,27 @@ def fits(job: Job, nodes: Sequence[Node]) -> bool:
 
 
 def best_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
-    """α̃_min: Heavy-Edge on the fewest servers that the request allows, of the kind of GPU where that is least.
+    """α̃_min: Heavy-Edge on the fewest servers that the request allows, the minimum over the kinds of GPU.
 
-    A job that no kind holds alone has it on all together. Raises ValueError if the job does not fit.
+    If no single kind can hold the job, all servers count together. Raises ValueError if the job does not fit.
     """
     return min(packed_alpha(one, some, fabric) for one, some in ways(job, nodes))
 
 
-_KINDS = 65536  # kinds of jobs that are remembered
-_NEW = float("nan")  # stands for a kind not seen yet
+_KINDS = 65536  # size of the cache
+_NEW = float("nan")  # marks a kind of job that is not in the cache
 
 
 class BestAlphas:
-    """α̃_min by profile and form of request: computed once for each kind of job instead of once for each job."""
+    """α̃_min by profile and form of request, cached: computed once per kind of job."""
 
     def __init__(self, nodes: Sequence[Node], fabric: Fabric) -> None:
         self._nodes, self._fabric = tuple(nodes), fabric
         self._known: dict[Hashable, float | None] = {}
 
     def alpha(self, job: Job) -> float | None:
-        """Seconds per iteration, or None for a job that could not run even if all nodes were free."""
-        # hashing a request costs more than all the rest here, and nearly every simulated job has this one
+        """Seconds per iteration, or None for a job that could not run even if all nodes were idle."""
+        # hashing a request is slow, and nearly all simulated jobs have this one
         key: Hashable = job.profile if job.request is ANYWHERE else (job.profile, job.request)
         found = self._known.get(key, _NEW)
         if found is _NEW:
@@ -320,7 +320,7 @@ class BestAlphas:
 
 
 def alpha_by_type(job: Job, nodes: Sequence[Node], fabric: Fabric) -> dict[str, float]:
-    """α̃_min on each type of GPU that holds the job alone, by its name; on all, by their names with +, if none does."""
+    """α̃_min by GPU type, for types that can hold the job alone; if none can, of all together (names joined by +)."""
     found: dict[str, float] = {}
     for one, some in ways(job, nodes):
         name = "+".join(dict.fromkeys(node.gpu_type for node in some))
@@ -329,20 +329,20 @@ def alpha_by_type(job: Job, nodes: Sequence[Node], fabric: Fabric) -> dict[str, 
 
 
 def ways(job: Job, nodes: Sequence[Node]) -> list[tuple[Job, Sequence[Node]]]:
-    """On which nodes it may run: of each set that it may lie within and that holds it, those of each kind of GPU.
+    """Where the job could run: the nodes of each kind of GPU, in each set of ``within`` that can hold the job.
 
-    With the job as one of that set. Raises ValueError if the job does not fit.
+    Each comes with a copy of the job limited to that set. Raises ValueError if the job does not fit.
     """
     if not job.request.within:
         return [(job, some) for some in nodes_by_kind(job, nodes)]
     able = [one for one in within_each(job) if fits(one, nodes)]
     if not able:
-        raise ValueError(f"job {job.id} asks for {job.gpus} GPUs; no set of nodes that it may lie within holds them")
+        raise ValueError(f"job {job.id} asks for {job.gpus} GPUs; none of the sets of nodes allowed for it has them")
     return [way for one in able for way in ways(one, nodes)]
 
 
 def nodes_by_kind(job: Job, nodes: Sequence[Node]) -> list[Sequence[Node]]:
-    """The nodes of each kind of GPU that holds the job alone, the fastest first; all nodes if none does."""
+    """The nodes of each kind of GPU that can hold the job alone, the fastest first; all nodes if none can."""
     kinds = kinds_of(nodes)
     if len(kinds) < 2:
         return [nodes]
@@ -351,7 +351,7 @@ def nodes_by_kind(job: Job, nodes: Sequence[Node]) -> list[Sequence[Node]]:
 
 
 def packed_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
-    """α on the fewest servers at the speed of the slowest that may serve the job."""
+    """α on the fewest servers, at the speed of the slowest server that may run the job."""
     servers = candidate_nodes(nodes, job.request)
     counts = _best_counts(job, servers)
     profile = at_speed(job.profile, slowest(job.profile, servers))
@@ -359,7 +359,7 @@ def packed_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
 
 
 def worst_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
-    """α_max: each replica alone on a server of the largest size, B_inter/g for itself; GPUs of the fastest kind."""
+    """α_max: each replica alone on a server of the largest size, with B_inter/g; GPUs of the fastest kind."""
     servers = candidate_nodes(nodes, job.request)
     profile = at_speed(job.profile, fastest(job.profile, servers))
     return worst_iteration_time(profile, max((n.gpus for n in servers), default=1), fabric)

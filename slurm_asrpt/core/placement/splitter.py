@@ -1,8 +1,8 @@
-"""Slurm's own GPU splitter, modelled: which GPU counts a pinned node list will really get.
+"""A model of how Slurm splits GPUs over a pinned node list.
 
 Measured on Slurm 22.05 for ``--gpus=K`` and for ``--gpus-per-task=1 -n K`` (gres_select_filter.c
-``_set_job_bits1``): the nodes are walked in node-table order and each gives what it has free, but one GPU is
-kept for every node still to come.
+``_set_job_bits1``): Slurm takes all free GPUs of each node in node-table order, but leaves one GPU for every node that
+follows.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 
 def slurm_split(free: Sequence[int], gpus: int) -> tuple[int, ...] | None:
-    """GPUs per pinned node, given the free GPUs of these nodes in node-table order; None if Slurm cannot start it.
+    """GPUs per pinned node, given their free GPUs in node-table order; None if Slurm cannot start the job.
 
-    Every pinned node gets at least one GPU, so more nodes than GPUs, an empty node, or too few free GPUs give None.
+    Every pinned node needs at least one GPU: None if there are more nodes than GPUs, a node without free GPUs, or too
+    few free GPUs.
     """
     if not free or len(free) > gpus or min(free) < 1 or sum(free) < gpus:
         return None
@@ -27,5 +28,5 @@ def slurm_split(free: Sequence[int], gpus: int) -> tuple[int, ...] | None:
 
 
 def even_split(nodes: int, per_node: int) -> tuple[int, ...]:
-    """``--gres=gpu:k`` and ``--gpus-per-node=k``: the same on every node."""
+    """The split for ``--gres=gpu:k`` and ``--gpus-per-node=k``: the same on every node."""
     return (per_node,) * nodes

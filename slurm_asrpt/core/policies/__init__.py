@@ -1,4 +1,4 @@
-"""The policies, by name: each is pure, and the simulator and the daemon run the same object."""
+"""The policies, by name. Policies are pure, and the simulator and the daemon run the same code."""
 
 from slurm_asrpt.core.policies.registry import (
     banded_policies,

@@ -1,4 +1,4 @@
-"""The base class of policies, their typed decisions, and the reasons that they share."""
+"""The base class of policies, typed decisions, and reasons that several policies use."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from slurm_asrpt.core.reasons import behind as behind
 from slurm_asrpt.core.reasons import reason as reason
 
 
-@dataclass(slots=True)  # not frozen: a simulation makes one per event, at half the cost
+@dataclass(slots=True)  # not frozen, at half the cost: a simulation creates one per event
 class Start:
-    """Start this job now, there. key: what it was ordered by, least first; ``key_names`` says what its parts are."""
+    """Start the job now in this placement. key: its sort key in the queue; ``key_names`` names the parts."""
 
     job: Job
     placement: Placement
@@ -29,7 +29,7 @@ class Start:
 
 @dataclass(slots=True)
 class Wait:
-    """This job waits, and why. until: when the policy looks again, seconds; None means at the next event."""
+    """The job waits, for this reason. until: when the policy considers it again, seconds; None: at the next event."""
 
     job: Job
     reason: Reason
@@ -37,22 +37,22 @@ class Wait:
 
 
 @dataclass(slots=True)
-class Interrupt:
-    """Take the GPUs of this running job for the waiting job ``head``; it resumes later from its checkpoint."""
+class Preempt:
+    """Preempt this running job for the waiting job ``head``; it resumes later from its checkpoint."""
 
     job_id: JobId
     head: Job
     reason: Reason
 
 
-Decision = Start | Wait | Interrupt
+Decision = Start | Wait | Preempt
 
 
 class Policy(ABC):
     """Events in, decisions out. A policy reads no clock, never sleeps and does no I/O.
 
-    Options: the model of its settings. start_key: what the first parts of ``Start.key`` are. bands: whether it starts
-    jobs of a lower ``Job.band`` first. ``queue_policy.QueuePolicy`` has all but the order of the jobs.
+    Options: the model of its settings. start_key: the names of the first parts of ``Start.key``. bands: whether it
+    starts jobs of a lower ``Job.band`` first. ``queue_policy.QueuePolicy`` implements all but the order of the jobs.
     """
 
     Options: ClassVar[type[PolicyOptions]] = PolicyOptions
@@ -63,49 +63,49 @@ class Policy(ABC):
         self.fabric, self.options = fabric, options
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:  # noqa: B027 (not every policy needs them)
-        """The nodes that may run jobs from now on; called once before the first job."""
+        """Set the nodes that may run jobs from now on; called at least once, before the first job."""
 
     @abstractmethod
     def submitted(self, job: Job, now: float) -> bool:
         """A job has become eligible.
 
-        True if that changes nothing until something else happens: neither what starts nor when the policy wakes up.
+        Returns True if it changes neither what starts nor the next wake-up until another event occurs.
         """
 
     @abstractmethod
     def returned(self, job: Job, now: float) -> None:
-        """A job that was started did not begin to run (Slurm refused it): it waits again, first in line."""
+        """A started job did not run because Slurm rejected it: it waits again at the head of the queue."""
 
     @abstractmethod
     def changed(self, job: Job, now: float) -> None:
-        """A waiting job requests something else now, or other nodes may run it; it keeps its place."""
+        """The request of a waiting job or its candidate nodes changed; it keeps its place in the queue."""
 
     @abstractmethod
     def finished(self, job_id: JobId, now: float) -> None:
-        """A job is gone: a started one has ended, a waiting one was canceled or started by Slurm itself.
+        """A job is gone: a started job ended, or a waiting job was canceled or started by Slurm itself.
 
-        Ids that the policy does not know are ignored.
+        Unknown IDs are ignored.
         """
 
     @abstractmethod
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        """What starts now, and why the jobs considered do not. A started job is gone from the policy."""
+        """The jobs that start now, and why others do not. A started job leaves the policy's queue."""
 
     def next_wakeup(self, now: float) -> float | None:
-        """When the policy wants to decide again even if nothing happens; None for only after events."""
+        """When the policy must decide again even without an event; None: only after events."""
         return None
 
     @abstractmethod
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
-        """Every waiting job, in the order in which the policy intends to start them, with why it waits."""
+        """Every waiting job with the reason for its wait, in the order in which the policy intends to start them."""
 
     @abstractmethod
     def dump(self) -> dict[str, Any]:
-        """The state that ``load`` needs to continue after a restart, as JSON values."""
+        """The saved state, as JSON values, from which ``load`` continues after a restart."""
 
     @abstractmethod
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
-        """Restore a dumped state; jobs no longer in ``jobs`` are dropped. Raises ValueError if it is no dump."""
+        """Restore a saved state; jobs that are not in ``jobs`` are dropped. Raises ValueError for an invalid state."""
 
 
 def band_of(share: float, bands: int) -> int:
@@ -113,8 +113,8 @@ def band_of(share: float, bands: int) -> int:
     return min(bands - 1, int((1.0 - min(1.0, max(0.0, share))) * bands))
 
 
-def standing(job: Job, rank: int) -> int:
-    """The new rank of a waiting job: a job that was handed back stays before all bands, others follow their band."""
+def updated_rank(job: Job, rank: int) -> int:
+    """The new rank of a waiting job: a returned job stays before all bands; any other job has its band."""
     return rank if rank < 0 else job.band
 
 
@@ -131,10 +131,10 @@ class SeesRunning(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A running job that may be interrupted.
+    """A running job that may be preempted.
 
-    gpus: by node. service: GPU-seconds attained in all its runs, ``rate`` more in each second from then on.
-    since: when this run began, seconds. interruptions: so far. ending: it is being interrupted.
+    gpus: by node. service: attained GPU-seconds in all its runs, which increase by ``rate`` per second.
+    since: start of this run, seconds. interruptions: number of preemptions so far. ending: it is being preempted.
     held: the CPUs and memory that it frees with its GPUs.
     """
 
@@ -149,20 +149,20 @@ class Run:
 
 
 @runtime_checkable
-class Interrupts(Protocol):
-    """A policy that orders by attained service and may decide ``Interrupt``."""
+class PreemptivePolicy(Protocol):
+    """A policy that orders jobs by attained service and may decide ``Preempt``."""
 
     def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
         """The attained service so far, called before ``submitted`` and ``decide``.
 
-        waiting: GPU-seconds attained by waiting jobs that have run before. runs: all jobs that may be interrupted.
+        waiting: GPU-seconds attained by waiting jobs that have run before. runs: all jobs that may be preempted.
         """
 
     def queue_of(self, service: float) -> int:
-        """The queue of a job that has attained so many GPU-seconds, from 0."""
+        """The queue, from 0, of a job with this attained service in GPU-seconds."""
 
 
-# why a job has no placement now
+# reasons for which a job has no placement now
 
 
 def over_limit(job: Job, plan: Plan) -> Reason | None:
@@ -172,8 +172,7 @@ def over_limit(job: Job, plan: Plan) -> Reason | None:
 
 
 def no_room(job: Job, plan: Plan) -> Reason:
-    """Why a job has no placement now: a limit, too few GPUs free where it may run, or not in its shape, or no CPUs or
-    memory."""
+    """Why a job has no placement now: a limit, too few free GPUs on its nodes, their shape, or CPUs or memory."""
     found = over_limit(job, plan) or too_few(job, plan)
     if found is not None:
         return found
@@ -184,7 +183,7 @@ def no_room(job: Job, plan: Plan) -> Reason:
 
 
 def lacks_room(job: Job, plan: Plan) -> Reason | None:
-    """Why the job would have no placement now, if so; for many jobs at once: one look at the servers for each shape."""
+    """Why the job has no placement now, or None if it has one. For many jobs: scans the servers once per shape."""
     limited = over_limit(job, plan) if job.charges else None
     if limited is not None:
         return limited
@@ -194,7 +193,7 @@ def lacks_room(job: Job, plan: Plan) -> Reason | None:
 
 
 def too_few(job: Job, plan: Plan) -> Reason | None:
-    """That too few GPUs are free where the job may run, if so."""
+    """The reason that too few GPUs are free on the job's candidate nodes, or None if enough are free."""
     anywhere = job.request.candidates is None or not plan.free
     free = plan.free if anywhere else plan.free_for(job.request)[0]
     return reason(Phase.WAITING, "gpus", need=job.gpus, free=free) if free < job.gpus else None

@@ -1,8 +1,8 @@
 """EASY backfill with the users' time limits, as Slurm's sched/backfill does it for its first job.
 
-Jobs stand in the order in which they became eligible. The head starts as soon as it fits; until then it has a
-reservation: the earliest time at which it fits if every running job runs to its time limit. A job behind it may start
-now if it ends before that time by its own limit, or leaves the head its GPUs then (Lifka 1995; Mu'alem and Feitelson,
+Jobs are queued in the order in which they became eligible. The head starts as soon as it fits; until then it has a
+reservation at the earliest time at which it fits if every running job runs to its time limit. A job behind it may start
+now if its own limit ends before that time, or if it leaves enough GPUs for the head (Lifka 1995; Mu'alem and Feitelson,
 IEEE TPDS 12(6), 2001).
 """
 
@@ -34,12 +34,12 @@ from slurm_asrpt.core.policies.base import (
 from slurm_asrpt.core.policies.options import PolicyOptions
 
 ANY = 1e300
-"""A bound on time limits that every job meets, in seconds; jobs without a limit count as this long."""
-_MOST_FREE = Strategy.MOST_FREE  # looking up a member of an enum costs more than it should
+"""A bound on time limits that every job meets, in seconds; also the limit of jobs without one."""
+_MOST_FREE = Strategy.MOST_FREE  # lookups of enum members are slow
 
 
 class Running(NamedTuple):
-    """A started job: what it holds, and when its time limit ends it, in seconds."""
+    """A running job: the end of its time limit, in seconds, and the resources that it holds."""
 
     end: float
     gpus: Mapping[str, int]
@@ -48,26 +48,26 @@ class Running(NamedTuple):
 
 @dataclass(slots=True)
 class Reservation:
-    """For the head of the queue: from when on (seconds), in which cluster, and how many GPUs are left beside it."""
+    """The reservation of the head of the queue. time: its start, seconds. extra: GPUs that the head leaves free."""
 
     job: Job
     time: float
-    view: ClusterView | None  # at that time; None if the head fits wherever enough GPUs are free
+    view: ClusterView | None  # the cluster at that time; None if only the number of free GPUs counts for the head
     extra: int
 
     def short(self, now: float) -> float:
-        """Seconds that a job may run to end before it; a job without a time limit never does."""
+        """The longest time limit, in seconds, that ends before the reservation; never that of a job without limit."""
         return min(self.time - now, ANY / 2)
 
 
 Shape = tuple[int, Request | None, Charges]
-"""GPUs, form of request (None for ANYWHERE: hashing one is slow) and limits: what decides whether a job fits."""
+"""GPUs, form of request and limits, which decide whether a job fits. None for ANYWHERE: hashing a request is slow."""
 
 
 class EasyBackfill(Policy):
     """FIFO with a reservation for the head and backfill behind it, by the jobs' time limits.
 
-    A running job that outlives its limit (Slurm would have killed it) is taken to end any moment. ``finished`` must
+    A running job beyond its limit (which Slurm would have killed) is expected to end at any moment. ``finished`` must
     also be called for running jobs that end; otherwise a job is assumed to hold its GPUs until its time limit.
     """
 
@@ -77,28 +77,28 @@ class EasyBackfill(Policy):
         super().__init__(fabric, options)
         self._best_alphas = BestAlphas((), fabric)
         self._jobs: dict[JobId, Job] = {}
-        self._seats: dict[JobId, int] = {}  # place in the queue; jobs handed back have negative ones
+        self._seats: dict[JobId, int] = {}  # place in the queue; negative for returned jobs
         self._next_seat, self._front_seat = 0, -1
-        self._order: list[tuple[int, JobId]] = []  # heap of the seats; what has left is dropped when it comes up
+        self._order: list[tuple[int, JobId]] = []  # heap of the seats; outdated entries are dropped at the top
         self._shapes: dict[Shape, LimitTree] = {}
-        self._misfits: set[JobId] = set()  # no cluster of ours can hold them: they block nobody
+        self._too_large: set[JobId] = set()  # too large for the cluster: they do not block other jobs
         self._running: dict[JobId, Running] = {}
         self._ends: list[tuple[float, JobId]] = []  # of the running jobs, ascending
         self._blocked: Wait | None = None
-        self._left: Plan | None = None  # what the last decision left free, if it left the head waiting
-        self._after: Plan | None = None  # the cluster after the last decision
+        self._left: Plan | None = None  # the cluster after the last decision, if the head is blocked
+        self._after: Plan | None = None  # the same in any case
         self.reservation: Reservation | None = None  # the head's, after the last decision
 
     # events
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._best_alphas = BestAlphas(nodes, self.fabric)
-        self._take_seats()
+        self._rebuild_queues()
 
-    def _take_seats(self) -> None:
-        """Sort all waiting jobs into their shapes anew."""
+    def _rebuild_queues(self) -> None:
+        """Rebuild the queues of all waiting jobs by shape."""
         self._shapes.clear()
-        self._misfits.clear()
+        self._too_large.clear()
         self._order.clear()
         for job_id, seat in sorted(self._seats.items(), key=lambda item: item[1]):
             self._enter(self._jobs[job_id], seat)
@@ -140,14 +140,14 @@ class EasyBackfill(Policy):
             tree.add(seat, job.id, _limit(job))
             heapq.heappush(self._order, (seat, job.id))
         else:
-            self._misfits.add(job.id)
+            self._too_large.add(job.id)
 
     def _leave(self, job_id: JobId) -> None:
         job = self._jobs.pop(job_id, None)
         if job is None:
             return
         del self._seats[job_id]
-        self._misfits.discard(job_id)
+        self._too_large.discard(job_id)
         shape = _shape(job)
         tree = self._shapes.get(shape)
         if tree is not None:
@@ -187,7 +187,7 @@ class EasyBackfill(Policy):
         return decisions
 
     def _start_from_head(self, plan: Plan, now: float, decisions: list[Decision]) -> Job | None:
-        """Start jobs in order; the first one that does not fit."""
+        """Start jobs in order. Returns the first job that does not fit."""
         while (job := self._head(plan)) is not None:
             placement = self._place(plan, job)
             if placement is None:
@@ -196,10 +196,10 @@ class EasyBackfill(Policy):
         return None
 
     def _head(self, plan: Plan) -> Job | None:
-        """The first job in the queue that the cluster could ever hold, and that no limit keeps back."""
+        """The first job in the queue that is neither too large for the cluster nor over a limit."""
         while self._order:
             seat, job_id = self._order[0]
-            if self._seats.get(job_id) == seat and job_id not in self._misfits:
+            if self._seats.get(job_id) == seat and job_id not in self._too_large:
                 job = self._jobs[job_id]
                 return job if not plan.over_limit(job) else self._first_within_limits(plan)
             heapq.heappop(self._order)
@@ -221,7 +221,7 @@ class EasyBackfill(Policy):
         return plan.place(job, _MOST_FREE, self.fabric)
 
     def _reserve(self, head: Job, plan: Plan, now: float) -> Reservation:
-        """The earliest time at which the head fits, when running jobs leave at their limits."""
+        """The earliest time at which the head fits if running jobs end at their limits."""
         if _plain(head):
             free = plan.free
             for end, job_id in self._ends:
@@ -236,39 +236,39 @@ class EasyBackfill(Policy):
                 return Reservation(head, max(now, end), later, later.total_free - head.gpus)
         return Reservation(head, ANY, later, 0)
 
-    def _backfill(self, kept: Reservation, plan: Plan, now: float, decisions: list[Decision]) -> list[Wait]:
-        """Start jobs behind the head, in order, as long as they leave it its reservation. Those refused for it."""
+    def _backfill(self, reservation: Reservation, plan: Plan, now: float, decisions: list[Decision]) -> list[Wait]:
+        """Start jobs behind the head, in order, that do not delay its reservation. Returns the jobs that would."""
         refused: list[Wait] = []
         if not plan.free:
             return refused
-        closed: set[Shape] = {_shape(kept.job)}  # shapes of which none fits now: the head's to begin
-        short_only: set[Shape] = set()  # shapes of which only jobs that end before the reservation may start
-        short = kept.short(now)
+        exhausted: set[Shape] = {_shape(reservation.job)}  # shapes that do not fit now, at first the head's
+        short_only: set[Shape] = set()  # shapes whose jobs must end before the reservation
+        short = reservation.short(now)
         while plan.free:
-            found = self._candidate(kept, plan, short, closed, short_only)
+            found = self._candidate(reservation, plan, short, exhausted, short_only)
             if found is None:
                 break
             job, shape = found
             placement = self._place(plan, job)
             if placement is None:
-                closed.add(shape)
-            elif _limit(job) <= short or _leaves_room(kept, job, placement, self.fabric):
+                exhausted.add(shape)
+            elif _limit(job) <= short or _fits_beside(reservation, job, placement, self.fabric):
                 decisions.append(self._start(job, placement, plan, now))
-                _count_in(kept, job, placement, long=_limit(job) > short)
-            else:  # nor does any other long job of this shape
+                _count_backfilled(reservation, job, placement, long=_limit(job) > short)
+            else:  # the same holds for any other long job of this shape
                 short_only.add(shape)
-                refused.append(Wait(job, _would_delay(kept, now)))
+                refused.append(Wait(job, _would_delay(reservation, now)))
         return refused
 
     def _candidate(
-        self, kept: Reservation, plan: Plan, short: float, closed: set[Shape], short_only: set[Shape]
+        self, reservation: Reservation, plan: Plan, short: float, exhausted: set[Shape], short_only: set[Shape]
     ) -> tuple[Job, Shape] | None:
-        """The first job in the queue that may be short or narrow enough."""
+        """The first job in the queue that may be short enough or small enough."""
         best: tuple[tuple[int, JobId], Shape] | None = None
         for shape, tree in self._shapes.items():
-            if shape[0] > plan.free or shape in closed or plan.headroom.exceeded(shape[2]):
+            if shape[0] > plan.free or shape in exhausted or plan.headroom.exceeded(shape[2]):
                 continue
-            row = tree.first(ANY if shape[0] <= kept.extra and shape not in short_only else short)
+            row = tree.first(ANY if shape[0] <= reservation.extra and shape not in short_only else short)
             if row is not None and (best is None or row < best[0]):
                 best = row, shape
         return None if best is None else (self._jobs[best[0][1]], best[1])
@@ -277,12 +277,13 @@ class EasyBackfill(Policy):
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
         order = sorted(self._seats, key=lambda job_id: self._seats[job_id])
-        head = next((job_id for job_id in order if job_id not in self._misfits and not self._limited(job_id)), None)
+        able = (job_id for job_id in order if job_id not in self._too_large and not self._limited(job_id))
+        head = next(able, None)
         room = self._shapes_with_room()
         return [(job_id, self._why(job_id, ahead, head, room, now)) for ahead, job_id in enumerate(order)]
 
     def _shapes_with_room(self) -> set[Shape]:
-        """Of which shapes a job would fit into what the last decision left free."""
+        """The shapes that fit into the GPUs left free by the last decision."""
         if self._left is None:
             return set()
         firsts = [self._jobs[row[1]] for tree in self._shapes.values() if (row := tree.first(ANY)) is not None]
@@ -290,16 +291,16 @@ class EasyBackfill(Policy):
 
     def _why(self, job_id: JobId, ahead: int, head: JobId | None, room: set[Shape], now: float) -> Reason:
         job = self._jobs[job_id]
-        if job_id in self._misfits:
+        if job_id in self._too_large:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if self._blocked is not None and self._blocked.job.id == job_id:
             return self._blocked.reason
         limited = self._limited(job_id)
         if limited is not None:
             return limited
-        kept = self.reservation
-        if kept is not None and _shape(job) in room and _limit(job) > kept.short(now):
-            return _would_delay(kept, now)
+        reservation = self.reservation
+        if reservation is not None and _shape(job) in room and _limit(job) > reservation.short(now):
+            return _would_delay(reservation, now)
         return behind(job_id, ahead, head)
 
     def _limited(self, job_id: JobId) -> Reason | None:
@@ -313,7 +314,7 @@ class EasyBackfill(Policy):
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         try:
             seats = {JobId(j): int(seat) for j, seat in state["seats"].items() if j in jobs}
-            running = {JobId(j): _running_of(float(end), *row) for end, j, *row in state["running"]}
+            running = {JobId(j): _parse_row(float(end), *row) for end, j, *row in state["running"]}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a state of policy easy-backfill: {error!r}") from error
         self._jobs = {job_id: jobs[job_id] for job_id in seats}
@@ -322,18 +323,18 @@ class EasyBackfill(Policy):
         self._next_seat = max(seats.values(), default=-1) + 1
         self._front_seat = min([0, *seats.values()]) - 1
         self._blocked = self.reservation = self._left = None
-        self._take_seats()
+        self._rebuild_queues()
 
 
 def _row(run: Running) -> list[Any]:
-    """A running job of a dump: its GPUs, and what each of them, and the job on each node, drags along."""
+    """A running job in the saved state: its GPUs; CPUs and memory per GPU, and memory per node."""
     held = run.request
     return [dict(run.gpus), [held.cpus_per_gpu, held.memory_per_gpu, held.memory_per_node]]
 
 
-def _running_of(end: float, gpus: Mapping[str, int], dragged: Sequence[float] = (0.0, 0.0, 0.0)) -> Running:
-    """What ``_row`` wrote; what is dragged along was not said before 2026-11-22. Raises TypeError, ValueError."""
-    cpus, per_gpu, per_node = map(float, dragged)
+def _parse_row(end: float, gpus: Mapping[str, int], amounts: Sequence[float] = (0.0, 0.0, 0.0)) -> Running:
+    """The inverse of ``_row``; states before 2026-11-22 have no CPUs and memory. Raises TypeError, ValueError."""
+    cpus, per_gpu, per_node = map(float, amounts)
     held = Request(cpus_per_gpu=cpus, memory_per_gpu=per_gpu, memory_per_node=per_node)
     return Running(end, {str(n): int(g) for n, g in gpus.items()}, held)
 
@@ -348,47 +349,47 @@ def _shape(job: Job) -> Shape:
 
 
 def _plain(job: Job) -> bool:
-    """Whether free GPUs are all that counts: any servers, any split, no CPUs or memory asked for."""
+    """Whether only free GPUs count: any servers, any split, no request for CPUs or memory."""
     return job.request is ANYWHERE or job.request == ANYWHERE
 
 
 def _release(view: ClusterView, run: Running) -> None:
-    """Give back what a job holds, but no more than a node has: it may have ended unheard, or its node be gone."""
+    """Free the GPUs of a job, up to the GPUs of each node: an end may be missed, or a node may be gone."""
     held = {n: min(g, view.by_name[n].gpus - view.free[n]) for n, g in run.gpus.items() if n in view.by_name}
     view.give(held, run.request)
 
 
-def _leaves_room(kept: Reservation, job: Job, placement: Placement, fabric: Fabric) -> bool:
-    """Whether the head still fits at its time with this job beside it."""
-    if job.gpus > kept.extra:
+def _fits_beside(reservation: Reservation, job: Job, placement: Placement, fabric: Fabric) -> bool:
+    """Whether the head still fits at the time of its reservation if this job runs."""
+    if job.gpus > reservation.extra:
         return False
-    if kept.view is None:
+    if reservation.view is None:
         return True
-    beside = kept.view.copy()
+    beside = reservation.view.copy()
     beside.take(placement.gpus, job.request)
-    return quick_place(beside, kept.job, _MOST_FREE, fabric) is not None
+    return quick_place(beside, reservation.job, _MOST_FREE, fabric) is not None
 
 
-def _would_delay(kept: Reservation, now: float) -> Reason:
-    in_s = max(0.0, kept.time - now) if kept.time < ANY else None
-    return reason(Phase.WAITING, "reservation", head=kept.job.id, need=kept.job.gpus, in_s=in_s)
+def _would_delay(reservation: Reservation, now: float) -> Reason:
+    in_s = max(0.0, reservation.time - now) if reservation.time < ANY else None
+    return reason(Phase.WAITING, "reservation", head=reservation.job.id, need=reservation.job.gpus, in_s=in_s)
 
 
-def _count_in(kept: Reservation, job: Job, placement: Placement, long: bool) -> None:
-    """A backfilled job that outlasts the reservation's time takes GPUs from beside the head."""
+def _count_backfilled(reservation: Reservation, job: Job, placement: Placement, long: bool) -> None:
+    """Count a backfilled job that runs beyond the reservation's time: it uses GPUs that the head leaves free."""
     if long:
-        kept.extra -= job.gpus
-        if kept.view is not None:
-            kept.view.take(placement.gpus, job.request)
+        reservation.extra -= job.gpus
+        if reservation.view is not None:
+            reservation.view.take(placement.gpus, job.request)
 
 
 _INF = float("inf")
 
 
 class LimitTree:
-    """Waiting jobs of one shape in queue order; finds the first with a time limit under a bound in O(log n).
+    """Waiting jobs of one shape in queue order; finds the first job with a time limit within a bound in O(log n).
 
-    A tree of minima over the queue: leaves are time limits in seconds, inf for a job that has left.
+    A segment tree of minima over the queue: leaves are time limits in seconds, inf for a job that has left.
     """
 
     def __init__(self) -> None:
@@ -439,7 +440,7 @@ class LimitTree:
     def _rebuild(self, new: tuple[int, JobId, float]) -> None:
         rows = [(*self._rows[at], self._tree[at + self._leaves]) for at in self._at.values()]
         rows = sorted([*rows, new])
-        self._leaves = 2 << len(rows).bit_length()  # half of them free, so that a rebuild pays for as many additions
+        self._leaves = 2 << len(rows).bit_length()  # half of them free, to make rebuilds rare
         self._rows = [row[:2] for row in rows]
         self._at = {job_id: at for at, (_, job_id) in enumerate(self._rows)}
         limits = [limit for _, _, limit in rows]

@@ -1,7 +1,7 @@
-"""What policies declare as their settings, and two settings that several of them share.
+"""The base class of policy settings, and two settings that several policies share.
 
-The keys of all built-in policies together are the section [policy] of asrpt.toml (``config.settings``), which every
-command reads: modules with options import nothing but pydantic.
+The keys of all built-in policies form the section [policy] of asrpt.toml (``config.settings``), which every command
+reads. Modules with options therefore import only pydantic.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class PolicyOptions(BaseModel):
-    """Settings of a policy: a field each, with type, bounds, default and description. Every field needs a default."""
+    """Settings of a policy: one field each, with type, bounds, default and description. Every field needs a default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class PatienceOptions(PolicyOptions):
-    """For policies whose order alone could let a job wait forever."""
+    """For policies whose order could starve a job."""
 
     patience_s: Annotated[float, Field(gt=0)] = Field(
-        604800.0, description="A job that has waited for so many seconds goes before younger ones."
+        604800.0, description="A job that has waited for this many seconds goes before younger jobs."
     )
 
 

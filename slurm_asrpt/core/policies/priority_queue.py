@@ -1,10 +1,10 @@
-"""The paper's baselines (section V-A.1-d) and FIFO: an order of the jobs, strict or work-conserving.
+"""The paper's baselines (section V-A.1-d) and FIFO: jobs in priority order, strict or work-conserving.
 
-All place by Heavy-Edge on the most-free servers. Strict: the first in the order that does not fit holds back all
-behind it. Work-conserving: the first in the order that fits starts, again and again.
+All use Heavy-Edge on the most-free servers. Strict: the first job that does not fit blocks all jobs behind it.
+Work-conserving: the first job that fits starts, repeatedly.
 
-Whether a job fits depends on its shape alone (GPUs and form of request), so jobs stand on one shelf per shape, and a
-decision looks at the first of each shelf: O(shapes + starts log n), however long the queue.
+Whether a job fits depends only on its shape (GPUs and form of request). There is a bucket of jobs for each shape, and a
+decision considers the first job of each bucket: O(shapes + starts log n) for any length of the queue.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ from slurm_asrpt.core.policies.base import (
     no_room,
     over_limit,
     reason,
-    standing,
+    updated_rank,
 )
 from slurm_asrpt.core.policies.options import PolicyOptions
 
 Key = tuple[int, float, float, tuple[int, ...], JobId]
-"""Rank (the band, or negative for a job handed back), the policy's value, submission, numeric id, id: least first."""
+"""Rank (the band, or negative for a returned job), the policy's value, submission, numeric ID, ID: least first."""
 
-_MOST_FREE = Strategy.MOST_FREE  # looking up a member of an enum costs more than it should
-
-
-Shelf = MutableSequence[Key]
-"""Keys of jobs of one shape, the least first: a heap, or a sorted row."""
+_MOST_FREE = Strategy.MOST_FREE  # lookups of enum members are slow
 
 
-class Shelving(NamedTuple):
-    """How keys are put on a shelf and taken from it, the least first."""
+Bucket = MutableSequence[Key]
+"""Keys of jobs of one shape, the least first: a heap, or a sorted deque."""
 
-    empty: Callable[[], Shelf]
+
+class BucketType(NamedTuple):
+    """How keys are added to a bucket and removed from it, the least first."""
+
+    empty: Callable[[], Bucket]
     push: Callable[[Any, Key], None]
     pop: Callable[[Any], Key]
 
 
-def _queue_up(row: deque[Key], key: Key) -> None:
+def _insert(row: deque[Key], key: Key) -> None:
     if not row or row[-1] < key:
         row.append(key)
     else:
         insort(row, key)
 
 
-_HEAPS = Shelving(list, heapq.heappush, heapq.heappop)
-_ROWS = Shelving(deque, _queue_up, deque.popleft)  # quicker for jobs that come nearly in order, however many wait
+_HEAPS = BucketType(list, heapq.heappush, heapq.heappop)
+_DEQUES = BucketType(deque, _insert, deque.popleft)  # faster if jobs arrive nearly in order
 
 
 class PriorityQueue(Policy):
-    """Jobs in one order, started from its head (strict) or wherever one fits (conserving)."""
+    """A queue with one order of jobs: start from the head only (strict), or any job that fits (conserving)."""
 
     bands = True
     conserving: ClassVar[bool] = False
@@ -76,19 +76,19 @@ class PriorityQueue(Policy):
         self._jobs: dict[JobId, Job] = {}
         self._keys: dict[JobId, Key] = {}
         in_order = type(self).value is PriorityQueue.value  # jobs arrive in the order in which they start
-        self._shelving = _ROWS if in_order else _HEAPS
-        self._shelves: dict[Hashable, Shelf] = {}  # the first on each always waits, others may have left
-        self._misfits: set[JobId] = set()  # no cluster of ours can hold them: they block nobody
+        self._bucket_type = _DEQUES if in_order else _HEAPS
+        self._buckets: dict[Hashable, Bucket] = {}  # the first job of each is always pending; others may have left
+        self._too_large: set[JobId] = set()  # too large for the cluster: they do not block other jobs
         self._returns = 0
-        self._first: Key | None = None  # the least key that waits and is no misfit's, once it has been looked for
+        self._first: Key | None = None  # cache of the least key of the waiting jobs that fit the cluster
         self._free = 0  # GPUs left by the last decision
-        self._left: Plan | None = None  # the cluster that it left
+        self._left: Plan | None = None  # the cluster after the last decision
         self._last: Wait | None = None  # the first job that did not fit then
 
     def value(self, job: Job, alpha: float) -> float:
-        """What orders the jobs, least first, from a job and its α̃_min in seconds per iteration.
+        """The sort key of a job, least first. alpha: its α̃_min, seconds per iteration.
 
-        Ties go by submission, then by id: with the same value for all, the first job submitted goes first.
+        Ties are broken by submission, then by ID: with equal values, jobs start in the order of submission.
         """
         return 0.0
 
@@ -97,17 +97,17 @@ class PriorityQueue(Policy):
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._best_alphas = BestAlphas(nodes, self.fabric)
         ranks = {job_id: key[0] for job_id, key in self._keys.items()}
-        self._shelves.clear()
-        self._misfits.clear()
+        self._buckets.clear()
+        self._too_large.clear()
         self._first = None
         for job_id, rank in ranks.items():
             self._add(self._jobs[job_id], rank)
 
     def submitted(self, job: Job, now: float) -> bool:
         self._add(job, job.band)
-        if self._first is None:  # nobody was left waiting
+        if self._first is None:  # no other job was waiting
             return False
-        if job.charges or self._jobs[self._first[4]].charges:  # a limit may keep back those that come before it
+        if job.charges or self._jobs[self._first[4]].charges:  # limits may hold jobs ahead of it
             return False
         return job.gpus > self._free if self.conserving else self._first[4] != job.id
 
@@ -119,7 +119,8 @@ class PriorityQueue(Policy):
         key = self._keys.get(job.id)
         if key is not None:
             self._forget(job.id)
-            self._enter(job, (standing(job, key[0]), *key[1:]), self._best_alphas.fits(job))  # a new tuple: see _clean
+            new_key = (updated_rank(job, key[0]), *key[1:])  # always a new tuple: see _clean
+            self._enter(job, new_key, self._best_alphas.fits(job))
 
     def finished(self, job_id: JobId, now: float) -> None:
         if job_id in self._jobs:
@@ -133,18 +134,18 @@ class PriorityQueue(Policy):
     def _enter(self, job: Job, key: Key, fits: bool) -> None:
         self._jobs[job.id], self._keys[job.id] = job, key
         if not fits:
-            self._misfits.add(job.id)
+            self._too_large.add(job.id)
             return
-        shelf = self._shelf(job)
-        keys = self._shelves.get(shelf)
+        bucket = self._bucket_of(job)
+        keys = self._buckets.get(bucket)
         if keys is None:
-            keys = self._shelves[shelf] = self._shelving.empty()
-        self._shelving.push(keys, key)
+            keys = self._buckets[bucket] = self._bucket_type.empty()
+        self._bucket_type.push(keys, key)
         if self._first is not None and key < self._first:
             self._first = key
 
-    def _shelf(self, job: Job) -> Hashable:
-        """Where a job stands; the strict orders have a single shelf for all jobs that count against the same limits."""
+    def _bucket_of(self, job: Job) -> Hashable:
+        """The bucket of a job; strict orders have a single one for all jobs that count against the same limits."""
         if job.charges:
             return (job.charges, job.gpus, job.request) if self.conserving else job.charges
         if not self.conserving:
@@ -152,35 +153,35 @@ class PriorityQueue(Policy):
         return job.gpus if job.request is ANYWHERE else (job.gpus, job.request)  # hashing a request is slow
 
     def _forget(self, job_id: JobId) -> None:
-        """A job that waits no longer does."""
+        """Remove a waiting job."""
         job, key = self._jobs.pop(job_id), self._keys.pop(job_id)
         if key is self._first:
             self._first = None
-        if job_id in self._misfits:
-            self._misfits.discard(job_id)
+        if job_id in self._too_large:
+            self._too_large.discard(job_id)
         else:
-            self._clean(self._shelf(job))
+            self._clean(self._bucket_of(job))
 
-    def _clean(self, shelf: Hashable) -> None:
-        """Keep a job that waits first on a shelf; take an empty shelf down.
+    def _clean(self, bucket: Hashable) -> None:
+        """Drop outdated keys from the front of a bucket, and delete an empty bucket.
 
-        A key on a shelf is its job's as long as it is the very one in ``_keys``; what leaves from further down is not
-        searched for.
+        A key is valid as long as it is the same object as in ``_keys``. Keys of jobs that leave from further down stay
+        until they reach the front.
         """
-        here, keys = self._shelves[shelf], self._keys
+        here, keys = self._buckets[bucket], self._keys
         while here and keys.get(here[0][4]) is not here[0]:
-            self._shelving.pop(here)
+            self._bucket_type.pop(here)
         if not here:
-            del self._shelves[shelf]
+            del self._buckets[bucket]
 
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         free = cluster.total_free
-        # keys differ in the job's id, so that shelves are never compared
+        # keys differ by job ID, so buckets are never compared
         heads = [
-            (keys[0], shelf)
-            for shelf, keys in self._shelves.items()
+            (keys[0], bucket)
+            for bucket, keys in self._buckets.items()
             if self._jobs[keys[0][4]].gpus <= free or not self.conserving
         ]
         plan = Plan(cluster)
@@ -193,41 +194,41 @@ class PriorityQueue(Policy):
         return starts
 
     def _start(self, heads: list[tuple[Key, Hashable]], plan: Plan, starts: list[Decision]) -> None:
-        """Start what fits, the first of each shelf in turn."""
+        """Start the jobs that fit, in the order of the first keys of the buckets."""
         heapq.heapify(heads)
         while heads:
-            key, shelf = heapq.heappop(heads)
+            key, bucket = heapq.heappop(heads)
             job = self._jobs[key[4]]
             if plan.over_limit(job):
                 continue
             placement = plan.place(job, _MOST_FREE, self.fabric)
-            if placement is None:  # nor will any other of this shape fit before GPUs come back
+            if placement is None:  # no other job of this shape fits either
                 if not self.conserving:
                     return
                 continue
             starts.append(Start(job, placement, key))
             plan.add(job, placement)
             self._forget(job.id)
-            keys = self._shelves.get(shelf)
+            keys = self._buckets.get(bucket)
             if keys is not None:
-                heapq.heappush(heads, (keys[0], shelf))
+                heapq.heappush(heads, (keys[0], bucket))
 
     def _first_wait(self, plan: Plan) -> Wait | None:
-        """Why the first job in the order does not start."""
-        if not self._shelves:
+        """The reason why the first waiting job does not start."""
+        if not self._buckets:
             return None
         if self._first is None:
-            self._first = min([keys[0] for keys in self._shelves.values()])
+            self._first = min([keys[0] for keys in self._buckets.values()])
         if self._jobs[self._first[4]].charges:
             return self._first_within_limits(plan)
         job, last = self._jobs[self._first[4]], self._last
         if last is not None and last.job is job and self._free == plan.free and job.request is ANYWHERE:
-            return last  # nothing to say that was not said
+            return last  # the reason has not changed
         return Wait(job, no_room(job, plan))
 
     def _first_within_limits(self, plan: Plan) -> Wait | None:
-        """The same where limits of the site keep jobs back: those delay no other."""
-        heads = [keys[0] for keys in self._shelves.values() if not plan.over_limit(self._jobs[keys[0][4]])]
+        """The same if limits of the site hold jobs: those delay no other job."""
+        heads = [keys[0] for keys in self._buckets.values() if not plan.over_limit(self._jobs[keys[0][4]])]
         if not heads:
             return None
         job = self._jobs[min(heads)[4]]
@@ -237,12 +238,13 @@ class PriorityQueue(Policy):
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
         order = [key[-1] for key in sorted(self._keys.values())]
-        head = next((job_id for job_id in order if job_id not in self._misfits and not self._limited(job_id)), None)
+        able = (job_id for job_id in order if job_id not in self._too_large and not self._limited(job_id))
+        head = next(able, None)
         return [(job_id, self._why(job_id, ahead, head)) for ahead, job_id in enumerate(order)]
 
     def _why(self, job_id: JobId, ahead: int, head: JobId | None) -> Reason:
         job = self._jobs[job_id]
-        if job_id in self._misfits:
+        if job_id in self._too_large:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if self._last is not None and job_id == self._last.job.id:
             return self._last.reason
@@ -265,23 +267,23 @@ class PriorityQueue(Policy):
             returns = int(state["returns"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a state of this policy: {error!r}") from error
-        for table in (self._jobs, self._keys, self._shelves, self._misfits):
+        for table in (self._jobs, self._keys, self._buckets, self._too_large):
             table.clear()
         self._returns, self._last, self._first = returns, None, None
         for job_id, rank, value, submit in rows:
             if job_id in jobs:
-                key = (standing(jobs[job_id], rank), value, submit, id_key(job_id), job_id)
+                key = (updated_rank(jobs[job_id], rank), value, submit, id_key(job_id), job_id)
                 self._enter(jobs[job_id], key, self._best_alphas.fits(jobs[job_id]))
 
 
 class Fifo(PriorityQueue):
-    """First come, first served; the head blocks."""
+    """First come, first served; the head of the queue blocks."""
 
     start_key = ("rank", "", "submitted")
 
 
 class Spjf(PriorityQueue):
-    """Shortest predicted job first (MLaaS); the head blocks."""
+    """Shortest predicted job first (MLaaS); the head of the queue blocks."""
 
     start_key = ("rank", "seconds", "submitted")
 
@@ -290,7 +292,7 @@ class Spjf(PriorityQueue):
 
 
 class Spwf(PriorityQueue):
-    """Shortest predicted workload, duration x GPUs, first (Tiresias); the head blocks."""
+    """Smallest predicted workload, duration x GPUs, first (Tiresias); the head of the queue blocks."""
 
     start_key = ("rank", "gpu_seconds", "submitted")
 
@@ -299,18 +301,18 @@ class Spwf(PriorityQueue):
 
 
 class WcsDuration(Spjf):
-    """Work-conserving: of the jobs that fit, the one with the shortest predicted duration."""
+    """Work-conserving: of the jobs that fit, the shortest predicted duration first."""
 
     conserving = True
 
 
 class WcsWorkload(Spwf):
-    """Work-conserving: of the jobs that fit, the one with the least predicted workload."""
+    """Work-conserving: of the jobs that fit, the smallest predicted workload first."""
 
     conserving = True
 
 
 class WcsSubtime(Fifo):
-    """Work-conserving: of the jobs that fit, the one that was submitted first."""
+    """Work-conserving: of the jobs that fit, the earliest submission first."""
 
     conserving = True

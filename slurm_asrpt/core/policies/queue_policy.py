@@ -1,4 +1,4 @@
-"""A policy that needs nothing but an order: the base class of simple policies, those of other packages first of all."""
+"""The base class of simple policies that only define an order, in particular those of other packages."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from slurm_asrpt.core.policies.options import PolicyOptions
 class QueuePolicy(Policy):
     """Work-conserving: of the jobs that fit, the first by ``order`` starts, with Heavy-Edge on the most-free servers.
 
-    waiting: the jobs, those handed back first, the others as they came. nodes: those that may run jobs.
-    Each decision looks at every waiting job once: fine for thousands of jobs, slow for a hundred thousand.
+    waiting: the jobs, returned jobs first, the others by arrival. nodes: those that may run jobs.
+    Each decision considers every waiting job once: fast for thousands of jobs, slow for a hundred thousand.
     """
 
     start_key = ("place_in_queue",)

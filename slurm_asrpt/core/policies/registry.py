@@ -1,7 +1,7 @@
 """The policies by name: those of this package, and those that other packages register as entry points.
 
-A policy is imported when it is first made, so that commands that only need the names start quickly. Another package
-registers a policy, a subclass of ``base.Policy``, in its pyproject.toml::
+A policy is imported on first use, so that commands that only need the names start fast. Another package registers a
+policy, a subclass of ``base.Policy``, in its pyproject.toml::
 
     [project.entry-points."slurm_asrpt.policies"]
     my-policy = "my_package.my_module:MyPolicy"
@@ -38,14 +38,14 @@ BUILT_IN: Mapping[str, str] = {
     "wcs-subtime": "slurm_asrpt.core.policies.priority_queue:WcsSubtime",
     "wcs-workload": "slurm_asrpt.core.policies.priority_queue:WcsWorkload",
 }
-"""The policies of this package: module and class by name. They win over a plugin of the same name."""
+"""The policies of this package: module and class by name. They take precedence over a plugin of the same name."""
 RESERVED = frozenset({"name", "fabric", "fairshare_bands"})
-"""Keys that no policy can have for itself: they are in [policy] already, or the site's."""
+"""Keys that a policy cannot define: [policy] already has them, or they come from other settings."""
 
 
 @dataclass(frozen=True)
 class PluginError:
-    """A policy of another package that is not available. source: the package and what it registers."""
+    """A policy of another package that cannot be loaded. source: the package and its entry point."""
 
     name: str
     source: str
@@ -53,26 +53,28 @@ class PluginError:
 
 
 @dataclass(frozen=True)
-class _Plugins:
+class Plugins:
+    """The policies of other packages: those that can be made, and why the others cannot."""
+
     classes: Mapping[str, type[Policy]]
     errors: tuple[PluginError, ...]
 
 
 def policy_names() -> tuple[str, ...]:
-    """All policies that can be made, those of other packages too."""
-    return tuple(sorted({*BUILT_IN, *_plugins().classes}))
+    """All available policies, including those of other packages."""
+    return tuple(sorted({*BUILT_IN, *installed_plugins().classes}))
 
 
 def plugin_errors() -> tuple[PluginError, ...]:
-    """The policies of other packages that are not available, for whoever can log or print them."""
-    return _plugins().errors
+    """The policies of other packages that cannot be loaded, for callers that log or print them."""
+    return installed_plugins().errors
 
 
 def policy_class(name: str) -> type[Policy]:
-    """A policy by name. Raises ValueError that lists the known names."""
+    """A policy by name. Raises ValueError for an unknown name and lists the known ones."""
     if name in BUILT_IN:
         return _built_in(name)
-    plugins = _plugins()
+    plugins = installed_plugins()
     if name in plugins.classes:
         return plugins.classes[name]
     broken = "".join(f" ({each.source} registers it, but: {each.why})" for each in plugins.errors if each.name == name)
@@ -80,13 +82,13 @@ def policy_class(name: str) -> type[Policy]:
 
 
 def make_policy(name: str, fabric: Fabric, **options: Any) -> Policy:
-    """A new policy. Raises ValueError for an unknown name, and for options that the policy does not take."""
+    """A new policy. Raises ValueError for an unknown name or invalid options."""
     kind = policy_class(name)
     return kind(fabric, check_options(name, options))
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> PolicyOptions:
-    """The options of a policy by its model. Raises ValueError: ``key=value: what is wrong``."""
+    """The validated options of a policy. Raises ValueError with the text ``key=value: problem``."""
     try:
         return policy_class(name).Options(**options)
     except ValidationError as error:
@@ -96,7 +98,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> PolicyOptions:
 
 
 def policy_settings(name: str) -> frozenset[str]:
-    """The keys of the options of a policy; none for an unknown policy."""
+    """The option keys of a policy; empty for an unknown policy."""
     try:
         return frozenset(policy_class(name).Options.model_fields)
     except ValueError:
@@ -104,17 +106,17 @@ def policy_settings(name: str) -> frozenset[str]:
 
 
 def policies_with(key: str) -> list[str]:
-    """The policies of this package that take an option, by name."""
+    """The names of the policies of this package that have an option."""
     return [name for name in sorted(BUILT_IN) if key in policy_settings(name)]
 
 
 def plugin_options() -> Mapping[str, type[PolicyOptions]]:
-    """The options of the policies of other packages, by the policies' names."""
-    return {name: each.Options for name, each in _plugins().classes.items()}
+    """The option models of the policies of other packages, by policy name."""
+    return {name: each.Options for name, each in installed_plugins().classes.items()}
 
 
 def key_names(name: str) -> tuple[str, ...]:
-    """What the parts of a policy's ``Start.key`` are; further parts only break ties."""
+    """The names of the parts of a policy's ``Start.key``; further parts only break ties."""
     try:
         return policy_class(name).start_key
     except ValueError:
@@ -122,7 +124,7 @@ def key_names(name: str) -> tuple[str, ...]:
 
 
 def banded_policies() -> list[str]:
-    """The policies that heed ``Job.band``, by name."""
+    """The names of the policies that use ``Job.band``."""
     return [name for name in policy_names() if policy_class(name).bands]
 
 
@@ -134,8 +136,8 @@ def _built_in(name: str) -> type[Policy]:
 
 
 @cache
-def _plugins() -> _Plugins:
-    """What is installed beside this package; what does not load is left out."""
+def installed_plugins() -> Plugins:
+    """The policies of other installed packages, and those that cannot be loaded."""
     from importlib.metadata import entry_points
 
     classes: dict[str, type[Policy]] = {}
@@ -147,13 +149,13 @@ def _plugins() -> _Plugins:
             continue
         try:
             classes[point.name] = _checked(point.load())
-        except (Exception, SystemExit) as error:  # whatever the module does when it is imported
+        except (Exception, SystemExit) as error:  # a module may do anything on import
             errors.append(PluginError(point.name, source, f"{type(error).__name__}: {error}"))
-    return _Plugins(classes, tuple(errors))
+    return Plugins(classes, tuple(errors))
 
 
 def _checked(found: Any) -> type[Policy]:
-    """Raises TypeError for what is no policy, and ValueError for options that [policy] cannot have."""
+    """Raises TypeError if it is not a policy, and ValueError for reserved option names."""
     from slurm_asrpt.core.policies.base import Policy
     from slurm_asrpt.core.policies.options import PolicyOptions
 
@@ -164,5 +166,5 @@ def _checked(found: Any) -> type[Policy]:
     taken = sorted(RESERVED & found.Options.model_fields.keys())
     if taken:
         raise ValueError(f"its options cannot be called {', '.join(taken)}")
-    found.Options()  # every option has a default
+    found.Options()  # raises if an option has no default
     return found

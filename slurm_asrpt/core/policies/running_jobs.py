@@ -1,4 +1,4 @@
-"""When servers will be free again, by the predicted ends of what runs on them."""
+"""When servers will be free again, by the predicted ends of their running jobs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import JobId
 
-LINGER = 0.5
-"""A job that has outlived its prediction is expected to run for half as long again as it has: run times have heavy
-tails, so the longer one has lasted the longer it will (docs/decisions/0007)."""
+OVERDUE_SHARE = 0.5
+"""Expected remaining runtime of a job that has outlived its prediction, as a share of its runtime so far. Runtimes have
+heavy tails: the longer a job has run, the longer it will continue (docs/decisions/0007)."""
 
 NO_END_S = 365 * 86400.0
-"""So long, seconds, a job is taken to run that is not ours and has no time limit."""
+"""Assumed runtime, seconds, of a job without a time limit that the policy did not start."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A running job: since when, until when by prediction (seconds), and on which nodes."""
+    """A running job: its start and predicted end (seconds), and its GPUs by node."""
 
     start: float
     end: float
@@ -26,9 +26,9 @@ class RunningJob:
 
 
 class RunningJobs:
-    """What runs where.
+    """The running jobs by node.
 
-    free_at: for each node of the table, when the last job on it is predicted to end, seconds; IDLE without jobs.
+    free_at: for each node of the table, when its last job is predicted to end, seconds; IDLE without jobs.
     used: mask of the nodes with jobs.
     """
 
@@ -42,16 +42,16 @@ class RunningJobs:
         self._on: list[dict[JobId, RunningJob]] = [{} for _ in nodes]
         self._due = float("inf")  # no end in free_at comes before this time
         self.runs: dict[JobId, RunningJob] = {}
-        self._endless: dict[JobId, float] = {}
+        self._unlimited: dict[JobId, float] = {}
         for job_id, run in (runs or {}).items():
             self.began(job_id, run)
 
     def began(self, job_id: JobId, run: RunningJob) -> None:
-        """A job runs; nodes that are not in the table do not count."""
+        """A job started. Nodes that are not in the table are ignored."""
         self.ended(job_id)
         self.runs[job_id] = run
         if run.end - run.start >= NO_END_S:
-            self._endless[job_id] = run.end
+            self._unlimited[job_id] = run.end
         self._due = min(self._due, run.end)
         for name in run.gpus:
             at = self._position.get(name)
@@ -62,16 +62,16 @@ class RunningJobs:
                 self.free_at[at] = max(self.free_at[at], run.end)
 
     def ended(self, job_id: JobId) -> RunningJob | None:
-        """A job runs no more; what it was, or None for an unknown one."""
+        """A job ended. Returns its record, or None for an unknown job."""
         run = self.runs.pop(job_id, None)
-        self._endless.pop(job_id, None)
+        self._unlimited.pop(job_id, None)
         for name in run.gpus if run is not None else ():
             at = self._position.get(name)
             if at is not None:
-                self._left(at, self._on[at].pop(job_id))
+                self._removed(at, self._on[at].pop(job_id))
         return run
 
-    def _left(self, at: int, run: RunningJob) -> None:
+    def _removed(self, at: int, run: RunningJob) -> None:
         others = self._on[at]
         if not others:
             self.used &= ~(1 << at)
@@ -82,13 +82,13 @@ class RunningJobs:
         self.free_at[at] = self._last_end[at]
         self._due = min(self._due, self.free_at[at])
 
-    def tells(self, time: float) -> bool:
-        """Whether this end means anything: that of a job without a time limit does not."""
-        return time not in self._endless.values()
+    def is_estimate(self, time: float) -> bool:
+        """Whether this end is an estimate. It is not for a job without a time limit."""
+        return time not in self._unlimited.values()
 
     @property
     def outlived(self) -> dict[int, float]:
-        """Ends that have been put off: when a node is expected to be free, by its place in the table."""
+        """The nodes with overdue jobs: when each is expected to be free, by its position in the table."""
         ends = zip(self.free_at, self._last_end, strict=True)
         return {at: time for at, (time, predicted) in enumerate(ends) if time != predicted}
 
@@ -97,8 +97,8 @@ class RunningJobs:
         for at, time in ends.items():
             self.free_at[at] = max(self.free_at[at], time) if self._on[at] else self.IDLE
 
-    def look_at(self, now: float) -> None:
-        """Put off the ends that should have come by now."""
+    def extend_overdue(self, now: float) -> None:
+        """Extend the ends of overdue jobs."""
         if now < self._due:
             return
         free_at = self.free_at
@@ -125,4 +125,4 @@ class RunningJobs:
 
 
 def _expected_end(run: RunningJob, now: float) -> float:
-    return run.end if run.end > now else now + LINGER * (now - run.start) + 1.0
+    return run.end if run.end > now else now + OVERDUE_SHARE * (now - run.start) + 1.0

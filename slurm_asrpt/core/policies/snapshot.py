@@ -1,4 +1,4 @@
-"""A policy, its state and the cluster at one time: forecasts and replays begin there."""
+"""A policy, its state and the cluster at one time, where forecasts and replays begin."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from slurm_asrpt.core.policies.base import Policy
 class PolicySnapshot:
     """The cluster and the policy at ``now``, seconds.
 
-    policy, settings, state: the policy's name, its options, and its dump.
-    free, free_cpus, free_memory: by node; None where CPUs and memory do not count.
+    policy, settings, state: the policy's name, its options and its saved state.
+    free, free_cpus, free_memory: by node; None if CPUs or memory do not count.
     headroom: what is left of the site's limits, by name.
     """
 
@@ -37,7 +37,7 @@ class PolicySnapshot:
         return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, Headroom(self.headroom))
 
     def policy_with(self, jobs: Iterable[Job]) -> Policy:
-        """A copy of the policy as it was then. Raises ValueError for a state that is no dump of it."""
+        """A copy of the policy at that time. Raises ValueError for an invalid state."""
         policy = make_policy(self.policy, fabric=self.fabric, **self.settings)
         policy.cluster_changed(self.nodes, self.now)
         policy.load(self.state, {job.id: job for job in jobs})

@@ -1,1 +1,1 @@
-"""How long one training iteration takes in a given placement."""
+"""The duration of one training iteration in a given placement."""

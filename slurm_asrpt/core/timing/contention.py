@@ -1,7 +1,7 @@
-"""Jobs that share the links of their servers: when each ends, to the last change of speed.
+"""Exact end times of jobs that share the NICs of their servers.
 
-A job's speed changes whenever another that leaves one of its servers starts or ends. Between two changes it is
-constant, so the integral is exact, and a change touches only the jobs on the servers concerned.
+The speed of a job that spans servers changes when another such job starts or ends on one of its servers. Between two
+changes it is constant, so the integral is exact. A change affects only the jobs on the servers concerned.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from slurm_asrpt.core.timing.ring import iterations_per_slot
 
 Pace = Callable[[tuple[int, ...]], float]
-"""Time per iteration, given how many jobs leave each server of this one, itself included; () on a single server."""
+"""Time per iteration, given how many jobs use the NIC of each server, including this job; () on a single server."""
 
 K = TypeVar("K", bound=Hashable)
 _NEVER = math.inf
@@ -29,52 +29,52 @@ class _Job:
     tau: float  # time per iteration now
     left: float  # iterations, at ``since``
     since: float
-    turn: int = 0  # its entry in the heap that counts
+    turn: int = 0  # number of its valid entry in the heap
 
 
-class Crossing(Generic[K]):
-    """What runs, and when the next of it ends.
+class ContendingJobs(Generic[K]):
+    """The running jobs, and when the next one ends.
 
-    slot: length of the paper's slots: whole iterations per slot only, (9); 0 for continuous time.
-    A job of which no iteration fits into a slot stands still; its end is infinity unless neighbors go.
+    slot: length of the paper's slots, with whole iterations per slot only, (9); 0 for continuous time.
+    A job makes no progress while no iteration fits into a slot; its end is infinity until neighbors end.
     """
 
     def __init__(self, slot: float = 0.0) -> None:
         self.slot = slot
         self._jobs: dict[K, _Job] = {}
-        self._leaving: dict[Hashable, dict[K, None]] = {}  # jobs by server that they leave; a dict keeps their order
-        self._ends: list[tuple[float, int, K]] = []  # heap; entries of an older turn are dropped when they come up
+        self._leaving: dict[Hashable, dict[K, None]] = {}  # by server, the jobs that use its NIC, in a fixed order
+        self._ends: list[tuple[float, int, K]] = []  # heap; outdated entries are dropped at the top
         self._turns = 0
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     def leaving(self, server: Hashable) -> int:
-        """How many jobs leave a server."""
+        """How many jobs use the NIC of a server."""
         return len(self._leaving.get(server, ()))
 
     def start(self, key: K, servers: Iterable[Hashable], iterations: float, pace: Pace, now: float) -> None:
-        """A job starts. servers: those it runs on. Raises ValueError for one that runs."""
+        """Start a job. servers: its servers. Raises ValueError if it is already running."""
         if key in self._jobs:
             raise ValueError(f"{key} runs already")
-        crossed = tuple(servers)
-        crossed = crossed if len(crossed) > 1 else ()
-        for server in crossed:
+        shared = tuple(servers)
+        shared = shared if len(shared) > 1 else ()
+        for server in shared:
             self._leaving.setdefault(server, {})[key] = None
-        job = self._jobs[key] = _Job(crossed, pace, 0.0, iterations, now)
+        job = self._jobs[key] = _Job(shared, pace, 0.0, iterations, now)
         job.tau = self._tau(job)
-        self._file(key, job)
-        self._touch(crossed, key, now)
+        self._push_end(key, job)
+        self._update_neighbors(shared, key, now)
 
     def end(self, key: K, now: float) -> None:
-        """A job is gone, whether or not it is through. Raises KeyError for one that does not run."""
+        """Remove a job, whether or not it is done. Raises KeyError if it is not running."""
         job = self._jobs.pop(key)
         for server in job.servers:
             del self._leaving[server][key]
-        self._touch(job.servers, key, now)
+        self._update_neighbors(job.servers, key, now)
 
     def next_end(self) -> float:
-        """When the next job ends if none starts before, or infinity."""
+        """When the next job ends if no other starts before, or infinity."""
         while self._ends:
             end, turn, key = self._ends[0]
             job = self._jobs.get(key)
@@ -84,7 +84,7 @@ class Crossing(Generic[K]):
         return _NEVER
 
     def pop(self) -> tuple[float, K]:
-        """End the next job: when, and which. Raises ValueError if none will ever end."""
+        """End the next job; returns its end and its key. Raises ValueError if no job will ever end."""
         end = self.next_end()
         if end == _NEVER:
             raise ValueError(f"none of {len(self)} jobs ever ends: no iteration fits into a slot")
@@ -92,19 +92,19 @@ class Crossing(Generic[K]):
         self.end(key, end)
         return end, key
 
-    def _touch(self, servers: tuple[Hashable, ...], but: K, now: float) -> None:
-        """The neighbors on these servers go on at another speed."""
+    def _update_neighbors(self, servers: tuple[Hashable, ...], skip: K, now: float) -> None:
+        """Update the speed of the other jobs on these servers."""
         for key in dict.fromkeys(key for server in servers for key in self._leaving[server]):
-            if key != but:
-                self._settle(key, now)
+            if key != skip:
+                self._update_speed(key, now)
 
-    def _settle(self, key: K, now: float) -> None:
+    def _update_speed(self, key: K, now: float) -> None:
         job = self._jobs[key]
         tau = self._tau(job)
         if tau != job.tau:
             job.left = max(0.0, job.left - (now - job.since) / job.tau)
             job.tau, job.since = tau, now
-            self._file(key, job)
+            self._push_end(key, job)
 
     def _tau(self, job: _Job) -> float:
         leaving = self._leaving
@@ -112,9 +112,9 @@ class Crossing(Generic[K]):
         if not self.slot:
             return tau
         whole = iterations_per_slot(tau, self.slot)
-        return self.slot / whole if whole else _NEVER  # it stands still until its neighbors are gone
+        return self.slot / whole if whole else _NEVER  # no progress until neighbors end
 
-    def _file(self, key: K, job: _Job) -> None:
+    def _push_end(self, key: K, job: _Job) -> None:
         self._turns += 1
         job.turn = self._turns
         end = job.since + job.left * job.tau if job.left else job.since

@@ -1,4 +1,4 @@
-"""Seconds per iteration: the slowest stage of an asynchronous pipeline, or fill and drain of a synchronous one."""
+"""Seconds per iteration: the slowest stage of an asynchronous pipeline, fill and drain of a synchronous one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def iteration_time(profile: JobProfile, ranks: Sequence[int], server_gpus: Seque
 
     ranks: the server of each GPU, shape (profile.gpus,), values are indexes into server_gpus.
     server_gpus: g of each server, all GPUs it has; a job reserves x/g of a server's NIC.
-    Raises ValueError if ranks does not place every GPU once, or parts the tensor slices of a replica.
+    Raises ValueError if ranks does not place every GPU once, or splits the tensor slices of a replica.
     """
     costs = _costs(profile, _replica_servers(profile, ranks), server_gpus, fabric)
     if profile.pipeline is Pipeline.ASYNCHRONOUS:
@@ -25,7 +25,7 @@ def iteration_time(profile: JobProfile, ranks: Sequence[int], server_gpus: Seque
 def stage_costs(
     profile: JobProfile, ranks: Sequence[int], server_gpus: Sequence[int], fabric: Fabric
 ) -> list[StageCost]:
-    """What each stage costs on its slowest server. Arguments and errors as in ``iteration_time``."""
+    """The cost of each stage on its slowest server. Arguments and errors as in ``iteration_time``."""
     return _worst_per_stage(len(profile.stages), _costs(profile, _replica_servers(profile, ranks), server_gpus, fabric))
 
 
@@ -49,7 +49,7 @@ def _replica_servers(profile: JobProfile, ranks: Sequence[int]) -> Sequence[int]
 def _costs(
     profile: JobProfile, servers: Sequence[int], server_gpus: Sequence[float], fabric: Fabric
 ) -> Iterator[tuple[int, StageCost]]:
-    """(stage, its cost on one of its servers), for each stage and each of its servers."""
+    """(stage, cost) for each stage and each of its servers."""
     placed: dict[int, list[int]] = {}
     for stage, server in zip(profile.stage_of_replica, servers, strict=True):
         placed.setdefault(server, [0] * len(profile.stages))[stage] += 1
@@ -69,7 +69,7 @@ def _hosted(profile: JobProfile, stage: int, server: int, servers: Sequence[int]
 
 
 def _worst_per_stage(stages: int, costs: Iterator[tuple[int, StageCost]]) -> list[StageCost]:
-    """A barrier waits for the slowest server of a stage: each stage's largest communication and all-reduce."""
+    """The largest communication and all-reduce of each stage: a barrier waits for the slowest server."""
     worst: list[StageCost | None] = [None] * stages
     for stage, cost in costs:
         other = worst[stage] or cost
@@ -85,17 +85,17 @@ def _worst_per_stage(stages: int, costs: Iterator[tuple[int, StageCost]]) -> lis
 def fill_and_drain(stages: Sequence[StageCost], micro_batches: int) -> float:
     """Seconds per iteration of GPipe's schedule: all micro-batches forward, then all backward, then the all-reduces.
 
-    stages: for each stage its cost per mini-batch, the worst of its servers. micro_batches: q.
+    stages: the cost of each stage per mini-batch, on its slowest server. micro_batches: q.
 
-    The model is Huang et al.'s GPipe (NeurIPS 2019, [19]), read as a flow shop of q equal jobs. With
+    The model is Huang et al.'s GPipe (NeurIPS 2019, [19]), as a flow shop of q equal jobs. With
     f_s = (p_s^f + comm_s/2) / q and b_s = (p_s^b + comm_s/2) / q, as half of (5) belongs to each direction:
 
         forward    = sum_s f_s + (q-1) max_s f_s
-        backward_s = sum_{r>=s} b_r + (q-1) max_{r>=s} b_r      when stage s has done its last backward
+        backward_s = sum_{r>=s} b_r + (q-1) max_{r>=s} b_r      when stage s finishes its last backward
         alpha      = forward + max_s (backward_s + allreduce_s)
 
-    A stage all-reduces (6) when its own last backward is done, while earlier stages still drain. A transfer keeps its
-    stage busy: this model hides no transfer between stages behind computation.
+    A stage starts its all-reduce (6) after its own last backward, while earlier stages still drain. A transfer keeps
+    its stage busy: in this model, transfers between stages do not overlap computation.
     """
     forwards = [(cost.forward + cost.communication / 2) / micro_batches for cost in stages]
     forward = sum(forwards) + (micro_batches - 1) * max(forwards)

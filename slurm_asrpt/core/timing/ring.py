@@ -1,6 +1,6 @@
 """Rings without reserved bandwidth: seconds per iteration under contention (SJF-BCO paper, section 4.1, (6)-(9)).
 
-Time is in the caller's unit, seconds or the paper's slots, as long as bandwidths and speeds use the same one.
+Time is in the caller's unit, seconds or the paper's slots; bandwidths and speeds must use the same unit.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 Degradation = Callable[[float], float]
-"""f(alpha, k): the share of a link that each of k contending rings has is 1/f; f(1) = 1, and f grows with k."""
+"""f(alpha, k): each of k contending rings has 1/f of a link; f(1) = 1, and f increases with k."""
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """f = k + alpha (k-1): each further ring takes its share and wastes alpha of one. ValueError for alpha < 0."""
+    """f = k + alpha (k-1): each further ring takes one share and wastes alpha shares. ValueError for alpha < 0."""
 
     alpha: float = 0.0
 
@@ -31,7 +31,10 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """f as measured: (k, f) in rising order from (1, 1), linear between, the last slope beyond. Raises ValueError."""
+    """f as measured: increasing points (k, f) from (1, 1), with linear interpolation and extrapolation.
+
+    Raises ValueError for other points.
+    """
 
     points: tuple[tuple[float, float], ...]
 
@@ -48,10 +51,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What all rings share.
+    """The constants of all rings.
 
     inter, intra: b^e, b^i, bytes per unit of time between and within servers. reduce: C, bytes that a GPU sums per unit
-    of time. xi1: contending rings per concurrent one. xi2: latency per server in use. degradation: f.
+    of time. xi1: contending rings per concurrent ring. xi2: latency per server in use. degradation: f.
     """
 
     inter: float
@@ -70,9 +73,9 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A job as the paper sees it.
+    """A job in the paper's model.
 
-    gpus: w_j = G_j. gradient: m_j, bytes. forward: Delta^f, time per sample. samples: M_j, of a mini-batch.
+    gpus: w_j = G_j. gradient: m_j, bytes. forward: Delta^f, time per sample. samples: M_j, per mini-batch.
     backward: Delta^b, time per mini-batch.
     """
 
@@ -93,7 +96,7 @@ class Ring:
 
 
 def concurrent(placements: Iterable[Mapping[Hashable, int]]) -> list[int]:
-    """(6) p_j of each running job: the most rings that leave one of its servers, itself included; 0 on one server."""
+    """(6) p_j of each running job: the most rings on the NIC of one of its servers, its own too; 0 on one server."""
     leaving = [[server for server, gpus in counts.items() if gpus] for counts in placements]
     rings = Counter(server for servers in leaving if len(servers) > 1 for server in servers)
     return [max(rings[server] for server in servers) if len(servers) > 1 else 0 for servers in leaving]
@@ -102,7 +105,7 @@ def concurrent(placements: Iterable[Mapping[Hashable, int]]) -> list[int]:
 def bandwidth(concurrently: int, links: Links) -> float:
     """B_j of a ring with p_j = ``concurrently`` (6), (7).
 
-    k = xi1 p is taken to be 1 at least: as printed, k < 1 would give a ring more than the link has.
+    k = xi1 p is at least 1: as printed, k < 1 would give a ring more bandwidth than the link has.
     """
     if concurrently == 0:
         return links.intra
@@ -110,17 +113,17 @@ def bandwidth(concurrently: int, links: Links) -> float:
 
 
 def iteration_time(ring: Ring, servers: int, concurrently: int, links: Links) -> float:
-    """(8) tau_j: time per iteration of a ring on so many servers with p_j = ``concurrently``."""
+    """(8) tau_j: time per iteration of a ring on ``servers`` servers with p_j = ``concurrently``."""
     piece = ring.gradient / ring.gpus * (ring.gpus - 1)
     exchange = 2 * piece / bandwidth(concurrently, links)
     return exchange + piece / links.reduce + links.xi2 * servers + ring.computation
 
 
 def time_range(ring: Ring, sizes: Sequence[int], links: Links) -> tuple[float, float]:
-    """The least and the most that tau_j can be on servers of these sizes (section 5.1).
+    """The minimum and maximum of tau_j on servers of these sizes (section 5.1).
 
-    Least: on the fewest servers, with no other ring. Most: a GPU on each of as many servers as there are, the largest
-    of which is full of rings.
+    Minimum: on the fewest servers, without other rings. Maximum: one GPU on each of as many servers as possible, with a
+    ring on each GPU of the largest server.
     """
     fewest = _fewest(ring.gpus, sizes)
     least = iteration_time(ring, fewest, int(fewest > 1), links)
@@ -139,12 +142,12 @@ def _fewest(gpus: int, sizes: Sequence[int]) -> int:
 
 
 def iterations_per_slot(tau: float, slot: float = 1.0) -> int:
-    """phi_j: whole iterations in a slot. What a slot has left over is lost, so this is the slotted form's speed."""
+    """phi_j: whole iterations per slot, the speed in slotted time. The rest of a slot is lost."""
     return math.floor(slot / tau * (1 + 1e-12))  # 0.3 / 0.1 is just below 3
 
 
 def completion_slot(start: int, speeds: Iterable[int], iterations: float) -> int:
-    """(9) T_j: the slot by which the phi_j[t] from ``start`` on add up to F_j. Raises ValueError if they never do."""
+    """(9) T_j: the slot in which the sum of phi_j[t] from ``start`` on reaches F_j. Raises ValueError without one."""
     done, slot = 0, start
     if done >= iterations:
         return slot

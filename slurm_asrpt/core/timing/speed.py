@@ -1,12 +1,12 @@
-"""GPUs of several types: which speed counts for a job, and its profile at that speed.
+"""GPUs of several types: the speed of a job, and its profile at that speed.
 
-All GPUs of a job wait for each other in every iteration, so that its slowest GPU sets the pace (Hare, section VI-D:
-"the total round training time is often limited by the slowest (straggler) GPU"). With v_i^t the speed of type t for
-job i, over the GPU that the profile's seconds are for, and T the types that a placement uses, computation in (7) takes
+All GPUs of a job wait for each other in every iteration, so the slowest GPU determines the speed (Hare, section VI-D:
+"the total round training time is often limited by the slowest (straggler) GPU"). Let v_i^t be the speed of type t for
+job i, relative to the GPU of the profile, and T the types that a placement uses. Then computation in (7) takes
 
     (p_s^f + p_s^b) / min_{t in T} v_i^t
 
-while (5), (6) and all other communication stay as they are.
+while (5), (6) and all other communication do not change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slurm_asrpt.core.job import JobProfile
 
 
 def slowest(profile: JobProfile, nodes: Iterable[Node]) -> float:
-    """min v_i^t on these servers: as the profile says, else as the site says."""
+    """min v_i^t on these servers: from the profile, else from the site's settings."""
     if not profile.speeds:
         return min([node.speed for node in nodes])
     own = dict(profile.speeds)
@@ -28,7 +28,7 @@ def slowest(profile: JobProfile, nodes: Iterable[Node]) -> float:
 
 
 def fastest(profile: JobProfile, nodes: Iterable[Node]) -> float:
-    """max v_i^t on these servers; 1 without any."""
+    """max v_i^t on these servers; 1 without servers."""
     return max([slowest(profile, (node,)) for node in nodes], default=1.0)
 
 

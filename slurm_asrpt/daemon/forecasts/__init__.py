@@ -1,1 +1,1 @@
-"""Start-time forecasts: their inputs, and the process that computes them."""
+"""Start-time forecasts: their inputs and the process that computes them."""

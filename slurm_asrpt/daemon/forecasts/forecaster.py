@@ -1,8 +1,8 @@
-"""Start-time forecasts: a process of its own computes them, cycles start it and pick up its answer.
+"""Start-time forecasts. A separate process computes them; cycles start it and collect its answer.
 
-A process gets BUDGET of ``daemon.forecast_s`` as CPU time, at a lower priority and never more of a core than that. One
-runs at a time, and nothing waits for it. After one that took long there is a longer pause: in the long run forecasts
-take DUTY of a core at most.
+A process gets the share BUDGET of ``daemon.forecast_s`` as CPU time, at low priority, and at most that share of a core.
+One process runs at a time, and nothing waits for it. The pause after a long computation is longer, so that forecasts
+take at most the share DUTY of a core on average.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from slurm_asrpt.throttle import Throttle
 LOG = logging.getLogger("asrptd")
 BUDGET = 0.25
 DUTY = 0.1
-LATE = 10
-"""After so many times ``forecast_s`` a process is given up: the machine has no time for it."""
+TIMEOUT = 10
+"""Timeout of a process, in multiples of ``forecast_s``."""
 
 
 _Named = TypeVar("_Named", Waiting, PendingTasks)
 
 
 class Computation(Protocol):
-    """A forecast under way."""
+    """A running computation of forecasts."""
 
     def answer(self) -> bytes | None:
-        """Its output, None while it goes on. Raises OSError where there will be none."""
+        """Its output, None while it runs. Raises OSError if it has failed."""
 
     def stop(self) -> None: ...
 
 
 class Process:
-    """``python -m slurm_asrpt.forecast``, through files without names."""
+    """``python -m slurm_asrpt.forecast``, with unnamed temporary files for input and output."""
 
     def __init__(self, snapshot: bytes, budget_s: float) -> None:
         self._out, self._errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 read later
@@ -91,8 +91,8 @@ class Process:
 
 
 @dataclass
-class _Asked:
-    """A forecast under way: when it was begun, and what each job was then."""
+class _Running:
+    """A running computation: when it began, and what each job asked for then."""
 
     made: float
     jobs: dict[str, Any]
@@ -100,9 +100,9 @@ class _Asked:
 
 
 class Forecaster:
-    """Forecasts every ``forecast_s`` seconds, 0 for none; only in mode enforce, where asrptd decides.
+    """Makes forecasts every ``forecast_s`` seconds (0: never), in mode enforce only, where asrptd decides.
 
-    In any mode what they are made from is published for what-ifs, again as soon as the queue has changed.
+    In every mode it publishes their inputs for what-ifs, and again when the queue changes.
     """
 
     def __init__(
@@ -115,21 +115,21 @@ class Forecaster:
         private_jobs: bool,
         begin: Callable[[bytes, float], Computation] = Process,
     ) -> None:
-        """private_jobs: users may see only their own jobs. begin: starts a computation with this budget, seconds."""
+        """private_jobs: users may see only their own jobs. begin: starts a computation with a budget in seconds."""
         self.every_s, self._enforcing = settings.daemon.forecast_s, settings.daemon.mode is Mode.ENFORCE
         self._run, self._private, self._begin = settings.paths.run, private_jobs, begin
         self._jobs, self._cluster, self._recent, self._snapshots = jobs, cluster, recent, snapshots
-        self._asked: _Asked | None = None
+        self._running: _Running | None = None
         self._due = self._publish_due = -math.inf
         self._publishing = Throttle(time.monotonic)
-        self._published: object = None  # the queue then
-        self._known: dict[str, tuple[Any, Forecast]] = {}  # with what the job was then
-        self._without: set[str] = set()  # jobs for which nothing came out
-        self._waits: dict[str, Forecast] = {}  # what is said of the jobs that wait
-        self._pinned: set[str] = set()  # jobs whose start was decided
+        self._published: object = None  # the queue at that time
+        self._known: dict[str, tuple[Any, Forecast]] = {}  # with what the job asked for then
+        self._without: set[str] = set()  # jobs without a forecast in the last answer
+        self._waits: dict[str, Forecast] = {}  # of the pending jobs, as published
+        self._pinned: set[str] = set()  # jobs that are about to start
 
     def step(self, now: float) -> None:
-        """After a cycle: pick up what is ready, start the next when it is time."""
+        """After a cycle: collect an answer if there is one, and start the next computation if it is due."""
         if not self.every_s:
             return
         queue = self._queue()
@@ -141,16 +141,16 @@ class Forecaster:
             return
         try:
             self._pick_up(now)
-            if self._asked is None and now >= self._due:
-                self._ask(now)
-        except (OSError, ValueError) as error:  # no process, no answer: scheduling goes on without, the next may come
-            LOG.warning("no start-time forecasts this time: %s", one_line(error))
-            self._asked = None
+            if self._running is None and now >= self._due:
+                self._start_computation(now)
+        except (OSError, ValueError) as error:  # scheduling continues without forecasts; the next attempt may succeed
+            LOG.warning("start-time forecasts failed: %s", one_line(error))
+            self._running = None
         self._keep_first(now)
         self._time_starts()
 
     def _publish(self, now: float) -> None:
-        """What asrpt-status --what-if plays forward: for everybody, so without the names of users."""
+        """Publish the input of asrpt-status --what-if. All users can read it, so it has no user names."""
         snapshot = self._snapshots.make(now)
         adjustment = self._adjustment(now)
         nameless = replace(
@@ -164,10 +164,10 @@ class Forecaster:
         publish(self._run, PUBLISHED, to_json(nameless), private=self._private)
 
     def _queue(self) -> object:
-        """What a what-if must not miss: which jobs wait, which have GPUs, and what is free beside them."""
+        """What what-ifs depend on: the jobs' states and the free GPUs."""
         return {job_id: job.state for job_id, job in self._jobs.items()}, dict(self._cluster.view.free)
 
-    def _ask(self, now: float) -> None:
+    def _start_computation(self, now: float) -> None:
         if not any(_waits(job) for job in self._jobs.values()):
             return
         self._due = now + self.every_s
@@ -175,26 +175,26 @@ class Forecaster:
         jobs = {str(each.job.id): self._jobs[each.job.id].admitted for each in snapshot.waiting}
         for rest in snapshot.arrays:
             jobs |= dict.fromkeys(map(str, rest.asked), self._jobs[rest.job.id].admitted)
-        self._asked = _Asked(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
+        self._running = _Running(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
 
     def _pick_up(self, now: float) -> None:
-        asked = self._asked
-        if asked is None:
+        running = self._running
+        if running is None:
             return
-        answer = asked.work.answer()
+        answer = running.work.answer()
         if answer is not None:
-            self._asked = None
-            adjustment, answered = self._adjustment(asked.made), json.loads(answer)
-            self._due = max(self._due, asked.made + answered["cpu_s"] / DUTY)
-            found = {job_id: _shown(times, asked.made, adjustment) for job_id, times in answered["starts"].items()}
-            self._known = {job_id: (asked.jobs[job_id], forecast) for job_id, forecast in found.items()}
-            self._without = asked.jobs.keys() - found.keys()
-        elif now > asked.made + LATE * self.every_s:
-            asked.work.stop()
-            raise OSError(f"none within {LATE * self.every_s:g} s")
+            self._running = None
+            adjustment, answered = self._adjustment(running.made), json.loads(answer)
+            self._due = max(self._due, running.made + answered["cpu_s"] / DUTY)
+            found = {job_id: _shown(times, running.made, adjustment) for job_id, times in answered["starts"].items()}
+            self._known = {job_id: (running.jobs[job_id], forecast) for job_id, forecast in found.items()}
+            self._without = running.jobs.keys() - found.keys()
+        elif now > running.made + TIMEOUT * self.every_s:
+            running.work.stop()
+            raise OSError(f"no answer within {TIMEOUT * self.every_s:g} s")
 
     def _keep_first(self, now: float) -> None:
-        """The first forecast of a job, as it asks now, is what asrpt-admin calibration judges."""
+        """Keep the first forecast of each job's current request: asrpt-admin calibration evaluates it."""
         waited, self._waits = self._waits, {}
         for job_id, job in self._jobs.items():
             if job.state is JobState.RUNNING and job_id in waited:
@@ -203,7 +203,7 @@ class Forecaster:
             if job.state is JobState.PINNED and job.forecast is not None:
                 self._waits[job_id] = job.forecast
             if job.state in (JobState.PINNED, JobState.RUNNING):
-                continue  # what was said stands
+                continue  # its forecast no longer changes
             changed = job_id in self._known and self._known[job_id][0] != job.admitted
             if job.state is not JobState.QUEUED or changed:
                 job.forecast_is(None)
@@ -213,26 +213,26 @@ class Forecaster:
                 self._waits[job_id] = job.forecast
 
     def _time_starts(self) -> None:
-        """How long starts take after they were decided."""
+        """Measure the time from the decision to the start of a job."""
         for job in self._jobs.in_state(JobState.RUNNING):
             if job.pin is not None and job.record.job_id in self._pinned:
                 self._recent.idle_gaps.started(job.record.start_time - job.pin.at)
         self._pinned = {job.record.job_id for job in self._jobs.in_state(JobState.PINNED)}
 
     def _adjustment(self, now: float) -> StartConformal:
-        """The conformal adjustment, with what jobs teach that still wait."""
+        """The conformal adjustment, including what still pending jobs show."""
         waiting = ((_start(each.simulated), each.made) for each in self._waits.values() if each.simulated)
         return self._recent.start_adjustment.with_waiting(now, waiting)
 
     def current(self, job: ManagedJob, now: float) -> Forecast | None:
-        """The forecast of a waiting job, unless it is old or the job has changed since.
+        """The forecast of a pending job, unless it is too old or the job's request has changed.
 
-        For tasks that wait together, the forecast of the next one.
+        For array tasks that wait together: the forecast of the next one.
         """
         return self._valid(job.record.job_id, job, now)
 
     def last(self, job: ManagedJob, now: float) -> Forecast | None:
-        """For tasks that wait together, the forecast of the last one."""
+        """For array tasks that wait together: the forecast of the last one."""
         tasks = read_tasks(job.record.array_tasks)
         return self._valid(f"{job.record.job_id}_{tasks[-1][-1]}", job, now) if tasks else None
 
@@ -243,7 +243,7 @@ class Forecaster:
         return forecast if now <= forecast.made + withdrawn_after(self.every_s) else None
 
     def why_not(self, job: ManagedJob, why: str) -> str:
-        """Why a job that does not run has no forecast. why: what keeps it out of the policy's queue, in words."""
+        """Why a pending job has no forecast. why: the reason why it is not in the policy's queue, in words."""
         if not self._enforcing:
             return "Slurm decides: asrptd is not in mode enforce"
         if not self.every_s:
@@ -251,17 +251,17 @@ class Forecaster:
         if not _waits(job):
             return why
         if job.record.job_id in self._without:
-            return f"not within {HORIZON_S / 3600:g} hours, or too many jobs, or tasks of arrays, to tell"
-        return f"none yet; the first {MAX_JOBS} in the queue get one"
+            return f"not within {HORIZON_S / 3600:g} hours, or too many jobs or array tasks in the queue"
+        return f"no estimate yet; only the first {MAX_JOBS} jobs in the queue get one"
 
     def close(self) -> None:
-        if self._asked is not None:
-            self._asked.work.stop()
-            self._asked = None
+        if self._running is not None:
+            self._running.work.stop()
+            self._running = None
 
 
 def _waits(job: ManagedJob) -> bool:
-    """For nothing but its turn."""
+    """Whether the job is eligible and pending."""
     return job.state is JobState.QUEUED or job.has_waiting_tasks
 
 
@@ -270,7 +270,7 @@ def _nameless(jobs: Sequence[_Named]) -> tuple[_Named, ...]:
 
 
 def _shown(times: Sequence[float | None], made: float, adjustment: StartConformal) -> Forecast:
-    """What a computation has found, with the conformal adjustment."""
+    """A computed forecast, with the conformal adjustment."""
     start = adjustment.adjusted(_start(times), made)
     return Forecast(made, start.earliest, _known(start.median), _known(start.latest), tuple(times))
 

@@ -1,4 +1,4 @@
-"""What recent jobs teach forecasts: arrivals, run times, idle gaps of GPUs, and conformal adjustments."""
+"""What forecasts learn from recent jobs: arrivals, runtimes, idle gaps of GPUs, and conformal adjustments."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from slurm_asrpt.predict.conformal import RunConformal
 
 LOG = logging.getLogger("asrptd")
 WINDOW_S = 86400.0
-"""A day: it holds the hours in which people submit and those in which they do not."""
-MOST = 2000
-"""Of more, an even sample is used."""
-KEPT = 10_000
-"""Of more in a day, only the latest count, as if they were all: a burst is no rate that goes on."""
-ENDED = 100
-"""So many of the latest runs say how long jobs run."""
+"""A day, so that it covers busy and quiet hours."""
+MAX_ARRIVALS = 2000
+"""Maximum number of arrivals; of more, an even sample is used."""
+MAX_PER_DAY = 10_000
+"""Maximum number of jobs in a day; of more, only the latest count. A burst is not a lasting rate."""
+MAX_ENDED = 100
+"""Number of latest runs that runtimes are estimated from."""
 
 
 @dataclass(frozen=True)
 class _Arrival:
-    """span: its iterations, None where nothing is predicted; each takes alpha seconds in the best placement."""
+    """span: the job's iterations, None without a prediction. alpha: seconds per iteration in the best placement."""
 
     job: Job
     span: Quantiles | None
@@ -46,44 +46,44 @@ class _Arrival:
 class Arrivals:
     """Jobs that became eligible in the last WINDOW_S seconds.
 
-    runs: those of the history. since: when asrptd began to look, seconds since the epoch; of what was before nothing is
-    known, which does not mean that no job came.
+    runs: from the history. since: when asrptd began to observe, seconds since the epoch. Arrivals before that are
+    unknown, not zero.
     """
 
     def __init__(self, runs: Iterable[Run] = (), since: float = -math.inf) -> None:
         known = [run for run in runs if run.gpus > 0]
-        self._jobs = deque((_from_history(run) for run in sorted(known, key=lambda run: run.submit_time)), KEPT)
+        self._jobs = deque((_from_history(run) for run in sorted(known, key=lambda run: run.submit_time)), MAX_PER_DAY)
         self._since = min([since, *(run.submit_time for run in known)])
-        self._ended = deque[float](maxlen=ENDED)
+        self._ended = deque[float](maxlen=MAX_ENDED)
         for run in sorted(known, key=lambda run: run.end_time):
             self.ended(run)
 
     def arrived(self, job: Job, span: Quantiles | None, alpha: float, now: float) -> None:
-        """Eligible at ``now``, a task with its array; span and alpha as in _Arrival."""
+        """A job became eligible at ``now``, an array task with its array. span, alpha: as in _Arrival."""
         self._jobs.append(_Arrival(replace(job, submit_time=now), span, alpha))
         self._since = min(self._since, now)
 
     def ended(self, run: Run) -> None:
-        """Its run time counts from now on."""
+        """Take an ended run into account."""
         if run.start_time:
             self._ended.append(float(run.end_time - run.start_time))
 
     def run_times(self, going_s: Sequence[float]) -> Quantiles:
-        """Seconds that jobs run; going_s: how long the jobs that run now have run."""
+        """Runtimes of jobs, seconds. going_s: elapsed seconds of the running jobs."""
         return typical_run_time(self._ended, going_s)
 
     def recent(
         self, now: float, unknown: Quantiles = UNKNOWN_S, least_s: float = 0.0
     ) -> tuple[Sequence[Waiting], float]:
-        """The arrivals, and the seconds in which they came: of many a part, in the same part of the time.
+        """The arrivals and the seconds that they cover. If there are many, a sample in a proportionally shorter time.
 
-        unknown: seconds that a job without a prediction lasts. least_s: the time is never taken to be shorter.
+        unknown: runtimes of jobs without a prediction, seconds. least_s: lower bound of the time.
         """
         recent = [each for each in self._jobs if each.job.submit_time > now - WINDOW_S]
-        recent.sort(key=lambda each: each.job.submit_time)  # tasks of an array are seen after others that came later
-        self._jobs = deque(recent, KEPT)
+        recent.sort(key=lambda each: each.job.submit_time)  # array tasks may appear after later jobs
+        self._jobs = deque(recent, MAX_PER_DAY)
         window_s = min(WINDOW_S, max(now - self._since, least_s))
-        part = [each.waiting(unknown) for each in recent[:: 1 + len(recent) // MOST]]
+        part = [each.waiting(unknown) for each in recent[:: 1 + len(recent) // MAX_ARRIVALS]]
         share = len(part) / max(len(recent), 1)
         return tuple(part if share == 1 else (_compressed(each, now, share) for each in part)), window_s * (share or 1)
 
@@ -93,7 +93,7 @@ def _compressed(each: Waiting, now: float, share: float) -> Waiting:
 
 
 def _from_history(run: Run) -> _Arrival:
-    """A run of the history as a job. Its profile and shape are not known any more: only its length counts."""
+    """A run of the history as a job. Its profile and shape are unknown; only its length counts."""
     job = Job(JobId(run.job_id), run.user, run.gpus, unprofiled(run.gpus), submit_time=float(run.submit_time))
     alpha = run.alpha or 1.0
     span = span_of(run.predicted_iterations, run.predicted_low, run.predicted_high).scaled(alpha)
@@ -103,14 +103,14 @@ def _from_history(run: Run) -> _Arrival:
 
 
 KEPT_GAPS = 50
-"""So many of the latest ends and starts are remembered."""
+"""Number of latest ends and starts that are kept."""
 
 
 class IdleGaps:
-    """Seconds that ends took to be seen here, and starts to happen once they were decided."""
+    """Delays between a job's end and its observation, and between the decision and the start of a job. Seconds."""
 
     def __init__(self) -> None:
-        self._ends, self._starts = deque[float](maxlen=KEPT_GAPS), deque[float](maxlen=KEPT)
+        self._ends, self._starts = deque[float](maxlen=KEPT_GAPS), deque[float](maxlen=MAX_PER_DAY)
 
     def ended(self, seconds: float) -> None:
         self._ends.append(seconds)
@@ -119,13 +119,13 @@ class IdleGaps:
         self._starts.append(seconds)
 
     def typical_s(self) -> float:
-        """From the end of a job to the next start on its GPUs: in the median, as some are seen after hours."""
+        """Seconds from the end of a job to the next start on its GPUs. Medians, because a few delays are very long."""
         return max(0.0, sum(median(each) for each in (self._ends, self._starts) if each))
 
 
 @dataclass
 class RecentJobs:
-    """run_adjustment: conformal, of predicted run lengths. start_adjustment: the same of start-time forecasts."""
+    """run_adjustment, start_adjustment: the conformal adjustments of predicted runtimes and of start-time forecasts."""
 
     arrivals: Arrivals = field(default_factory=Arrivals)
     run_adjustment: RunConformal = field(default_factory=RunConformal)
@@ -134,7 +134,7 @@ class RecentJobs:
 
     @classmethod
     def of_history(cls, connect: Callable[[], History], now: float) -> RecentJobs:
-        """As far as the history knows; a history that cannot be read cannot keep asrptd from its work."""
+        """From the history; if it cannot be read, asrptd starts without it."""
         recent = cls(Arrivals(since=now))
         try:
             recent.arrivals = _arrivals_of(connect(), now)
@@ -147,12 +147,12 @@ class RecentJobs:
         return recent
 
     def arrived(self, job: ManagedJob, admitted: Job, alpha: float, since: float) -> None:
-        """A job has become eligible at ``since``; alpha: α̃_min."""
+        """A job became eligible at ``since``. alpha: α̃_min."""
         span = iterations_of(job, self.run_adjustment) if admitted.predicted_iterations > 0 else None
         self.arrivals.arrived(admitted, span, alpha, since)
 
     def ended(self, run: Run, now: float) -> None:
-        """A run was seen at ``now`` to have ended."""
+        """The end of a run was observed at ``now``."""
         self.arrivals.ended(run)
         self.idle_gaps.ended(now - run.end_time)
         self.run_adjustment.learn_run(run)

@@ -1,4 +1,4 @@
-"""How long jobs run, as 10-90% intervals: from the tag's prediction, and from what a running job reports."""
+"""Runtimes of jobs as 10-90% intervals, from the tag's prediction and the job's reports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from slurm_asrpt.predict.conformal import RunConformal
 def span_of(
     iterations: float, low: float, high: float, alpha: float = 1.0, unknown: Quantiles = UNKNOWN_S
 ) -> Quantiles:
-    """Iterations from a prediction and its interval. Without one, so many as take ``unknown`` at alpha seconds each."""
+    """Iterations from a prediction and its interval; without one, the runtimes ``unknown`` over alpha."""
     return Quantiles.ordered(iterations, low, high) if iterations > 0 else unknown.scaled(1 / alpha)
 
 
 def predicted_interval(job: ManagedJob, adjustment: RunConformal) -> tuple[float, float]:
-    """The interval of a job's iterations: the tag's, with the conformal adjustment; 0 and 0 where there is none."""
+    """The interval of a job's iterations: the tag's, with the conformal adjustment; (0, 0) if there is none."""
     tag = job.tag
     if tag is None or not tag.iterations or not tag.high:
         return 0.0, 0.0
@@ -37,14 +37,14 @@ def run_of(
     ran_s: float,
     unknown: Quantiles = UNKNOWN_S,
 ) -> tuple[Quantiles, float]:
-    """The whole run of a running job in seconds, and how much of it is over.
+    """The total runtime of a running job, and how much of it has elapsed, seconds.
 
-    best: α̃_min, for one whose placement is not known. unknown: seconds that a job lasts of which nothing is predicted.
-    With a total that it reports, only the speed is uncertain.
+    best: α̃_min, used if the placement is unknown. unknown: runtimes of jobs without a prediction, seconds.
+    If the job reports its total iterations, only its speed is uncertain.
     """
     alpha = (job.placement.alpha if job.placement else None) or best or 1.0
     span = iterations_of(job, adjustment, alpha, unknown)
-    if observed is None or job.job is None or not job.job.profiled:  # others count seconds, not iterations
+    if observed is None or job.job is None or not job.job.profiled:  # without a profile, predictions are seconds
         return span.scaled(alpha), ran_s
     progress, pace = observed.progress, observed.alpha or alpha
     left = progress.total - progress.done

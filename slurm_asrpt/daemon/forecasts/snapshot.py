@@ -1,4 +1,4 @@
-"""From what the daemon knows to the snapshot that a forecast is computed from."""
+"""Makes the snapshot that forecasts are computed from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from slurm_asrpt.forecast.snapshot import MAX_JOBS, Running, Snapshot, Waiting
 from slurm_asrpt.slurm.notation import read_tasks
 
 LEAST_PERIODS = 10
-"""Times ``forecast_s``: arrivals in a shorter time say nothing of a rate."""
+"""In multiples of ``forecast_s``; a shorter time is too short to estimate the arrival rate."""
 
 
 class SnapshotMaker:
@@ -80,13 +80,13 @@ class SnapshotMaker:
         return iterations_of(job, self._recent.run_adjustment, self._cluster.best_alpha(admitted) or 1.0, unknown)
 
     def _array_rests(self, first: Sequence[ManagedJob], unknown: Quantiles) -> Iterator[PendingTasks]:
-        """Tasks that wait together, of the arrays with a task among the ``first`` in line, or with none in line."""
-        everybody = self._jobs.values()
-        rests = [job for job in everybody if job.has_waiting_tasks]
+        """Array tasks that wait together, of arrays with a task among the ``first`` jobs or none in the queue."""
+        all_jobs = self._jobs.values()
+        rests = [job for job in all_jobs if job.has_waiting_tasks]
         if not rests:
             return
-        counts, in_line = TaskCounts(everybody), {job.record.array_id for job in first}
-        behind = {job.record.array_id for job in self._jobs.in_state(JobState.QUEUED)} - in_line
+        counts, in_queue = TaskCounts(all_jobs), {job.record.array_id for job in first}
+        behind = {job.record.array_id for job in self._jobs.in_state(JobState.QUEUED)} - in_queue
         for rest in rests:
             record, array = rest.record, rest.record.job_id
             if rest.job is None or array in behind:
@@ -101,7 +101,7 @@ class SnapshotMaker:
             )
 
     def _free(self, running: Sequence[Running]) -> dict[str, int]:
-        """GPUs that are free beside those of ``running``. A node that cleans up after a job is counted as ready."""
+        """GPUs that ``running`` leaves free. A node in state COMPLETING counts as ready."""
         view = self._cluster.view
         cleaning = {n.name: n.gpus - n.gpus_used for n in self._cluster.nodes if n.completing}
         held = Counter[str]()
@@ -110,7 +110,7 @@ class SnapshotMaker:
         return {n.name: max(0, min(cleaning.get(n.name, view.free[n.name]), n.gpus - held[n.name])) for n in view.nodes}
 
     def _running(self, job: ManagedJob, observed: Observed | None, unknown: Quantiles, now: float) -> Running:
-        """A job that runs, or one that Slurm is about to start."""
+        """A running job, or one that Slurm is about to start."""
         record, pin = job.record, job.pin
         begun = job.state is JobState.RUNNING
         gpus: Mapping[str, int] = record.gpus_by_node if begun else pin.gpus if pin else {}
@@ -128,7 +128,7 @@ class SnapshotMaker:
 
 
 def with_room(running: Sequence[Running], nodes: Sequence[Node]) -> list[Running]:
-    """Without those whose GPUs others still hold: Slurm may show a start before the end that has made room for it."""
+    """Omit jobs whose GPUs others still hold: Slurm may show a start before the end that freed the GPUs."""
     left = {node.name: node.gpus for node in nodes}
     kept = []
     for run in running:

@@ -1,1 +1,1 @@
-"""The managed job: its state and lifecycle, what is saved of it, and admission."""
+"""Managed jobs: their state and lifecycle, their saved state, and admission."""

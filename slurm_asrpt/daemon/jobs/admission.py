@@ -1,7 +1,7 @@
-"""Admission: from Slurm's record of a job to the job that the policy gets, or to the reason why it does not get it.
+"""Admission: turns Slurm's record of a job into the policy's job, or into the reason why the policy does not get it.
 
-A job waits for Slurm (a hold, a dependency), for its owner (a begin time) or for asrptd (a pause after a failed start)
-before it is the policy's. A lease of ours looks like a begin time, so the two are distinguished here.
+A job may have to wait for Slurm (a hold, a dependency), its owner (a begin time) or asrptd (a pause after a failed
+start) first. A lease looks like a begin time, so they are distinguished here.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, request_values, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
-from slurm_asrpt.daemon.profiles import MOST_PROFILES, Profiles
+from slurm_asrpt.daemon.profiles import MAX_PROFILES, Profiles
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import Ask, LeftToSlurm, read_ask
+from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm, read_request
 from slurm_asrpt.switch import OperatingMode
 
 LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
 REQUEUE_PAUSE_S = 2.0
-"""Started in the second of its requeue, a job dies of the revoked credential of the previous run.
+"""If a job starts in the second of its requeue, it dies of the revoked credential of its previous run.
 
-Counted from when we first saw it: slurmctld's clock may be some seconds behind ours.
+Counted from the first observation: slurmctld's clock may be some seconds behind.
 """
 
 
 class Admission:
-    """Says what each pending job asks for, and what it waits for before it is the policy's."""
+    """Determines what each pending job requests, and what it waits for before the policy gets it."""
 
     def __init__(
         self, settings: Settings, cluster: ClusterState, rules: SiteRules, profiles: Profiles, mode: OperatingMode
@@ -45,10 +45,10 @@ class Admission:
         self._partitions, self._lease_s = settings.slurm.partitions, settings.daemon.lease_s
 
     def admit(self, job: ManagedJob, now: float) -> bool:
-        """Set what the job asks for; whether that has changed. Raises LeftToSlurm.
+        """Set the job's request. Returns whether it has changed. Raises LeftToSlurm.
 
-        Nodes on which it would reach into a reservation are left out; so are those where it has just failed to start,
-        unless it needs them.
+        Omits nodes on which the job would reach into a reservation, and nodes where it has just failed to start unless
+        it needs them.
         """
         record = unpinned(job.record, job.original)
         if record.array_tasks and not (self._mode.enforcing and record.can_be_parted):
@@ -62,19 +62,19 @@ class Admission:
         made_from = (request_values(record), job.tag, avoided, reserved, band, charges)
         if made_from == job.admitted:
             return False
-        ask, asked = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
-        asked = dataclasses.replace(asked, band=band, charges=charges)
-        allowed = without_nodes(asked, reserved)
+        requested, unrestricted = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
+        unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges)
+        allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)
         chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed
         chosen = dataclasses.replace(chosen, request=self._cluster.share(chosen.request))
         again = job.admitted is not None
-        job.admit(chosen, asked if reserved else None, ask.one_task_per_gpu, made_from)
+        job.admit(chosen, unrestricted if reserved else None, requested.one_task_per_gpu, made_from)
         return again
 
     def why_not_yet(self, job: ManagedJob, now: float) -> Reason | None:
-        """Why a managed job is not for the policy yet, or None if it is."""
-        # also of a job that is held: Slurm's pause goes on when it is released
+        """Why a managed job is not eligible yet, or None if it is."""
+        # of a held job, too: Slurm's delay continues when it is released
         follow_begin_time(job, now, self._lease_s, self._mode.enforcing)
         waits = waits_for_slurm(job.record)
         if waits is not None:
@@ -83,7 +83,7 @@ class Admission:
             head = job.service.head
             return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")
         if job.retry_at > now:
-            return job.reason  # set when the start was taken back
+            return job.reason  # set when the start was withdrawn
         if job.record.array_tasks:
             tasks = job.record.array_tasks
             return reason(Phase.WAITING, "array", more=sum(map(len, read_tasks(tasks))), tasks=tasks)
@@ -92,71 +92,71 @@ class Admission:
 
 def request_of(
     record: JobRecord, tag: Tag | None, nodes: Sequence[NodeRecord], partitions: Sequence[str], profiles: Profiles
-) -> tuple[Ask, Job]:
-    """What a job asks for, and the job as the policy gets it. record: as it was before any pin of ours.
+) -> tuple[JobRequest, Job]:
+    """A job's request, and the job as the policy gets it. record: without any pin. nodes: all nodes of Slurm.
 
-    nodes: all of Slurm's. Raises LeftToSlurm.
+    Raises LeftToSlurm.
     """
     if tag is None:
         raise LeftToSlurm("untagged")
     if tag.left:
         raise LeftToSlurm(tag.left)
-    ask = read_ask(record, nodes, partitions)
-    return ask, _make_job(record, tag, ask, _profile(tag, ask, nodes, profiles))
+    requested = read_request(record, nodes, partitions)
+    return requested, _make_job(record, tag, requested, _profile(tag, requested, nodes, profiles))
 
 
 def without_nodes(job: Job, names: frozenset[str]) -> Job:
-    """The job as one that these nodes cannot serve."""
+    """The job with these nodes excluded."""
     if not names:
         return job
     candidates = (job.request.candidates or frozenset()) - names
     return dataclasses.replace(job, request=dataclasses.replace(job.request, candidates=candidates))
 
 
-def _profile(tag: Tag, ask: Ask, nodes: Sequence[NodeRecord], profiles: Profiles) -> JobProfile:
-    """The named profile, if request and nodes can keep its tensor slices together."""
-    profile = profiles.of(tag, ask.gpus)
-    if profile.tensor == 1 or _keeps_slices(profile, ask, nodes):
+def _profile(tag: Tag, requested: JobRequest, nodes: Sequence[NodeRecord], profiles: Profiles) -> JobProfile:
+    """The named profile, if the request and the nodes keep its tensor slices together."""
+    profile = profiles.of(tag, requested.gpus)
+    if profile.tensor == 1 or _keeps_slices(profile, requested, nodes):
         return profile
     profiles.problems[tag.profile] = (
         f"profile {tag.profile} has {profile.tensor} GPUs a replica on one server, which a job's request or nodes part"
     )
-    return unprofiled(ask.gpus)
+    return unprofiled(requested.gpus)
 
 
-def _keeps_slices(profile: JobProfile, ask: Ask, nodes: Sequence[NodeRecord]) -> bool:
-    """Whether Slurm would split the GPUs so if all nodes were free; else such a job would wait for ever."""
-    allowed = ask.request.candidates or frozenset()
+def _keeps_slices(profile: JobProfile, requested: JobRequest, nodes: Sequence[NodeRecord]) -> bool:
+    """Whether Slurm would keep slices together if all nodes were free; else the job would wait forever."""
+    allowed = requested.request.candidates or frozenset()
     servers = [Node(n.name, n.gpus, n.index, n.gpu_type) for n in nodes if n.name in allowed]
     try:
-        job = Job(JobId(""), "", ask.gpus, profile, request=ask.request)
-    except ValueError:  # so many GPUs on each node part them
+        job = Job(JobId(""), "", requested.gpus, profile, request=requested.request)
+    except ValueError:  # this number of GPUs per node splits slices
         return False
     return fits(job, servers)
 
 
-def _make_job(record: JobRecord, tag: Tag, ask: Ask, profile: JobProfile) -> Job:
+def _make_job(record: JobRecord, tag: Tag, requested: JobRequest, profile: JobProfile) -> Job:
     return Job(
         id=JobId(record.job_id),
         user=record.user,
-        gpus=ask.gpus,
+        gpus=requested.gpus,
         profile=profile,
         predicted_iterations=float(tag.order),
         submit_time=max(record.submit_time, float(tag.begin)),
         group=tag.group,
-        request=_the_same(ask.request),
+        request=_the_same(requested.request),
         time_limit=record.time_limit or math.inf,
     )
 
 
-@lru_cache(MOST_PROFILES)
+@lru_cache(MAX_PROFILES)
 def _the_same(request: Request) -> Request:
-    """One object for equal requests: hashing and comparing one is slow, and most jobs have the same few."""
+    """One object for equal requests: hashing and comparing them is slow, and most jobs share a few requests."""
     return request
 
 
 def waits_for_slurm(record: JobRecord) -> Reason | None:
-    """What Slurm itself must decide first: a hold or a dependency. Its reason is "None" after each lease."""
+    """The hold or dependency that the job waits for, if any. Slurm's reason is "None" after each lease."""
     if record.reason.startswith("JobHeld") or record.priority == 0:
         return reason(Phase.WAITING, "held", slurm_reason=record.reason)
     if record.reason.startswith("Dependency") or record.dependency:
@@ -166,7 +166,7 @@ def waits_for_slurm(record: JobRecord) -> Reason | None:
 
 
 def follow_begin_time(job: ManagedJob, now: float, lease_s: float, enforcing: bool) -> None:
-    """Take over a begin time that is no lease of ours: its owner, or Slurm at a requeue, has set it."""
+    """Adopt a begin time that is not a lease: the owner has set it, or Slurm at a requeue."""
     shown = job.record.eligible_time
     if shown <= now:
         if max(job.lease_until, job.not_before) > now + LEASE_SLACK_S:  # StartTime=now
@@ -178,24 +178,24 @@ def follow_begin_time(job: ManagedJob, now: float, lease_s: float, enforcing: bo
 
 
 def is_lease(job: ManagedJob, shown: float, now: float, lease_s: float, enforcing: bool) -> bool:
-    """Whether a begin time in the future is the lease that we or the hook have written."""
+    """Whether a begin time in the future is a lease, written by asrptd or the hook."""
     if job.lease_until:
         late = job.lease_spread + LEASE_SLACK_S
         ours = (job.lease_before, job.lease_until)
         return any(end - LEASE_SLACK_S <= shown <= end + late for end in ours)
-    if job.record.restarts:  # Slurm itself defers a requeued job, and no hook has leased it
+    if job.record.restarts:  # Slurm itself delays a requeued job, and the hook does not lease it
         return False
     record = job.record
-    if not enforcing:  # there was no daemon to renew it, so it is the hook's to the second, or none
+    if not enforcing:  # no daemon renews leases then, so it equals the hook's lease or is not a lease
         tagged = job.tag is not None and not job.tag.left
         hooked = abs(shown - record.submit_time - lease_s) <= LEASE_SLACK_S
         return tagged and hooked and shown > job.not_before + LEASE_SLACK_S
-    since = max(now, job.not_before, record.submit_time)  # Slurm may have been read after now
+    since = max(now, job.not_before, record.submit_time)  # Slurm may be read after now
     return shown <= since + lease_s + LEASE_SLACK_S
 
 
 def explain_wait(job: ManagedJob, why: Reason, cluster: ClusterState, now: float) -> Reason:
-    """The policy's reason; or the reservation that keeps the job from nodes, where it could start but for it."""
+    """The policy's reason, or the reservation that alone prevents the job's start."""
     admitted, unrestricted = job.job, job.unrestricted
     if job.state is not JobState.QUEUED or admitted is None or unrestricted is None:
         return why

@@ -1,9 +1,9 @@
 """Job arrays: how their tasks become jobs.
 
-Slurm keeps all waiting tasks of an array in one record. It splits a task from that record as soon as something is
-written to the task alone. So asrptd gives the next tasks of each array leases of their own; from the next cycle on they
-are jobs like any other. The other tasks keep the lease that the hook has written, renewed as any: if asrptd is gone,
-Slurm starts them. To split a task is to write, so in modes shadow and order arrays are left to Slurm.
+Slurm keeps all pending tasks of an array in one record, and splits a task from it when the task alone is updated. So
+asrptd gives the next tasks of each array their own leases; from the next cycle on they are jobs like any other. The
+other tasks keep the hook's lease, which asrptd renews too: if asrptd dies, Slurm starts them. A split requires an
+update, so in modes shadow and order arrays are left to Slurm.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import PENDING
 
-SPLITS_A_CYCLE = ARRAY_TASKS_AHEAD
-"""So many tasks are split from all arrays in one cycle."""
+SPLITS_PER_CYCLE = ARRAY_TASKS_AHEAD
+"""Number of tasks that are split from all arrays per cycle."""
 
 
 @dataclass(frozen=True)
 class ArraySplit:
-    """Tasks to be split from this record now. first: no other task of the array waits, so these are next in line."""
+    """Tasks to split from this record now. first: no other task of the array is in the queue."""
 
     rest: ManagedJob
     tasks: list[int]
@@ -33,14 +33,14 @@ class ArraySplit:
 
 
 def next_splits(jobs: Iterable[ManagedJob]) -> list[ArraySplit]:
-    """Of the records in which tasks wait together, those from which tasks are to be split now. jobs: all of them."""
-    everybody = list(jobs)
-    rests = [job for job in everybody if job.has_waiting_tasks]
-    return list(_chosen(rests, everybody)) if rests else []
+    """The splits for this cycle. jobs: all jobs."""
+    all_jobs = list(jobs)
+    rests = [job for job in all_jobs if job.has_waiting_tasks]
+    return list(_chosen(rests, all_jobs)) if rests else []
 
 
-def _chosen(rests: Iterable[ManagedJob], everybody: Iterable[ManagedJob]) -> Iterator[ArraySplit]:
-    counts, left = TaskCounts(everybody), SPLITS_A_CYCLE
+def _chosen(rests: Iterable[ManagedJob], all_jobs: Iterable[ManagedJob]) -> Iterator[ArraySplit]:
+    counts, left = TaskCounts(all_jobs), SPLITS_PER_CYCLE
     for rest in rests:
         record = rest.record
         most = min(
@@ -53,7 +53,7 @@ def _chosen(rests: Iterable[ManagedJob], everybody: Iterable[ManagedJob]) -> Ite
 
 
 class TaskCounts:
-    """Tasks of each array that are jobs of their own. waiting: those that wait; known: with those that run, too."""
+    """Number of tasks of each array that are separate jobs. waiting: pending ones; known: pending and running ones."""
 
     def __init__(self, jobs: Iterable[ManagedJob]) -> None:
         self.waiting, self.known = Counter[str](), Counter[str]()

@@ -1,6 +1,6 @@
-"""A job under asrptd's control: Slurm's record of it, what asrptd knows beside that, and what becomes of it.
+"""A job that asrptd manages: Slurm's record, what asrptd knows and did, and its state changes.
 
-Nothing outside this package assigns to a field: other modules call the method that says what has happened
+Code outside this package does not assign to its fields, but calls the method for the event
 (tests/unit/daemon/test_job_ownership.py).
 """
 
@@ -36,26 +36,26 @@ from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
 from slurm_asrpt.slurm.writeback import Original
 
 KILLED = "FAILED"
-"""What Slurm makes of a job whose script was killed, by a requeue that it has forgotten or by anybody else."""
+"""States of a job whose script was killed, by a requeue that Slurm has forgotten or otherwise."""
 FIRST_BACKOFF_S = 5.0
 
 
 @dataclass(eq=False, kw_only=True)
 class ManagedJob(SavedJob):
-    """The one owner of a job's state. The fields of ``SavedJob`` survive a restart, these do not."""
+    """The state of a job. The fields of ``SavedJob`` survive a restart; these do not."""
 
     record: JobRecord
-    submit_time: float = 0.0  # the record's
+    submit_time: float = 0.0  # of the record
     job: Job | None = None  # as the policy sees it
-    one_task_per_gpu: bool = False  # its ranks are GPUs
-    admitted: Any = None  # what these two were made from
-    reservations: tuple[Reservation, ...] = ()  # those to come that it would reach into if it began now
-    unrestricted: Job | None = None  # the job with the nodes of those, too; None where there are none
+    one_task_per_gpu: bool = False  # each rank has one GPU
+    admitted: Any = None  # the values that these two were made from
+    reservations: tuple[Reservation, ...] = ()  # future ones that it would reach into if it started now
+    unrestricted: Job | None = None  # the job with the nodes of these reservations; None without any
     reason: Reason | None = None  # why it waits
-    first_seen: float = 0.0  # by this daemon; of a job that was requeued as it is now
+    first_seen: float = 0.0  # by this daemon, since the last requeue
     decided_at: float = 0.0  # when this daemon first decided its start
-    pin_written_at: float = 0.0  # a slurmctld that answers slowly makes that much later than the decision
-    avoided_nodes: dict[str, float] = field(default_factory=dict)  # where it did not start, and until when
+    pin_written_at: float = 0.0  # later than the decision if slurmctld responds slowly
+    avoided_nodes: dict[str, float] = field(default_factory=dict)  # where it did not start; until when to avoid them
     allocation: Mapping[str, int] | None = None  # GPUs by node that ``placement`` was made from
     _dumped: tuple[tuple[Any, ...], str] = ((), "")
 
@@ -63,15 +63,15 @@ class ManagedJob(SavedJob):
         self.follow(self.record)
 
     def follow(self, record: JobRecord) -> None:
-        """Slurm's record as of now."""
+        """Set Slurm's current record."""
         self.record, self.submit_time, self.restarts = record, record.submit_time, record.restarts
 
     def read_tag(self, record: JobRecord) -> None:
-        """The hook's tag on a new record; a comment that is no tag leaves the tag that is known."""
+        """Set the hook's tag on a new record. A comment without a tag does not change it."""
         if self.tag is None or record.admin_comment != self.record.admin_comment:
             self.tag = parse_tag(record.admin_comment) or self.tag
 
-    # what it is
+    # properties
 
     @property
     def not_before(self) -> float:
@@ -80,12 +80,12 @@ class ManagedJob(SavedJob):
 
     @property
     def forgotten(self) -> bool:
-        """Slurm, killed before it wrote the requeue down, shows as running, or failed, a run that the requeue ended."""
+        """Whether slurmctld was killed before it saved a requeue, and shows the ended run as running or failed."""
         return self.record.state in ("RUNNING", KILLED) and self.was_requeued(self.record)
 
     @property
     def failed_by_pin(self) -> bool:
-        """Whether slurmctld has ended the job before it ran because our pin named a node that it has lost."""
+        """Whether slurmctld ended the job before it ran, because its pin names a node that no longer exists."""
         return self.original is not None and self.record.state == "NODE_FAIL" and not self.record.nodes
 
     @property
@@ -94,47 +94,47 @@ class ManagedJob(SavedJob):
 
     @property
     def has_waiting_tasks(self) -> bool:
-        """Whether this is a job array's record in which tasks wait only for those before them."""
+        """Whether this is an array's record whose tasks wait only for earlier tasks."""
         return self.reason is not None and self.reason.kind == "array" and self.record.state == PENDING
 
     def was_requeued(self, record: JobRecord) -> bool:
-        """Whether asrptd has requeued the run that this record shows."""
+        """Whether asrptd has requeued the run in this record."""
         return self.requeued_run is not None and self.requeued_run.is_of(record)
 
     # admission and the policy's queue
 
     def nodes_changed(self) -> None:
-        """What the job may use depends on the nodes: it is admitted again."""
+        """The nodes have changed, so the job must be admitted again."""
         self.admitted = () if self.admitted is not None else None
 
     def near(self, reservations: tuple[Reservation, ...]) -> None:
-        """Reservations to come that it would reach into if it began now."""
+        """Set the future reservations that it would reach into if it started now."""
         self.reservations = reservations
 
     def admit(self, job: Job, unrestricted: Job | None, one_task_per_gpu: bool, made_from: object) -> None:
-        """What the policy gets from now on, and what that was made from."""
+        """Set the policy's job, and the values that it was made from."""
         self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, one_task_per_gpu
         self.admitted = made_from
 
     def resumed(self, in_queue: bool) -> None:
-        """The policy has taken up its saved queue, with or without this job."""
+        """The policy has restored its queue, with or without this job."""
         self.state = JobState.QUEUED if in_queue else JobState.INELIGIBLE
 
     def queued(self) -> None:
         self.state, self.reason = JobState.QUEUED, None
 
     def waits(self, why: Reason) -> None:
-        """Why the policy lets it wait."""
+        """Set why it is pending in the policy's queue."""
         self.reason = why
 
     def withdrawn(self, state: JobState, why: Reason | None) -> None:
-        """It is not for the policy now."""
+        """It is removed from the policy's queue."""
         self.state, self.reason = state, why
 
     # a start
 
     def pinned(self, placement: Placement, now: float, original: Original, written: bool) -> None:
-        """The policy starts it there. written: it will be written to Slurm, where it overwrites ``original``."""
+        """The policy starts it in this placement. written: Slurm is updated, which overwrites ``original``."""
         self.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, original)
         self.state, self.reason = JobState.PINNED, reason(Phase.STARTING, "starting")
         self.decided_at = self.decided_at or now
@@ -142,18 +142,18 @@ class ManagedJob(SavedJob):
             self.original = original
 
     def needs_map(self, needed: bool) -> None:
-        """Whether its ranks must be in another order than Slurm's."""
+        """Set whether its ranks need an order other than Slurm's."""
         self.mapped = needed
 
     def pin_written(self, at: float) -> None:
         self.pin_written_at = at
 
     def pin_dropped(self) -> None:
-        """The start will not be written, or nothing of it remains."""
+        """The pin will not be written, or nothing remains of it."""
         self.pin = None
 
     def pin_cleared(self) -> None:
-        """Slurm has taken the pin off. The record was read before: left so, it would look like the owner's request."""
+        """Slurm has removed the pin. The older record is adjusted, or the pin would look like the owner's request."""
         record = unpinned(self.record, self.original)
         if record.reason not in ("BeginTime", "Dependency") and not record.reason.startswith("JobHeld"):
             record = replace(record, reason="BeginTime", eligible_time=self.lease_until)
@@ -161,9 +161,9 @@ class ManagedJob(SavedJob):
         self.original, self.site_factor = None, None
 
     def not_started(self, now: float, why: Reason, at_once: bool, avoid: bool) -> None:
-        """Slurm did not start it: it waits again, at once the first time, then after growing pauses.
+        """Slurm did not start it. It is queued again, at once the first time, then after growing pauses.
 
-        at_once: whether it may be retried at once. avoid: whether the nodes may be the cause.
+        at_once: whether an immediate retry is allowed. avoid: whether the nodes may be the cause.
         """
         self.failures += 1
         at_once = at_once and self.failures == 1
@@ -177,37 +177,37 @@ class ManagedJob(SavedJob):
         self.state, self.pin, self.retry_at, self.reason = JobState.INELIGIBLE, None, now, why
 
     def started(self) -> None:
-        """Slurm shows it as running."""
+        """Slurm has started it."""
         self.state, self.reason = JobState.RUNNING, None
 
     def allocated(self, placement: Placement | None) -> None:
-        """What the record says was allocated; placement: None where no formula says how fast that is."""
+        """Set the allocation in the record. placement: None if its alpha cannot be computed."""
         self.allocation, self.placement = self.record.gpus_by_node, placement
 
     def run_began(self, rate: float) -> None:
-        """A run begins, in which it attains so many GPU-seconds of the reference type a second."""
+        """A run begins. rate: GPU-seconds of the reference type attained per second."""
         self.service = replace(self.service, began=self.record.start_time, rate=rate, head="")
 
     # begin times and leases
 
     def begin_time_set(self, begin_time: float) -> None:
-        """By its owner, or by Slurm at a requeue; 0: at once."""
+        """Its owner, or Slurm at a requeue, has set a begin time. 0: none."""
         self.begin_time = begin_time
 
     def lease_seen(self, until: float) -> None:
-        """Slurm shows a lease of ours or of the hook's."""
+        """Slurm shows a lease of asrptd or the hook."""
         self.lease_until = self.lease_until or until
 
     def lease_intended(self, until: float, spread: float) -> None:
         """A lease is about to be written.
 
-        If asrptd dies or the answer is lost, the new lease may hold, or the one that Slurm shows now. Without this
-        note asrptd would take its own leases for begin times that owners have set.
+        If asrptd dies or the answer is lost, either this lease or the current one is in effect. Without this note,
+        asrptd would mistake its own lease for a begin time set by the owner.
         """
         self.lease_before, self.lease_until, self.lease_spread = self.record.eligible_time, until, spread
 
     def lease_written(self, spread: float) -> None:
-        """Slurm has taken it; the record was read before."""
+        """Slurm has accepted the lease. The older record is adjusted."""
         self.follow(replace(self.record, eligible_time=self.lease_until))
         self.lease_before, self.lease_spread = 0.0, spread
 
@@ -215,22 +215,22 @@ class ManagedJob(SavedJob):
         self.lease_until, self.lease_before, self.lease_spread = self.lease_before, 0.0, spread
 
     def inherit_lease(self, rest: ManagedJob) -> None:
-        """A new array task was split from its array under the lease of the array's other tasks."""
+        """Set the lease of a task that was just split from its array: that of the array's other tasks."""
         if self.record.submit_time == rest.record.submit_time:
             self.lease_until, self.lease_before = rest.lease_until, rest.lease_before
             self.lease_spread = rest.lease_spread
 
-    # mode order, and the release back to Slurm
+    # mode order, and the release to Slurm
 
     def site_factor_is(self, factor: int | None) -> None:
         self.site_factor = factor
 
     def was_handed_over(self, done: bool) -> None:
-        """Whether the hook's lease on a job that is left to Slurm has been taken off."""
+        """Set whether the hook's lease on a job that is left to Slurm has been removed."""
         self.handed_over = done
 
     def released(self, now: float, fields: Iterable[str]) -> None:
-        """Slurm has taken back these fields of the job; the record was read before."""
+        """Slurm has reset these fields of the job. The older record is adjusted."""
         if "SiteFactor" in fields:
             self.site_factor = None
         if "StartTime" in fields:
@@ -240,12 +240,12 @@ class ManagedJob(SavedJob):
     # preemption and requeues
 
     def interruption_decided(self, now: float, head: str) -> None:
-        """It counts from now on, whatever becomes of it."""
+        """A preemption was decided. It counts, whatever its outcome."""
         self.service = replace(self.service, interruptions=self.service.interruptions + 1)
         self.interruption = Interruption(now, head)
 
     def interruption_resumed(self, now: float) -> None:
-        """Slurm has forgotten the requeue of its run: asrptd goes on from there."""
+        """Slurm has forgotten the requeue of its run, so asrptd repeats it."""
         self.interruption = Interruption(now, self.service.head)
 
     def signalled(self, now: float, mark: str) -> None:
@@ -253,7 +253,7 @@ class ManagedJob(SavedJob):
             self.interruption = replace(self.interruption, sent=now, mark=mark)
 
     def to_be_requeued(self) -> None:
-        """Its run is over as soon as Slurm is asked."""
+        """The requeue is about to be requested, which ends its run."""
         if self.service.began:
             self.requeued_run = RequeuedRun(self.service.began, self.record.restarts, self.original)
 
@@ -262,11 +262,11 @@ class ManagedJob(SavedJob):
             self.interruption = replace(self.interruption, asked=True)
 
     def requeue_refused(self) -> None:
-        """The run goes on."""
+        """Slurm refused the requeue, so the run continues."""
         self.requeued_run = None
 
     def requeued_again(self) -> None:
-        """Slurm had forgotten the requeue, and with it that our pin was taken off."""
+        """It was requeued again, because Slurm had forgotten the first requeue and the removal of the pin."""
         self.original = self.original or (self.requeued_run.original if self.requeued_run else None)
 
     def interruption_over(self) -> None:
@@ -280,17 +280,17 @@ class ManagedJob(SavedJob):
         self.interruption = None
 
     def waits_again(self) -> None:
-        """It was requeued under the same submit time."""
+        """It was requeued with the same submit time."""
         self.state, self.pin, self.placement = JobState.INELIGIBLE, None, None
         self.begin_time, self.lease_until = None, 0.0
 
     def continue_from(self, before: ManagedJob) -> None:
-        """The same job before its requeue: Slurm keeps our pin on the record, so we keep what the pin overwrote."""
+        """Adopt what the pin overwrote from the job before its requeue, because Slurm keeps the pin on the record."""
         self.tag, self.original = before.tag, before.original
         self.service, self.requeued_run = before.service, before.requeued_run
 
     def ended(self) -> None:
-        """For good, unless somebody requeues it. What was of this run alone goes: many ended jobs are saved."""
+        """It has ended, but may be requeued. The run's own values are dropped, because many ended jobs are saved."""
         self.service, self.interruption = self.service.cut(self.record.end_time, None), None
         self.placement = self.forecast = None
 
@@ -302,24 +302,24 @@ class ManagedJob(SavedJob):
     # saved state
 
     def dump(self) -> str:
-        """What a restart must not lose, as JSON text. Of most jobs it is the same from cycle to cycle, and cached."""
+        """The saved state as JSON text. It is cached, because it rarely changes."""
         values = of_job(self)
         if values != self._dumped[0]:
             self._dumped = (values, to_json(self))
         return self._dumped[1]
 
     def restore(self, raw: Any, now: float) -> None:
-        """Take up the saved state of a job that Slurm still has, all of it or nothing. Raises ValueError."""
+        """Restore the saved state of a job that Slurm still has, completely or not at all. Raises ValueError."""
         saved = from_raw(raw, now)
         if saved.submit_time == self.record.submit_time:
             for name in SAVED:
                 if name not in FROM_SLURM:
                     setattr(self, name, getattr(saved, name))
             return
-        if _still_pinned(self.record, saved.pin):  # else only the number is the same
+        if _still_pinned(self.record, saved.pin):  # else it is another job with the same number
             self.original = saved.original
         restarts = math.inf if saved.restarts is None else saved.restarts
-        if self.record.restarts > restarts:  # requeued while we were away
+        if self.record.restarts > restarts:  # requeued while no daemon ran
             self.service = saved.service.cut(self.record.submit_time, saved.interruption)
             over = RequeuedRun(saved.service.began, int(restarts), saved.original)
             self.requeued_run = over if saved.interruption else saved.requeued_run
@@ -328,20 +328,20 @@ class ManagedJob(SavedJob):
 
 
 def _still_pinned(record: JobRecord, pin: Pin | None) -> bool:
-    """Whether a job of another submit time is the same one, requeued while we were away with our pin on it."""
+    """Whether a job with another submit time is the same job, requeued with its pin while no daemon ran."""
     return pin is not None and record.restarts > 0 and record.required_nodes == fold(pin.gpus)
 
 
 def is_another(record: JobRecord, before: JobRecord) -> bool:
-    """Whether a slurmctld that was killed has given the number to another job: a requeue is counted as a restart."""
+    """Whether slurmctld was killed and has reused the number for another job: a requeue would count as a restart."""
     return record.submit_time > before.submit_time and not record.restarts
 
 
 def still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:
-    """``record``; of a job that a requeue is just ending, with the start of the run that ends.
+    """``record``, but with the start of the ending run if a requeue is in progress.
 
-    Until its processes are gone Slurm shows the requeue's time as start and one restart more, beside the old submit
-    time.
+    Until the processes have ended, Slurm shows the time of the requeue as start time, one more restart, and the old
+    submit time.
     """
     if record.state == PENDING or record.submit_time != before.submit_time or record.restarts <= before.restarts:
         return record
@@ -349,7 +349,7 @@ def still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:
 
 
 def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
-    """The record as it was before a pin of ours overwrote its node list, node counts, tasks, CPUs and priority."""
+    """The record as it was before a pin overwrote its node list, node counts, tasks, CPUs and priority."""
     if before is None:
         return record
     return replace(
@@ -358,11 +358,11 @@ def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
         max_nodes=before.max_nodes,
         tasks=before.tasks,
         cpus=before.cpus or record.cpus,
-        priority=before.priority if record.priority else 0,  # 0: held since
+        priority=before.priority if record.priority else 0,  # 0: held meanwhile
         required_nodes=before.required_nodes,
     )
 
 
 _PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority", "array_tasks", "tres")
 request_values = attrgetter(*(each.name for each in dataclasses.fields(JobRecord) if each.name not in _PASSING))
-"""The values of a record without what changes while a job waits but does not change what it asks for."""
+"""The values of a record that determine the job's request: without those that merely change over time."""

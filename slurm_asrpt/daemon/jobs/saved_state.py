@@ -1,7 +1,7 @@
-"""What a restart of asrptd must not lose of a job: one model, which state.json holds as one object a job.
+"""The state of a job that survives a restart of asrptd: one model, one object per job in state.json.
 
-A new field is one line in ``SavedJob``. Give it a default: state.json of an earlier release does not have it. What
-stands in that file may be of another release, or damaged.
+To add a field, add a line to ``SavedJob``, with a default, because state.json of an earlier release lacks it. The file
+may be from another release, or damaged.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ LONGEST_BACKOFF_S = 300.0
 
 
 class JobState(StrEnum):
-    """Where a job stands with asrptd, beside the state that Slurm shows."""
+    """asrptd's state of a job, in addition to Slurm's."""
 
-    INELIGIBLE = "apart"  # pending, but not for the policy yet: dependency, --begin, held, a limit, backing off
-    QUEUED = "queued"  # in the policy
-    PINNED = "pinned"  # start decided; in mode enforce also written
+    INELIGIBLE = "apart"  # pending, but not in the policy's queue yet: dependency, --begin, hold, limit, backoff
+    QUEUED = "queued"  # in the policy's queue
+    PINNED = "pinned"  # start decided, and in mode enforce written to Slurm
     RUNNING = "running"
     LEFT_TO_SLURM = "left"
 
 
 @dataclass(frozen=True)
 class Pin:
-    """A start that was decided: where, when, and what it overwrote."""
+    """A decided start: where, when (``at``), and what it overwrites."""
 
     gpus: dict[str, int]
     ranks: list[str]
@@ -46,11 +46,11 @@ class Pin:
 
 @dataclass(frozen=True)
 class Forecast:
-    """When a waiting job will start, and when that was computed (``made``). Seconds since the epoch.
+    """The start time of a pending job, forecast at ``made``. Seconds since the epoch.
 
     The job starts by ``earliest`` with a probability of 10%, by ``median`` with 50%, by ``latest`` with 90%; None is
-    beyond the horizon. simulated: the three before the conformal adjustment, which learns from them; empty where an
-    earlier release made the forecast.
+    beyond the horizon. simulated: the three before the conformal adjustment, which learns from them; empty in forecasts
+    of earlier releases.
     """
 
     made: float
@@ -62,10 +62,10 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Interruption:
-    """A preemption by asrptd under way. at: when it was decided; head: the job that gets the GPUs.
+    """A preemption in progress. at: time of the decision. head: the job that gets the GPUs.
 
-    sent: when the signal was sent, 0 for not yet, as far as is known. mark: of the checkpoint that the job had reported
-    by then. asked: Slurm has accepted the requeue.
+    sent: when the signal was sent, 0 if it was not or that is unknown. mark: identifies the last checkpoint reported
+    before that. asked: Slurm has accepted the requeue.
     """
 
     at: float
@@ -77,10 +77,10 @@ class Interruption:
 
 @dataclass(frozen=True)
 class Service:
-    """GPU time that a job has attained. past: GPU-seconds of the reference type, in the runs that are over.
+    """The attained service of a job. past: GPU-seconds of the reference type in its ended runs.
 
-    began: of the present run, 0 for none; rate: GPU-seconds a second in it. interruptions: by asrptd, so far.
-    head: the job for which it was preempted last, until it runs again.
+    began: start of the current run, 0 for none. rate: GPU-seconds per second in it. interruptions: number of
+    preemptions. head: the job for which it was last preempted, until it runs again.
     """
 
     past: float = 0.0
@@ -90,20 +90,20 @@ class Service:
     head: str = ""
 
     def at(self, now: float) -> float:
-        """GPU-seconds attained by then."""
+        """GPU-seconds attained at that time."""
         return self.past + (self.rate * max(0.0, now - self.began) if self.began else 0.0)
 
     def cut(self, until: float, under_way: Interruption | None) -> Service:
-        """After a requeue has ended its run."""
+        """The service after a requeue has ended the run."""
         head = under_way.head if under_way else self.head
         return Service(self.at(until), interruptions=self.interruptions, head=head)
 
 
 @dataclass(frozen=True)
 class RequeuedRun:
-    """A run that asrptd has had requeued, or was about to: its start, and how often Slurm had restarted the job.
+    """A run that asrptd has requeued, or was about to: its start time, and the job's restart count.
 
-    original: what our pin had overwritten. A slurmctld that forgets the requeue comes back with the pin, too.
+    original: what the pin had overwritten. If slurmctld forgets the requeue, the pin is back too.
     """
 
     began: float
@@ -111,18 +111,18 @@ class RequeuedRun:
     original: Original | None
 
     def is_of(self, record: JobRecord) -> bool:
-        """Whether this is the run that Slurm shows. One that began in that second is a restart more."""
+        """Whether Slurm shows this run. A run that started in the same second has another restart count."""
         return (record.start_time, record.restarts) == (self.began, self.restarts)
 
 
 def _from_row(kind: type[Any]) -> BeforeValidator:
-    """A list becomes a value of this dataclass; elements beyond its fields, of another release, are dropped."""
+    """Parses a list into this dataclass. Extra elements, from another release, are dropped."""
     names = [each.name for each in fields(kind)]
     return BeforeValidator(lambda row: dict(zip(names, row, strict=False)) if isinstance(row, list | tuple) else row)
 
 
 def _to_row(empty: object = None) -> PlainSerializer:
-    """state.json holds these as lists; ``empty`` stands for a value that is the same as none."""
+    """Serializes a value as a list. empty: the value that is saved as an empty list."""
     return PlainSerializer(lambda value: None if value is None else () if value == empty else astuple(value))
 
 
@@ -135,28 +135,28 @@ SavedTag = Annotated[
 
 @model(kw_only=True, config=ConfigDict(extra="ignore", ser_json_inf_nan="constants"))
 class SavedJob:
-    """One job in state.json. Aliases are the names of the file, where they differ."""
+    """One job in state.json. Aliases are the keys in the file."""
 
     submit_time: float
-    restarts: int | None = None  # None: an earlier release did not note it
+    restarts: int | None = None  # None: saved by an earlier release
     tag: SavedTag = None
     state: Annotated[JobState, Field(alias="place")] = JobState.INELIGIBLE
     pin: Pin | None = None
-    original: Original | None = None  # set once a pin was written, kept while Slurm may still hold it
-    lease_until: float = 0.0  # of the last lease that we wrote or first saw; 0: none known
-    lease_before: float = 0.0  # the previous one, where a lost answer leaves open which of them holds
-    lease_spread: float = 0.0  # Slurm may show it so much later: its clock started when it read our line
+    original: Original | None = None  # set when a pin is written, kept while Slurm may still have it
+    lease_until: float = 0.0  # end of the last lease that was written or seen; 0: unknown
+    lease_before: float = 0.0  # end of the previous one, if a lost answer leaves open which is in effect
+    lease_spread: float = 0.0  # Slurm may show an end that much later, because it counts from when it reads the update
     begin_time: Annotated[float | None, Field(alias="begin")] = None
     """Set by the owner after submission, or by Slurm at a requeue; None: the tag's."""
     retry_at: float = 0.0
     failures: int = 0
     mapped: bool = False  # it has a rank map
     handed_over: bool = False
-    site_factor: int | None = None  # that we have written in mode order
-    placement: Annotated[Placement | None, Field(alias="real")] = None  # what Slurm has really allocated
-    forecast: Annotated[Forecast | None, _from_row(Forecast), _to_row()] = None  # the first since the job asks so
+    site_factor: int | None = None  # written in mode order
+    placement: Annotated[Placement | None, Field(alias="real")] = None  # in Slurm's real allocation
+    forecast: Annotated[Forecast | None, _from_row(Forecast), _to_row()] = None  # the first one for its current request
     service: Annotated[Service, _from_row(Service), _to_row(Service())] = field(default_factory=Service)
-    requeued_run: Annotated[RequeuedRun | None, Field(alias="over")] = None  # its last run that was preempted
+    requeued_run: Annotated[RequeuedRun | None, Field(alias="over")] = None  # its last preempted run
     interruption: Annotated[Interruption | None, _from_row(Interruption), _to_row()] = None
 
 
@@ -165,7 +165,7 @@ SAVED = tuple(each.name for each in fields(SavedJob))
 of_job: Callable[[SavedJob], tuple[Any, ...]] = attrgetter(*SAVED)
 """The saved values of a job, in the order of SAVED."""
 FROM_SLURM = frozenset({"submit_time", "restarts", "tag"})
-"""What a restarted daemon takes from Slurm's record, not from the file."""
+"""Fields that are restored from Slurm's record, not from the file."""
 
 
 def to_json(job: SavedJob) -> str:
@@ -173,10 +173,10 @@ def to_json(job: SavedJob) -> str:
 
 
 def from_raw(raw: Any, now: float) -> SavedJob:
-    """A dump read back. Raises ValueError where it is none.
+    """Parse a saved job. Raises ValueError if it is not valid.
 
-    If the clock has stepped back, times that should lie in the past become ``now``, and pauses end soon. Nobody knows
-    whether a preempted job still waits for what was to follow the signal: the signal is sent again.
+    If the clock has stepped back, past times become at most ``now``, and pauses end soon. A preemption starts over: the
+    signal is sent again.
     """
     saved = _MODEL.validate_python(raw)
     if saved.pin is not None:

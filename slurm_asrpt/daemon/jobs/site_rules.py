@@ -1,4 +1,4 @@
-"""What the site has configured that concerns single jobs: reservations, preemption, fair-share."""
+"""Slurm's reservations, preemption and fair-share, applied to single jobs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation
 T = TypeVar("T")
 LOG = logging.getLogger("asrptd")
 REREAD_S = 60.0
-"""Seconds between two reads of preemption and fair-share; Slurm itself computes fair-share every five minutes."""
+"""Seconds between reads of preemption and fair-share; Slurm computes fair-share every five minutes."""
 
 
 class SiteRules:
-    """Reservations as of this cycle, the rest as of the last minute, or longer ago while slurmdbd is away."""
+    """Reservations are read every cycle, the rest once a minute; old values are kept while slurmdbd is down."""
 
     def __init__(self, client: SlurmClient, slurm: SlurmConfig, fairshare_bands: int) -> None:
-        """fairshare_bands: of the settings."""
+        """fairshare_bands: from the settings."""
         self.limits = LimitsWatch(client, slurm.enforces_limits)
         self._client, self._preempt_by, self._bands = client, slurm.preempt_by, fairshare_bands
         self._reservations: list[Reservation] = []
         self._preempting: frozenset[str] = frozenset()
         self._shares: Mapping[tuple[str, str], float] = {}
         self._read = -math.inf
-        self._logged = ""  # the last trouble: it may be the same each cycle
+        self._logged = ""  # the last error, so that it is not logged every cycle
 
     def follow(self, nodes: Sequence[NodeRecord], records: Sequence[JobRecord], now: float) -> None:
         """Read what may have changed. records: all jobs."""
@@ -47,7 +47,7 @@ class SiteRules:
             self._shares = self._latest(client.fair_shares, self._shares)
 
     def _latest(self, read: Callable[[], T], before: T) -> T:
-        """What Slurm says now, or if it does not answer, what it said before: no reason to stop scheduling."""
+        """Slurm's answer, or the previous one if it does not answer."""
         try:
             return read()
         except SlurmError as error:
@@ -57,19 +57,19 @@ class SiteRules:
             return before
 
     def ahead(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
-        """The reservations to come that the job would reach into by its time limit, which is what Slurm goes by."""
+        """Future reservations that the job would reach into by its time limit, which is Slurm's criterion."""
         if not self._reservations:
             return ()
         end = now + (record.time_limit or math.inf)
         return tuple(r for r in self._reservations if now < r.start < end)
 
     def preempts(self, record: JobRecord) -> bool:
-        """Whether its QOS or partition lets it preempt others: if its start waited for free GPUs, it never would."""
+        """Whether its QOS or partition may preempt others. It could not if its start waited for free GPUs."""
         own = {record.qos} if self._preempt_by == "qos" else set(record.partition.split(","))
         return not self._preempting.isdisjoint(own)
 
     def band(self, record: JobRecord) -> int:
-        """Its fair-share band, 0 for users served least. A user without a factor is in the last one, as in Slurm."""
+        """Its fair-share band, 0 for the least served users; users without a factor are in the last, as in Slurm."""
         if self._bands < 2:
             return 0
         return band_of(self._shares.get((record.user, record.account), 0.0), self._bands)

@@ -1,4 +1,4 @@
-"""The jobs that asrptd manages, by job id: those that wait or run, and those that have ended."""
+"""The managed jobs by job id: pending and running ones, and ended ones."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from slurm_asrpt.slurm.records import PENDING, JobRecord
 
 
 class JobTable(dict[str, ManagedJob]):
-    """Jobs that wait or run, by job id. saved: the ``jobs`` of state.json, for those that are new to this daemon."""
+    """Pending and running jobs by job id. saved: ``jobs`` in state.json, for jobs that are new to this daemon."""
 
     def __init__(self, saved: Any = None) -> None:
         super().__init__()
         self._saved: Mapping[str, Any] = saved if isinstance(saved, dict) else {}
 
     def pending(self, *states: JobState) -> list[ManagedJob]:
-        """Pending jobs in one of these states; without any, all."""
+        """Pending jobs in these states (default: all)."""
         return [j for j in self.values() if j.record.state == PENDING and (not states or j.state in states)]
 
     def in_state(self, *states: JobState) -> list[ManagedJob]:
@@ -29,10 +29,7 @@ class JobTable(dict[str, ManagedJob]):
         return {str(j.record.number): j.record.start_time for j in self.values() if j.state is JobState.RUNNING}
 
     def restore(self, job: ManagedJob, now: float) -> None:
-        """What the daemon before this one knew of a job that is new to this one.
-
-        Raises ValueError where its saved state is none; the job goes on without.
-        """
+        """Restore the saved state of a job that is new to this daemon. Raises ValueError if it is not valid."""
         job_id, array_id = job.record.job_id, job.record.array_id
         if job_id in self._saved:
             job.restore(self._saved[job_id], now)
@@ -40,7 +37,7 @@ class JobTable(dict[str, ManagedJob]):
             self._restore_task(job, array_id, now)
 
     def _restore_task(self, job: ManagedJob, array_id: str, now: float) -> None:
-        """Of an array task that was split from its array while no daemon was there, or just now."""
+        """Restore an array task that was split from its array while no daemon ran, or just now."""
         rest = self.get(array_id) or ManagedJob(record=job.record)
         try:
             if array_id in self._saved:
@@ -49,34 +46,34 @@ class JobTable(dict[str, ManagedJob]):
             job.inherit_lease(rest)
 
     def forget_saved(self) -> None:
-        """What the daemon before this one knew is true once."""
+        """Drop the saved states, which apply only once."""
         self._saved = {}
 
 
 class EndedJobs:
-    """Jobs that have ended, as long as Slurm shows them: they may be requeued even then."""
+    """Ended jobs that Slurm still shows: they may be requeued."""
 
     def __init__(self) -> None:
         self._known: dict[str, ManagedJob] = {}
 
     def has(self, record: JobRecord) -> bool:
-        """Whether this end is known."""
+        """Whether this job's end is known."""
         known = self._known.get(record.job_id)
         return known is not None and known.record.submit_time == record.submit_time
 
     def add(self, job: ManagedJob) -> None:
-        """It has ended, for good unless somebody requeues it."""
+        """Add a job that has ended."""
         job.ended()
         self._known[job.record.job_id] = job
 
     def before(self, record: JobRecord) -> ManagedJob | None:
-        """The previous run of a job that was requeued after its end; Slurm has kept our pin on it."""
+        """The previous run of a job that was requeued after its end; Slurm keeps its pin."""
         return self._known.get(record.job_id) if record.restarts else None
 
     def pinned(self) -> list[ManagedJob]:
-        """Those of which a restart must not forget what our pins had overwritten; a job ended by a pin stays ended."""
+        """Jobs whose pins a restart must still be able to undo. Jobs that were ended by a pin stay ended."""
         return [job for job in self._known.values() if job.original is not None and not job.failed_by_pin]
 
     def keep_only(self, shown: Container[str]) -> None:
-        """Forget those that Slurm has forgotten."""
+        """Forget the jobs that Slurm has forgotten."""
         self._known = {job_id: job for job_id, job in self._known.items() if job_id in shown}

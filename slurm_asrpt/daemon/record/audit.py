@@ -1,4 +1,4 @@
-"""The audit trail: one JSON object a line, one line a decision or an answer of Slurm to it."""
+"""Writes the audit trail: one JSON object per line, one line per decision or answer of Slurm."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import Any
 from slurm_asrpt.audit.trail import FILE_NAME, older_files
 from slurm_asrpt.config.settings import AuditSettings
 
-MOST_UNWRITTEN = 100_000
+MAX_UNWRITTEN = 100_000
 LOGGED = frozenset(
     {"start", "running", "not-started", "ended", "left", "vanished", "lease-refused", "fence-refused", "pin-failed"}
     | {"interrupt", "signalled", "requeued", "requeued-again", "interrupt-refused"}
 )
-"""Events that are logged, too."""
+"""Events that are also logged."""
 NOT_LOGGED = frozenset(
     {"user", "name", "key", "runner_up", "submitted", "began", "predicted", "decided", "alpha_block"}
 )
-"""Facts of theirs that only the trail has."""
+"""Facts of these events that are not logged."""
 
 LOG = logging.getLogger("asrptd")
 Listener = Callable[[str, Mapping[str, Any]], None]
-"""Hears of each event, with its facts, as it is recorded."""
+"""Called with each event and its facts when it is recorded."""
 
 
 class AuditWriter:
-    """Appends to ``audit.jsonl`` in the state folder, a few writes a cycle: a crash tears no line but the last.
+    """Appends to ``audit.jsonl`` in the state directory, with few writes per cycle: a crash tears the last line only.
 
-    lines: recorded so far, those not yet written included.
+    lines: number of lines recorded so far, including those not written yet.
     """
 
     def __init__(self, state: Path, settings: AuditSettings | None = None, listener: Listener | None = None) -> None:
@@ -52,10 +52,7 @@ class AuditWriter:
             LOG.info("%s job %s %s", event, job_id, json.dumps(logged, default=str))
 
     def flush(self) -> None:
-        """Write what is unwritten, all of it or nothing: what a full disk refuses stays for the next time.
-
-        Raises OSError.
-        """
+        """Write the pending lines, all or none; if that fails, they are kept for the next call. Raises OSError."""
         if not self._lines:
             return
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -66,9 +63,9 @@ class AuditWriter:
             try:
                 _write_all(file, text.encode())
             except OSError as error:
-                error.filename = self.path  # a full disk does not say which
+                error.filename = self.path  # the error of a full disk has no file name
                 file.truncate(before)
-                del self._lines[:-MOST_UNWRITTEN]
+                del self._lines[:-MAX_UNWRITTEN]
                 raise
             full = file.tell() > self._settings.file_mb << 20
         self._lines.clear()
@@ -76,7 +73,7 @@ class AuditWriter:
             self._rotate()
 
     def _rotate(self) -> None:
-        """The file becomes audit.jsonl.1, that one audit.jsonl.2, and so on; those beyond ``audit.files`` go."""
+        """Rename the file to audit.jsonl.1, that one to audit.jsonl.2, and so on; delete those over ``audit.files``."""
         for number, path in reversed(older_files(self.path.parent)):
             if number + 1 < self._settings.files:
                 path.replace(self.path.with_name(f"{FILE_NAME}.{number + 1}"))
@@ -89,7 +86,7 @@ class AuditWriter:
 
 
 def _write_all(file: RawIOBase, data: bytes) -> None:
-    """A full disk may take a part first, and refuse the rest only then. Raises OSError."""
+    """Write all data; on a full disk, only a part may be written before the error. Raises OSError."""
     left = memoryview(data)
     while left:
         left = left[file.write(left) or 0 :]

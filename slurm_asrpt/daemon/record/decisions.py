@@ -1,4 +1,4 @@
-"""Decisions: what each was made from and what came of it, for the audit trail and for snapshots of asrpt-admin."""
+"""Records the inputs and outcome of decisions, for the audit trail and for snapshots of asrpt-admin."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.files import replace_file
 
-MOST_COMPARED = 20
-"""Starts of one cycle that get a runner-up: to look for one costs more than the decision."""
+MAX_COMPARED = 20
+"""Number of starts per cycle with a runner-up, which takes longer to find than the decision."""
 
 
 @dataclass(frozen=True)
 class RecordedDecision:
-    """One decision. The document and its digest are only made where somebody asks."""
+    """One decision. The document and its digest are made on first use."""
 
     inputs: Inputs
     decisions: Sequence[Decision]
@@ -49,7 +49,7 @@ class RecordedDecision:
 def decide(
     policy: Policy, chosen: PolicySettings, jobs: JobTable, fabric: Fabric, view: ClusterView, now: float
 ) -> RecordedDecision:
-    """Let the policy decide. view: what is free for it; it stays as it is."""
+    """Let the policy decide. view: the free resources; it is not changed."""
     inputs = _inputs(policy, chosen, jobs, fabric, view, now)
     return RecordedDecision(inputs, policy.decide(view, now))
 
@@ -78,7 +78,7 @@ def _inputs(
 def start_facts(
     start: Start, best: float | None, view: ClusterView, policy: str, fabric: Fabric, compared: bool
 ) -> dict[str, Any]:
-    """Where a job starts, by which key, and where else it could have. best: α̃_min. view: before the start."""
+    """Where a job starts, its key, and where else it could start. best: α̃_min. view: before the start."""
     facts: dict[str, Any] = {"gpus": dict(start.placement.gpus), "alpha": start.placement.alpha, "alpha_min": best}
     names = key_names(policy)
     facts["key"] = {name: part for name, part in zip(names, start.key, strict=False) if name}
@@ -89,7 +89,7 @@ def start_facts(
 
 
 def runner_up(view: ClusterView, job: Job, chosen: Placement, fabric: Fabric) -> Placement | None:
-    """The quickest placement without the chosen servers, or, where there is none, without the last of them."""
+    """The fastest placement without the chosen servers; if there is none, without the last of them."""
     names = chosen.nodes
     for avoided in dict.fromkeys([frozenset(names), frozenset(names[-1:])]):
         allowed = job.request.candidates or frozenset(view.by_name)
@@ -102,7 +102,7 @@ def runner_up(view: ClusterView, job: Job, chosen: Placement, fabric: Fabric) ->
 
 
 def cycle_facts(decided: RecordedDecision, jobs: JobTable, mode: str, phases: Mapping[str, float]) -> dict[str, Any]:
-    """A cycle in which something was recorded. free: servers by the GPUs that were free on them."""
+    """The facts of a cycle in which something was recorded. free: number of servers by their free GPUs."""
     inputs = decided.inputs
     free: dict[int, int] = {}
     for count in inputs.free.values():
@@ -125,11 +125,11 @@ LOG = logging.getLogger("asrptd")
 
 
 def serve_snapshot(state: Path, decided: RecordedDecision) -> None:
-    """Write this decision to a file if asrpt-admin asks for a snapshot. A failure to write it delays no job."""
+    """Write this decision to a file if asrpt-admin requested a snapshot. A failure is logged only."""
     if not (state / WANTED).exists():
         return
     try:
         (state / WANTED).unlink()
         replace_file(state / FILE_NAME, to_bytes(decided.document, decided.answer), 0o600)
     except OSError as error:
-        LOG.warning("snapshot not written: %s", one_line(error))
+        LOG.warning("the snapshot is not written: %s", one_line(error))

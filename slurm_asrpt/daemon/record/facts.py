@@ -1,4 +1,4 @@
-"""What the audit trail says of a job when something happens to it. Times are seconds since the epoch."""
+"""The facts of a job's events in the audit trail. Times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def queued_facts(job: ManagedJob, admitted: Job) -> dict[str, Any]:
 
 
 def running_facts(job: ManagedJob, best: float | None, shadow: bool) -> dict[str, Any]:
-    """What was really allocated, beside what was planned. shadow: Slurm has started what asrptd would have."""
+    """The real allocation, and the planned one. shadow: Slurm has started a job that asrptd only planned."""
     record, pin, got = job.record, job.pin, dict(job.record.gpus_by_node)
     facts: dict[str, Any] = {"gpus": got, "alpha": job.placement.alpha if job.placement else None, "alpha_min": best}
     facts |= {"user": record.user, "submitted": record.submit_time, "began": record.start_time}
@@ -33,9 +33,9 @@ def running_facts(job: ManagedJob, best: float | None, shadow: bool) -> dict[str
 
 
 def ended_facts(run: Run, best: float | None, block: float | None) -> dict[str, Any]:
-    """A run that is over, as the history has it; predicted: iterations, 0 for an unseen group.
+    """An ended run, as in the history; predicted: iterations, 0 for an unseen group.
 
-    block: of a job with a rank map, alpha with its ranks in Slurm's own order.
+    block: alpha with the ranks in Slurm's order, for a job with a rank map.
     """
     return {
         "state": run.state,
@@ -53,14 +53,14 @@ def ended_facts(run: Run, best: float | None, block: float | None) -> dict[str, 
 
 
 def pin_failed_facts(job: ManagedJob) -> dict[str, Any]:
-    """Slurm lets nobody requeue such a job, root neither."""
+    """A job that Slurm ended because of its pin. Not even root can requeue it."""
     record = job.record
     remedy = "its owner must submit it again; drain a node before it is taken out of slurm.conf"
     return {"user": record.user, "nodes": record.required_nodes, "remedy": remedy}
 
 
 def gone_facts(job: ManagedJob) -> dict[str, Any]:
-    """A job that is over and not in the history: never started, or without a tag; began: 0 for the former."""
+    """An ended job that is not in the history, because it never started (began: 0) or has no tag."""
     record = job.record
     facts = {"state": record.state, "user": record.user, "gpus": dict(job.allocation or {})}
     return {**facts, "submitted": record.submit_time, "began": record.start_time, "ended": record.end_time}

@@ -1,4 +1,4 @@
-"""From a job that has ended to a row of the history."""
+"""Writes ended jobs into the history."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from slurm_asrpt.text import counted
 
 LOG = logging.getLogger("asrptd")
 REQUEUED = "REQUEUED"
-"""The state that sacct, too, gives to a run that a requeue has ended."""
-MOST_UNWRITTEN = 100_000
-FASTEST = 100.0
-"""Times the speed of a job's placement; a report of more is none, or one run could move everybody's mean at will."""
-QUICKEST_S = 1e-3
-"""Of an iteration of a job whose placement is not known."""
+"""The state of a run that a requeue has ended, as in sacct."""
+MAX_UNWRITTEN = 100_000
+MAX_SPEEDUP = 100.0
+"""Reported iterations count up to this multiple of the placement's speed, so that one run cannot distort the mean."""
+MIN_ITERATION_S = 1e-3
+"""The shortest plausible iteration of a job with an unknown placement."""
 
 
 class HistoryWriter:
-    """Writes ended runs into the history. Runs that the history does not take now are kept and written later.
+    """Writes ended runs into the history. Runs that cannot be written are kept and written later.
 
-    open_history: raises HistoryError; asked at once, and again wherever a history is needed and there is none.
+    open_history: raises HistoryError; called now, and whenever the history is needed but not open.
     """
 
     def __init__(self, open_history: Callable[[], History], spool: Path, profiles: Profiles) -> None:
@@ -45,51 +45,51 @@ class HistoryWriter:
             self._log_once(one_line(error))
 
     def connect(self) -> History:
-        """The history, opened where it is not. Raises HistoryError."""
+        """Open the history if it is not open. Raises HistoryError."""
         if self.history is None:
             self.history = self._open()
         return self.history
 
     def record(self, job: ManagedJob) -> Run | None:
-        """Keep the run of a tagged job that has run until ``flush``; None where there is nothing to keep."""
+        """Keep the run of a tagged job until ``flush``; None if there is nothing to keep."""
         record = job.record
         if job.tag is None or not record.nodes or not 0 < record.start_time <= record.end_time:
-            return None  # not ours, or cancelled before it had any node
+            return None  # not managed, or cancelled before it had nodes
         run = self._run(job, job.tag)
         if self._known(run):
-            return None  # Slurm shows ended jobs for minutes; after a restart we know less of them than then
+            return None  # Slurm shows ended jobs for minutes, and after a restart less is known about them
         self.unwritten.append(run)
         return run
 
     def record_cut(self, job: ManagedJob, until: float) -> Run | None:
-        """As ``record``, for a run that a requeue has ended: Slurm's record is of the job that waits again."""
+        """As ``record``, for a run that a requeue has ended. Slurm's record already shows the pending job."""
         record = replace(job.record, state=REQUEUED, end_time=until)
         return self.record(replace(job, record=record))
 
     def flush(self) -> None:
-        """Write what is unwritten. A history that cannot be written must not stop the scheduling."""
+        """Write the kept runs. Errors are logged only: they must not stop scheduling."""
         if not self.unwritten:
             return
         try:
             self._write(self.connect())
         except HistoryError as error:
             self._log_once(one_line(error))
-            del self.unwritten[:-MOST_UNWRITTEN]
+            del self.unwritten[:-MAX_UNWRITTEN]
             if isinstance(error, DamagedError | ReadOnlyError):
-                self._close()  # opened anew, a damaged one is set aside and a read-only one may be writable by then
+                self._close()  # when reopened, a damaged file is set aside, and a read-only one may be writable
         else:
             self.unwritten.clear()
             self._logged = ""
 
     def _write(self, history: History) -> None:
-        """Without what it knew when it could not be asked. Raises HistoryError."""
+        """Write the kept runs that the history does not know yet. Raises HistoryError."""
         history.record([run for run in self.unwritten if not history.known(*run.key)])
 
     def close(self) -> None:
-        """A last try."""
+        """Close the history after a last attempt to write."""
         self.flush()
         if self.unwritten:
-            LOG.error("lost: %s that could not be written; sacct has them", counted(len(self.unwritten), "run"))
+            LOG.error("%s could not be written and are lost; sacct has them", counted(len(self.unwritten), "run"))
         self._close()
 
     def _close(self) -> None:
@@ -99,7 +99,7 @@ class HistoryWriter:
 
     def _known(self, run: Run) -> bool:
         if self.history is None:
-            return False  # asked again before it is written
+            return False  # checked again before it is written
         try:
             return self.history.known(*run.key)
         except HistoryError as error:
@@ -107,7 +107,7 @@ class HistoryWriter:
             return False
 
     def _log_once(self, trouble: str) -> None:
-        """Each trouble once."""
+        """Log each problem once."""
         if trouble != self._logged:
             LOG.error("%s; ended runs are kept in memory and written later", trouble)
         self._logged = trouble
@@ -116,7 +116,7 @@ class HistoryWriter:
         record, placement = job.record, job.placement
         reported = read_progress(self.spool, str(record.number))
         if reported is not None and reported.written < record.start_time:
-            reported = None  # of an earlier run: the file outlives a requeue
+            reported = None  # from an earlier run: the file is kept at a requeue
         iterations, source = self._iterations(job, reported)
         gpus = dict(placement.gpus if placement else job.allocation or (job.pin.gpus if job.pin else {}))
         made, earliest, median, latest = _forecast_times(job.forecast)
@@ -146,10 +146,10 @@ class HistoryWriter:
         return replace(with_tag(run, tag), profile=profile.name if profile.name != UNPROFILED else tag.profile)
 
     def _iterations(self, job: ManagedJob, reported: Progress | None) -> tuple[int, Source]:
-        """What the job reported, else elapsed time over the alpha of its real placement.
+        """The reported iterations, else elapsed time over the alpha of the real placement.
 
-        A job without a profile counts one iteration a second of the reference GPU whatever it reports: its prediction
-        is only ever used together with that stand-in profile.
+        A job without a profile counts one iteration per second on the reference GPU, whatever it reports, because its
+        prediction is only used with the default profile.
         """
         elapsed = job.record.end_time - job.record.start_time
         if self._profile(job).name == UNPROFILED:
@@ -161,7 +161,7 @@ class HistoryWriter:
         return 0, Source.NONE
 
     def _profile(self, job: ManagedJob) -> JobProfile:
-        """That with which the job was planned, else that of the GPUs that it had."""
+        """The profile that the job was planned with, else the one for its allocated GPUs."""
         if job.job is not None:
             return job.job.profile
         gpus = sum((job.placement.gpus if job.placement else job.allocation or {}).values())
@@ -169,13 +169,13 @@ class HistoryWriter:
 
 
 def _is_plausible(iterations: int, elapsed: float, job: ManagedJob) -> bool:
-    """Whether so many iterations can have been done in so many seconds."""
-    alpha = job.placement.alpha / FASTEST if job.placement else QUICKEST_S
+    """Whether the job can have done so many iterations in so many seconds."""
+    alpha = job.placement.alpha / MAX_SPEEDUP if job.placement else MIN_ITERATION_S
     return iterations * alpha <= elapsed + 1.0
 
 
 def _forecast_times(forecast: Forecast | None) -> tuple[int, int, int, int]:
-    """When a forecast was made, earliest, median and latest: whole seconds, outwards; 0 for none."""
+    """A forecast's time, and its earliest, median and latest start: seconds, rounded outwards; 0 for none."""
     if forecast is None:
         return 0, 0, 0, 0
     median, latest = round(forecast.median or 0), math.ceil(forecast.latest or 0)

@@ -1,9 +1,8 @@
-"""The progress that running jobs report.
+"""Reads the progress that running jobs report.
 
-A thread of its own does the reading: the spool is often on NFS, and a server that does not answer blocks a reader for
-as long as it likes. Then jobs keep their last figures, and the cycles go on. (The cycle itself writes the host files of
-new jobs and reads the last report of an ended one.) Each job is read once every so many seconds, which costs an open, a
-read of 256 bytes and a close.
+A thread reads it, because the spool is often on NFS, and a server that does not respond blocks the reader. Then jobs
+keep their last figures, and the cycles continue. (The cycle itself writes the host files of new jobs and reads the last
+report of an ended job.) Each job is read at a fixed interval, with one open, one read of 256 bytes and one close.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ LOG = logging.getLogger("asrptd")
 
 @dataclass(frozen=True)
 class Observed:
-    """A job's last report. alpha: seconds per iteration since the first report of this run that we saw, if another."""
+    """A job's last report. alpha: seconds per iteration since the first report seen of this run, if that is another."""
 
     progress: Progress
     alpha: float | None = None
@@ -31,7 +30,8 @@ class Observed:
 
 @dataclass
 class _Watched:
-    """A running job. started: this run, in seconds since the epoch. due: when to look again, by the watch's clock."""
+    """A running job. started: start of this run, seconds since the epoch. due: time of the next read, by the watch's
+    clock."""
 
     started: float
     due: float = float("-inf")
@@ -39,7 +39,7 @@ class _Watched:
     done: int = 0
 
     def observe(self, last: Progress) -> Observed | None:
-        """What the report says; None for one that is older than this run of a requeued job."""
+        """The observation from a report; None if the report is older than this run of a requeued job."""
         if last.written < self.started:
             return None
         if self.first is None or last.done < self.done:  # back to a checkpoint
@@ -50,7 +50,7 @@ class _Watched:
 
 
 class ProgressWatch:
-    """Reads jobs' progress at most every ``every_s`` seconds each; in ``look`` itself until ``start`` is called."""
+    """Reads each job's progress at most every ``every_s`` seconds; inside ``look`` until ``start`` is called."""
 
     def __init__(self, spool: Path, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._spool, self._every_s, self._clock = spool, every_s, clock
@@ -62,23 +62,23 @@ class ProgressWatch:
         self._thread: threading.Thread | None = None
 
     def look(self, running: Mapping[str, float]) -> Mapping[str, Observed]:
-        """What is known of these jobs (number and start time) by now; others are forgotten."""
+        """The current observations of these jobs (number and start time); others are forgotten."""
         self._running = running
         if self._thread is None:
             self._read_due()
         self._wake.set()
-        known = self._observed.copy()  # the thread goes on meanwhile
+        known = self._observed.copy()  # the thread continues meanwhile
         return {number: seen for number, (started, seen) in known.items() if running.get(number) == started}
 
     def remove(self, number: str) -> None:
-        """The job has ended: its folder goes, too, as soon as the spool lets us."""
+        """Remove the directory of an ended job, as soon as the spool responds."""
         self._to_remove.append(number)
         if self._thread is None:
             self._remove()
         self._wake.set()
 
     def start(self) -> None:
-        """From now on read in a thread. It is a daemon thread: one that hangs must not keep the process."""
+        """Read in a thread from now on: a daemon thread, so that it cannot keep the process if it hangs."""
         self._thread = threading.Thread(target=self._read_when_asked, name="progress", daemon=True)
         self._thread.start()
 
@@ -93,7 +93,7 @@ class ProgressWatch:
             try:
                 self._remove()
                 self._read_due()
-            except Exception:  # a bug of ours: scheduling goes on without, later passes may still read it
+            except Exception:  # a bug; scheduling continues, and a later pass may succeed
                 LOG.exception("reading jobs' progress failed")
 
     def _remove(self) -> None:
@@ -101,7 +101,7 @@ class ProgressWatch:
             remove_progress(self._spool, self._to_remove.popleft())
 
     def _read_due(self) -> None:
-        """One pass over the jobs. The thread alone changes what is observed; ``look`` hands it out as it stands."""
+        """One pass over the jobs. Only the thread changes the observations; ``look`` returns the current ones."""
         running, now = self._running, self._clock()
         for number in self._watched.keys() - running.keys():
             del self._watched[number]
@@ -116,7 +116,7 @@ class ProgressWatch:
                 self._read(number, watched)
 
     def _read(self, number: str, watched: _Watched) -> None:
-        """Keeps what was known where nothing can be read: NFS may lose a file that is just being replaced."""
+        """Read a job's progress. If that fails, keep the last one: on NFS, a file may be missing during a rename."""
         last = read_progress(self._spool, number)
         observed = watched.observe(last) if last is not None else None
         if observed is not None:
@@ -124,7 +124,7 @@ class ProgressWatch:
 
 
 def total_iterations(observed: Observed | None, predicted: int) -> int | None:
-    """Iterations of the whole training: reported, else those before this job plus ``predicted``; None if neither."""
+    """Iterations of the whole training: reported, else those before this job plus ``predicted``, else None."""
     if observed is not None and observed.progress.total:
         return observed.progress.total
     start = observed.progress.start if observed is not None else 0
@@ -134,9 +134,9 @@ def total_iterations(observed: Observed | None, predicted: int) -> int | None:
 def remaining_s(
     observed: Observed | None, total: int | None, alpha: float | None, predicted_s: float | None, ran_s: float
 ) -> float | None:
-    """Seconds that a running job still takes, None where nothing says so or it has outrun its prediction.
+    """Remaining runtime of a running job, seconds; None if unknown or if the job has exceeded its prediction.
 
-    From its reports and the speed they show (else ``alpha``, seconds per iteration), else from the predicted run time.
+    From its reports and their speed (else ``alpha``, seconds per iteration), else from the predicted runtime.
     """
     if observed is None or total is None:
         return predicted_s - ran_s if predicted_s is not None and predicted_s > ran_s else None

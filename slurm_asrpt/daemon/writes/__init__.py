@@ -1,1 +1,1 @@
-"""What asrptd writes to Slurm: leases, starts, rank maps, the order, and the release of all that."""
+"""What asrptd writes to Slurm: leases, starts, rank maps, the queue order, and the release of jobs."""

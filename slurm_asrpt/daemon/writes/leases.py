@@ -1,12 +1,12 @@
-"""Leases: begin times in the future that keep waiting jobs from starting, renewed while asrptd lives.
+"""Leases: begin times in the future that keep pending jobs from starting. asrptd renews them while it runs.
 
-If asrptd dies, the leases run out and Slurm schedules the jobs by itself.
+If asrptd dies, the leases expire and Slurm schedules the jobs itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from slurm_asrpt.config.settings import Settings
@@ -15,17 +15,19 @@ from slurm_asrpt.daemon.jobs.arrays import ArraySplit
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.policy_feed import JobListener
+from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import Update
 from slurm_asrpt.switch import OperatingMode
 
-FEWEST_RENEWALS, MOST_RENEWALS = 100, 1000
-"""Leases that are renewed in one cycle: fewer are no burden, more keep slurmctld busy for over a second."""
+MIN_RENEWALS, MAX_RENEWALS = 100, 1000
+"""Bounds on the renewals per cycle: fewer are no load, more keep slurmctld busy for over a second."""
 
 
 class Leases:
-    """The leases of the waiting jobs, and what is known of them."""
+    """The leases of the pending jobs."""
 
     def __init__(
         self, settings: Settings, jobs: JobTable, client: SlurmClient, mode: OperatingMode, clock: Any
@@ -35,79 +37,111 @@ class Leases:
         self.cycle_began()
 
     def cycle_began(self) -> None:
-        """Slurm is read now: what is written later takes effect later."""
+        """Note the time at which Slurm is read."""
         self._began = self._clock.monotonic()
 
     @property
     def late_s(self) -> float:
-        """Seconds since the cycle began: "now" in an update is when Slurm reads it."""
+        """Seconds since the cycle began. In an update, "now" is the time at which Slurm reads it."""
         return float(self._clock.monotonic() - self._began)
 
     # writing
 
     def intend(self, jobs: Sequence[ManagedJob], now: float) -> None:
-        """Note the leases that are about to be written; to be saved before they are."""
+        """Note the leases to be written. The state must be saved before they are written."""
         for job in jobs:
             until = max(now, job.not_before) + self._daemon.lease_s
             job.lease_intended(until, self.late_s + self._timeout_s)
 
     def updates(self, jobs: Sequence[ManagedJob], now: float) -> list[Update]:
-        """The leases that were intended."""
+        """The updates for the noted leases."""
         return [writeback.lease(job.record.address, job.lease_until - now) for job in jobs]
 
     def write(self, jobs: Sequence[ManagedJob], now: float) -> list[str]:
-        """Write the leases that were intended; one error text per job. Raises SlurmError."""
+        """Write the noted leases. Returns one error text per job. Raises SlurmError."""
         errors = self._client.update(self.updates(jobs, now))
         self.note(jobs, errors)
         return errors
 
     def note(self, jobs: Sequence[ManagedJob], errors: Sequence[str]) -> None:
-        """What Slurm has answered."""
+        """Note Slurm's answers."""
         for job, error in zip(jobs, errors, strict=True):
             if error and job.record.array_tasks:
-                continue  # of one task, it may be: the others have taken it
+                continue  # the error may concern one array task; the others have the new lease
             if error:
                 job.lease_refused(self.late_s)
             else:
                 job.lease_written(self.late_s)
 
-    # which are due
+    # due renewals
 
     def due(self, now: float, splits: Sequence[ArraySplit]) -> tuple[list[ManagedJob], list[Update]]:
-        """Jobs whose lease is to be renewed, and leases that split tasks from their arrays.
+        """Jobs whose leases are due for renewal, and leases that split tasks from their arrays.
 
-        The other tasks of those arrays are renewed with them, so that all of an array have the same lease.
+        The other tasks of these arrays are renewed too, so that all tasks of an array have the same lease.
         """
         leased = {job.record.job_id: job for job in [*self.to_renew(now), *(each.rest for each in splits)]}
         names = [f"{each.rest.record.job_id}_{task}" for each in splits for task in each.tasks]
         return list(leased.values()), [writeback.lease(name, self._daemon.lease_s) for name in names]
 
     def to_renew(self, now: float) -> list[ManagedJob]:
-        """Jobs whose lease has come down to ``renewal_s``, the shortest first, so many that all are renewed in time.
+        """Jobs with at most ``renewal_s`` left on their lease, the shortest first; enough to renew all in time.
 
-        Twice as many as are due if they come evenly, so that jobs which were leased together do not stay together. Of
-        those with half of ``renewal_s`` left many more, and the rest in the next cycles: slurmctld serves others, too.
+        Twice the number that is due on average, so that jobs leased at the same time spread out. If more have less than
+        half of ``renewal_s`` left, as many of them as slurmctld can take beside its other work.
         """
         waiting, daemon = self._waiting(), self._daemon
         left = [(self._left(job, now), job) for job in waiting]
         due = sorted((pair for pair in left if pair[0] < daemon.renewal_s), key=lambda pair: pair[0])
         evenly = math.ceil(len(waiting) * 2 * daemon.interval_s / (daemon.lease_s - daemon.renewal_s))
         urgent = sum(seconds < daemon.renewal_s / 2 for seconds, _ in due)
-        return [job for _, job in due[: max(FEWEST_RENEWALS, evenly, min(urgent, MOST_RENEWALS))]]
+        return [job for _, job in due[: max(MIN_RENEWALS, evenly, min(urgent, MAX_RENEWALS))]]
 
     def _left(self, job: ManagedJob, now: float) -> float:
-        """Seconds that a lease runs, by what Slurm shows: an owner's StartTime=now ends a lease.
+        """Remaining seconds of a lease as Slurm shows it: an owner's StartTime=now ends a lease.
 
-        0 for one that reaches too far: the clock has stepped back.
+        0 for a lease that ends too late, because the clock has stepped back.
         """
         left = job.record.eligible_time - max(now, job.not_before)
         return 0.0 if left > self._daemon.lease_s + job.lease_spread + 2 * LEASE_SLACK_S else left
 
     def seconds_left(self, now: float) -> list[float]:
-        """Seconds that the leases of the waiting jobs still run, by what was written."""
+        """Remaining seconds of the leases of the pending jobs, as written."""
         if not self._mode.enforcing:
             return []
         return [job.lease_until - now for job in self._waiting() if job.lease_until > now]
 
     def _waiting(self) -> list[ManagedJob]:
         return self._jobs.pending(JobState.INELIGIBLE, JobState.QUEUED)
+
+
+class Fences:
+    """Writes a fresh lease before a job's nodes are touched (decision 1). Both methods may raise SlurmError.
+
+    Slurm refuses such a lease, without side effects, unless the job is pending.
+    """
+
+    def __init__(
+        self, leases: Leases, listener: JobListener, audit: AuditWriter, save: Callable[[float], None]
+    ) -> None:
+        """save: what a restart must know; called before Slurm is touched."""
+        self._leases, self._listener, self._audit, self._save = leases, listener, audit, save
+
+    def fence(self, jobs: Sequence[ManagedJob], now: float) -> list[ManagedJob]:
+        """Write the leases that were intended. Returns the jobs that took theirs; the others are withdrawn."""
+        fenced = []
+        for job, error in zip(jobs, self._leases.write(jobs, now), strict=True):
+            if error:
+                self._audit.record(now, "fence-refused", job.record.job_id, error=error)
+                self._listener.withdraw(job, JobState.INELIGIBLE, job.reason, now)
+                job.pin_dropped()
+            else:
+                fenced.append(job)
+        return fenced
+
+    def fence_unplanned(self, jobs: Sequence[ManagedJob], now: float) -> list[ManagedJob]:
+        """The same for jobs whose leases are not intended and saved yet."""
+        if jobs:
+            self._leases.intend(jobs, now)
+            self._save(now)
+        return self.fence(jobs, now)

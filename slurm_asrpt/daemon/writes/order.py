@@ -1,4 +1,4 @@
-"""Mode order: the SiteFactor of each waiting job, so that Slurm's order is the policy's; as few as possible change."""
+"""Mode order: the SiteFactors of pending jobs, so that Slurm's order is the policy's; with few updates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_asrpt.slurm.client import SlurmClient
 STEP = 1000
 TOP = 1_000_000_000
 ANY = TOP
-"""Of a job whose factor is not known for sure. It fits nowhere, as all that are written are less."""
+"""Stands for an uncertain factor. It is larger than all written factors, so that it never fits."""
 
 IntendedFactor = tuple[ManagedJob, int, int | None]
 """A job, its new factor, and its old one."""
@@ -27,10 +27,10 @@ class OrderWriter:
         self._policy, self._jobs, self._client = policy, jobs, client
 
     def intend(self, now: float) -> list[IntendedFactor]:
-        """Site factors by the policy's order, as far as they change; what it would start now comes first.
+        """The site factors that change to follow the policy's order; jobs that it would start now come first.
 
-        Those jobs are noted as ones that may have any factor, to be saved before it is written. If asrptd dies or the
-        answer is lost, the factor is written anew, and taken off where the job is released.
+        The factors of these jobs are noted as unknown, which must be saved before the update. If asrptd dies or the
+        answer is lost, the factor is written again, or removed when the job is released.
         """
         decided = [job.record.job_id for job in self._jobs.in_state(JobState.PINNED)]
         queued = [str(job_id) for job_id, _ in self._policy.queue(now)]
@@ -41,14 +41,14 @@ class OrderWriter:
         return moved
 
     def write(self, moved: Sequence[IntendedFactor]) -> None:
-        """Write the factors that were intended. Raises SlurmError."""
+        """Write these factors. Raises SlurmError."""
         updates = [writeback.site_factor(job.record.job_id, factor) for job, factor, _ in moved]
         for (job, factor, before), error in zip(moved, self._client.update(updates), strict=True):
             job.site_factor_is(before if error else factor)
 
 
 def factors(order: Sequence[str], written: Mapping[str, int | None]) -> dict[str, int]:
-    """The SiteFactors to write so that those of ``order`` descend; jobs whose factor already fits are left alone."""
+    """The SiteFactors to write so that they descend along ``order``; fitting ones are kept."""
     updates: dict[str, int] = {}
     ceiling = TOP
     for job_id in order:

@@ -1,7 +1,7 @@
-"""The rank map: which host each rank of a job should run on, as a host file for srun's arbitrary distribution.
+"""Rank maps: the host of each rank of a job, as a host file for srun's arbitrary distribution.
 
-Optional for the job: what cannot be written or removed is logged and left as it is. A full spool (users write there,
-too) stops no start.
+A job runs without a rank map too. So if a file cannot be written or removed, that is only logged, and a full spool
+(users write there too) does not prevent starts.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from slurm_asrpt.spool import hosts_dir
 
 LOG = logging.getLogger("asrptd")
 ALLOCATION_WAIT_S = 2.0
-"""So long asrptd waits for a start; host files of later ones are written when the job is read back."""
+"""How long asrptd waits for a start. For later starts, it writes the host file when it reads the job."""
 ALLOCATION_POLL_S = 0.2
 
 
 class RankMaps:
-    """Writes the host files of starts. Where Slurm splits the GPUs is known only after the start."""
+    """Writes the host files of starting jobs. How Slurm spreads the GPUs is known only after the start."""
 
     def __init__(self, spool: Path, cluster: ClusterState, client: SlurmClient, clock: Any) -> None:
         self._spool, self._cluster, self._client, self._clock = spool, cluster, client, clock
         self._waiting: dict[str, tuple[ManagedJob, float]] = {}  # by number; until when to ask for its allocation
 
     def prepare(self, jobs: Iterable[ManagedJob]) -> None:
-        """Before these start: the host file where the pin says all, else a note that one will follow."""
+        """Before the start: write the host file if the pin determines it, else announce that one will follow."""
         for job in jobs:
             if job.mapped and self._is_certain(job):
                 self._write(job, job.pin.gpus if job.pin else {})
@@ -42,19 +42,19 @@ class RankMaps:
                 announce(self._spool, job.record.number)
 
     def started(self, jobs: Iterable[ManagedJob]) -> None:
-        """Their pins are written: from now on ask Slurm where they run."""
+        """The pins are written: query Slurm for their allocations from now on."""
         until = self._clock.monotonic() + ALLOCATION_WAIT_S
         unknown = [job for job in jobs if job.mapped and not self._is_certain(job)]
         self._waiting |= {str(job.record.number): (job, until) for job in unknown}
 
     def _is_certain(self, job: ManagedJob) -> bool:
-        """The pin takes whole servers: then it is what Slurm will allocate, and the job need not wait."""
+        """Whether the pin takes whole servers. Then Slurm allocates exactly that, and the job need not wait."""
         return self._cluster.takes_whole_servers(job.pin.gpus if job.pin is not None else {})
 
     def write(self, most_s: float) -> None:
-        """Host files must be there before the first srun: ask for the real allocations at short intervals.
+        """Query the real allocations at short intervals, because host files must exist before the first srun.
 
-        most_s: the time for it; later starts are asked for next time. Raises SlurmError.
+        most_s: time limit; later starts are queried the next time. Raises SlurmError.
         """
         clock, self._waiting = self._clock, {n: each for n, each in self._waiting.items() if each[0].waits_for_map}
         latest = clock.monotonic() + most_s
@@ -69,7 +69,7 @@ class RankMaps:
 
     def _write(self, job: ManagedJob, gpus: Mapping[str, int]) -> None:
         if not placements.could_be(job, gpus):
-            return  # read back once it runs
+            return  # handled when the running job is read
         placement = placements.placement_of(job, gpus, self._cluster)
         if placement is None:
             withdraw(self._spool, job.record.number)
@@ -77,17 +77,17 @@ class RankMaps:
             write_hosts(self._spool, job.record.number, placement.ranks)
 
     def remove(self, jobs: Iterable[ManagedJob]) -> None:
-        """Another run will have other nodes."""
+        """Remove the host files: another run will have other nodes."""
         remove(self._spool, [job.record.number for job in jobs])
 
 
 def announce(spool: Path, number: int) -> None:
-    """Tell the TaskProlog that a host file will follow, so that it waits a moment for it."""
+    """Announce a host file to the TaskProlog, which then waits for it."""
     _replace(hosts_dir(spool) / f"{number}.wait", "")
 
 
 def write_hosts(spool: Path, number: int, ranks: Sequence[str]) -> None:
-    """The host file, one line a rank; then the announcement goes."""
+    """Write the host file, one line per rank, then remove the announcement."""
     _replace(hosts_dir(spool) / str(number), "".join(f"{host}\n" for host in ranks))
     withdraw(spool, number)
 
@@ -106,7 +106,7 @@ def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        LOG.warning("%s; it stays", one_line(error))
+        LOG.warning("%s; the file is kept", one_line(error))
 
 
 def _replace(path: Path, text: str) -> None:
@@ -117,6 +117,6 @@ def _replace(path: Path, text: str) -> None:
         temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
-        LOG.warning("%s; the job's ranks stay in Slurm's order", one_line(error))
+        LOG.warning("%s; the job's ranks keep Slurm's order", one_line(error))
         with suppress(OSError):
             temporary.unlink()

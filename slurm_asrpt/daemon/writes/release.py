@@ -1,7 +1,7 @@
-"""The release back to Slurm: what an enforcing or ordering daemon has left on waiting jobs is undone.
+"""Releases pending jobs to Slurm: undoes what a daemon in mode enforce or order has written to them.
 
-Done in every cycle that does not enforce, so it makes no difference whether asrptd was disabled, its mode changed, or
-it died in mode enforce and came back in another one. Running jobs are not touched.
+This is done in every cycle outside of mode enforce, so it covers a disabled asrptd, a changed mode, and a restart in
+another mode after a crash. Running jobs are not touched.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from slurm_asrpt.daemon.jobs.admission import LEASE_SLACK_S, is_lease
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.record.audit import AuditWriter
-from slurm_asrpt.daemon.writes.starts import Starts
+from slurm_asrpt.daemon.writes.starts import StartWithdrawal
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import Update
@@ -24,36 +24,36 @@ DONE, REFUSED = "handed-back", "hand-back-refused"
 
 
 class Release:
-    """Takes node lists, priorities, leases and places in the order off waiting jobs."""
+    """Removes node lists, priorities, leases and site factors from pending jobs."""
 
     def __init__(
         self,
         jobs: JobTable,
-        starts: Starts,
+        withdrawal: StartWithdrawal,
         client: SlurmClient,
         audit: AuditWriter,
         mode: OperatingMode,
         lease_s: float,
     ) -> None:
-        self._jobs, self._starts, self._client, self._audit = jobs, starts, client, audit
+        self._jobs, self._withdrawal, self._client, self._audit = jobs, withdrawal, client, audit
         self._mode, self._lease_s = mode, lease_s
 
     def release_all(self, now: float) -> None:
-        """Release all waiting jobs. Raises SlurmError.
+        """Release all pending jobs. Raises SlurmError.
 
-        A job whose pin Slurm will not let us take off keeps its lease: the next cycle tries again.
+        If Slurm refuses to remove a job's pin, the job keeps its lease, and the next cycle tries again.
         """
-        pinned = self._starts.take_pins_off(self._starts.carrying_pins(now), now)
+        pinned = self._withdrawal.take_pins_off(self._withdrawal.carrying_pins(now), now)
         for job in pinned:
             job.needs_map(False)
             if job.original is not None:
-                self._audit.record(now, REFUSED, job.record.job_id, error="its node list could not be taken off")
+                self._audit.record(now, REFUSED, job.record.job_id, error="its node list could not be removed")
         wanted = [(job, self._undoing(job, now)) for job in self._jobs.pending() if job.original is None]
         ours = [(job, fields) for job, fields in wanted if fields]
         errors = self._client.update([Update(job.record.address, fields) for job, fields in ours])
         for (job, fields), error in zip(ours, errors, strict=True):
             if writeback.waits_no_more(error):
-                continue  # it has begun meanwhile, or was cancelled: there is nothing to release
+                continue  # it has started or was cancelled meanwhile
             if error:
                 self._audit.record(now, REFUSED, job.record.job_id, error=error)
             else:
@@ -61,7 +61,7 @@ class Release:
                 job.released(now, fields)
 
     def _undoing(self, job: ManagedJob, now: float) -> Mapping[str, str]:
-        """The fields of a job that undo what we have written to it; none for a job that carries nothing of ours."""
+        """The fields that undo what asrptd has written to the job; empty if there is nothing to undo."""
         job_id, shown, fields = job.record.address, job.record.eligible_time, dict[str, str]()
         leased = shown > max(now, job.not_before + LEASE_SLACK_S)
         if leased and is_lease(job, shown, now, self._lease_s, self._mode.enforcing):

@@ -160,7 +160,7 @@ def main() -> None:
     if unknown := set(options.models) - set(known):
         parser.error(f"{', '.join(sorted(unknown))}: unknown; valid models: {', '.join(known)}")
     if options.small and not options.into:
-        parser.error("--small: its figures must not go to the library; specify a folder with --into")
+        parser.error("--small: its figures must not go to the library; specify a directory with --into")
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU here; --device cpu --small tries it without")
     torch.set_float32_matmul_precision("high")  # TF32, the default of convolutions

@@ -54,7 +54,7 @@ _TABLES: Mapping[str, Mapping[str, Cell]] = {
 
 
 def page(found: Sequence[Digest], drawn: Sequence[Digest], pictures: Sequence[tuple[Picture, bytes]]) -> str:
-    """The whole file. found: all results, for the tables; drawn: those in the pictures; pictures: with their SVGs."""
+    """The HTML page. found: all results, for the tables; drawn: those in the pictures; pictures: with their SVGs."""
     return render(
         "simulation.html.j2",
         workloads=list(dict.fromkeys(_described(digest) for digest in sorted(found, key=_place))),

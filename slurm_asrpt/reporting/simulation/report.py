@@ -28,10 +28,10 @@ def write_report(
     """Write the HTML file, and its plots as PNG files beside it; returns the PNG files.
 
     Reads one result at a time, so that memory does not grow with their number. progress: called with the number of
-    results read. Raises InputError for a folder that is not a result.
+    results read. Raises InputError for a directory that is not a result.
     """
     if output.is_dir():
-        raise InputError(f"{output}: is a folder; name a file for the report")
+        raise InputError(f"{output}: is a directory; name a file for the report")
     scenarios = [scenario_of(read_meta(folder)["scenario"]) for folder in folders]
     chosen, keys = _drawn(scenarios), varying(scenarios)
     found: list[Digest] = []

@@ -8,7 +8,7 @@
   const LEAST_S = 5;
   let from = data.t0, to = data.t1, chosen = -1, waiting = false;
 
-  const color = (life) => COLORS[Math.min(data.users.indexOf(life.user), COLORS.length - 1)] || "#999999";
+  const color = (run) => COLORS[Math.min(data.users.indexOf(run.user), COLORS.length - 1)] || "#999999";
   const pad = (number) => String(number).padStart(2, "0");
 
   // Times are in the cluster's time zone, not the browser's.
@@ -27,8 +27,8 @@
     return days ? `${days}-${rest}` : rest;
   }
 
-  const named = (life) => `${life.job} (${life.name || "no name"}) of ${life.user || "unknown user"}`;
-  const brief = (life) => `${named(life)}\n${life.size} GPUs, waited ${span(life.wait)}, ran ${span(life.ran)}`;
+  const named = (run) => `${run.job} (${run.name || "no name"}) of ${run.user || "unknown user"}`;
+  const brief = (run) => `${named(run)}\n${run.size} GPUs, waited ${span(run.wait)}, ran ${span(run.ran)}`;
 
   function draw(parent, name, attributes, text) {
     const element = document.createElementNS(SVG, name);
@@ -65,11 +65,11 @@
       draw(this.svg, "line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y, y2: y });
       draw(this.svg, "text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, label);
     }
-    pick(element, life) {
-      element.dataset.life = life;
-      element.classList.toggle("dim", chosen >= 0 && chosen !== life);
-      element.classList.toggle("chosen", chosen === life);
-      draw(element, "title", {}, brief(data.lives[life]));
+    pick(element, number) {
+      element.dataset.run = number;
+      element.classList.toggle("dim", chosen >= 0 && chosen !== number);
+      element.classList.toggle("chosen", chosen === number);
+      draw(element, "title", {}, brief(data.runs[number]));
     }
   }
 
@@ -93,15 +93,15 @@
       }
       return here;
     });
-    for (const [life, node, row, count] of data.bars) {
-      const run = data.lives[life], end = run.end === null ? data.t1 : run.end;
+    for (const [number, node, row, count] of data.bars) {
+      const run = data.runs[number], end = run.end === null ? data.t1 : run.end;
       if (end < from || run.start > to) continue;
       const x = servers.clip(servers.x(run.start)), right = servers.clip(servers.x(end));
       const bar = draw(servers.svg, "rect", {
         class: "bar", x, y: tops[node] + row * rowHeight + 0.5, width: Math.max(1.5, right - x - 0.5),
         height: count * rowHeight - 1, fill: color(run),
       });
-      servers.pick(bar, life);
+      servers.pick(bar, number);
     }
   }
 
@@ -125,24 +125,24 @@
     const bottom = chart.height - AXIS - 6;
     const y = (v) => bottom - (Math.log(v) - Math.log(low)) / (Math.log(high) - Math.log(low)) * (bottom - 10);
     for (const [v, label] of levels) if (v >= low && v <= high) chart.level(y(v), label);
-    data.lives.forEach((life, number) => {
-      const when = at(life), v = value(life);
+    data.runs.forEach((run, number) => {
+      const when = at(run), v = value(run);
       if (when === null || v === null || when < from || when > to) return;
       const cy = y(Math.max(low, Math.min(high, v)));
-      chart.pick(draw(chart.svg, "circle", { class: "bar", cx: chart.x(when), cy, r: 4, fill: color(life) }), number);
+      chart.pick(draw(chart.svg, "circle", { class: "bar", cx: chart.x(when), cy, r: 4, fill: color(run) }), number);
     });
   }
 
   const WAITS = [[1, "1 s"], [10, "10 s"], [60, "1 min"], [600, "10 min"], [3600, "1 h"], [36000, "10 h"], [259200, "3 d"]];
   const ERRORS = [[0.1, "0.1x"], [0.5, "0.5x"], [1, "as predicted"], [2, "2x"], [10, "10x"]];
-  const longest = Math.max(10, ...data.lives.map((life) => life.wait || 0)) * 1.3;
+  const longest = Math.max(10, ...data.runs.map((run) => run.wait || 0)) * 1.3;
 
   function redraw() {
     waiting = false;
     drawServers();
     drawQueue();
-    dots(waits, WAITS, 1, longest, (life) => life.start, (life) => life.wait === null ? null : Math.max(1, life.wait));
-    dots(errors, ERRORS, 0.08, 12.5, (life) => life.end, (life) => life.error);
+    dots(waits, WAITS, 1, longest, (run) => run.start, (run) => run.wait === null ? null : Math.max(1, run.wait));
+    dots(errors, ERRORS, 0.08, 12.5, (run) => run.end, (run) => run.error);
     document.getElementById("span").textContent = `${stamp(from)} to ${stamp(to)}`;
   }
   function later() {
@@ -161,17 +161,17 @@
   }
   function move(share) { zoom(from + share * (to - from), to + share * (to - from)); }
 
-  function facts(life) {
+  function facts(run) {
     const rows = [
-      ["Job", named(life)],
-      ["GPUs", `${life.size}${life.where ? `: ${life.where}` : ""}`],
-      ["Waited", span(life.wait) + (life.why.length ? `, reasons: ${life.why.join(", ")}` : "")],
-      ["Started", life.start === null ? "not in this period" : stamp(life.start)],
-      ["Ended", life.end === null ? "not in this period" : `${stamp(life.end)} ${life.state}`],
-      ["Ran", span(life.ran)],
-      ["Predicted", span(life.predicted)],
+      ["Job", named(run)],
+      ["GPUs", `${run.size}${run.where ? `: ${run.where}` : ""}`],
+      ["Waited", span(run.wait) + (run.why.length ? `, reasons: ${run.why.join(", ")}` : "")],
+      ["Started", run.start === null ? "not in this period" : stamp(run.start)],
+      ["Ended", run.end === null ? "not in this period" : `${stamp(run.end)} ${run.state}`],
+      ["Ran", span(run.ran)],
+      ["Predicted", span(run.predicted)],
     ];
-    if (life.ratio !== null) rows.push(["Placement", `${life.ratio.toFixed(2)} times the best time per iteration`]);
+    if (run.ratio !== null) rows.push(["Placement", `${run.ratio.toFixed(2)} times the best time per iteration`]);
     return rows;
   }
   function choose(number) {
@@ -179,14 +179,14 @@
     const box = document.getElementById("job"), list = document.createElement("dl");
     box.hidden = chosen < 0;
     if (chosen >= 0) {
-      for (const [name, value] of facts(data.lives[chosen])) {
+      for (const [name, value] of facts(data.runs[chosen])) {
         list.appendChild(document.createElement("dt")).textContent = name;
         list.appendChild(document.createElement("dd")).textContent = value;
       }
     }
     box.replaceChildren(list);
-    for (const row of document.querySelectorAll("tr[data-life]")) {
-      row.classList.toggle("chosen", Number(row.dataset.life) === chosen);
+    for (const row of document.querySelectorAll("tr[data-run]")) {
+      row.classList.toggle("chosen", Number(row.dataset.run) === chosen);
     }
     later();
   }
@@ -209,8 +209,8 @@
         mark = null;
         zoom(chart.time(Math.min(begin, end)), chart.time(Math.max(begin, end)));
       } else {
-        const hit = event.target.closest("[data-life]");
-        if (hit) choose(Number(hit.dataset.life));
+        const hit = event.target.closest("[data-run]");
+        if (hit) choose(Number(hit.dataset.run));
       }
     });
     chart.svg.addEventListener("pointercancel", () => { began = null; later(); });
@@ -223,8 +223,8 @@
     if (event.key === "Escape" && chosen >= 0) choose(chosen);
   });
   document.addEventListener("click", (event) => {
-    const row = event.target.closest("tr[data-life]");
-    if (row) choose(Number(row.dataset.life));
+    const row = event.target.closest("tr[data-run]");
+    if (row) choose(Number(row.dataset.run));
   });
   window.addEventListener("resize", later);
   redraw();

@@ -1,7 +1,7 @@
 """Cuts consecutive jobs out of a trace: ``python -m slurm_asrpt.traces.samples.cut SOURCE FIRST COUNT TARGET``.
 
 Rows are copied as they are, under the source's line of titles; SOURCE may be gzipped. README.md has the command that
-made the sample of this folder.
+made the sample of this directory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 def cut(lines: list[str], first: int, count: int) -> list[str]:
     """The titles and the rows ``first`` .. ``first + count - 1``, row 0 being the one after the titles.
 
-    Raises ValueError where there are not so many.
+    Raises ValueError if there are fewer rows.
     """
     rows = lines[1 + first : 1 + first + count]
     if first < 0 or len(rows) < count:

@@ -1,4 +1,4 @@
-"""asrpt-admin audit, snapshot and replay, as an admin types them."""
+"""The commands asrpt-admin audit, snapshot and replay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.forecast.test_forecast import waiting
 
 @pytest.fixture
 def site(make_bench: Any, tmp_path: Path) -> Bench:
-    """A daemon of which a job has run, one runs and one waits; its clock is a real one."""
+    """A daemon with one ended, one running and one waiting job, and a real clock."""
     bench: Bench = make_bench((4, 2), policy="asrpt-gated")
     bench.slurm.now = time.time() - 100
     (tmp_path / "asrpt.toml").write_text(f'[paths]\nstate = "{tmp_path}/state"\n')
@@ -54,7 +54,7 @@ def lines(text: str) -> list[list[str]]:
     return [line.split(None, 4) for line in text.splitlines()[1:]]
 
 
-def test_the_story_of_a_job_is_told_in_order(site: Bench) -> None:
+def test_the_events_of_a_job_are_shown_in_order(site: Bench) -> None:
     found = lines(run(site, "audit", "--job", "2", "--since", "yesterday"))
     assert [row[3] for row in found] == ["queued", "start", "running"]
     assert {row[2] for row in found} == {"ben"}
@@ -63,7 +63,7 @@ def test_the_story_of_a_job_is_told_in_order(site: Bench) -> None:
     assert "as planned" in found[2][4]
 
 
-def test_users_and_times_choose(site: Bench) -> None:
+def test_entries_are_selected_by_user_and_time(site: Bench) -> None:
     assert {row[1] for row in lines(run(site, "audit", "--user", "ben", "--since", "yesterday"))} == {"2"}
     everything = lines(run(site, "audit", "--since", "yesterday"))
     assert {row[1] for row in everything} == {"-", "1", "2", "3"}
@@ -72,7 +72,7 @@ def test_users_and_times_choose(site: Bench) -> None:
     assert "no entries" in run(site, "audit", "--since", "now-5seconds")
 
 
-def test_of_a_job_everything_is_told_though_it_began_days_ago(site: Bench) -> None:
+def test_with_job_all_its_entries_are_shown_however_old(site: Bench) -> None:
     trail = site.settings.paths.state / "audit.jsonl"
     entries_ = [json.loads(line) for line in trail.read_text().splitlines()]
     trail.write_text("".join(json.dumps({**each, "time": each["time"] - 3 * 86400}) + "\n" for each in entries_))
@@ -84,7 +84,7 @@ def test_of_a_job_everything_is_told_though_it_began_days_ago(site: Bench) -> No
 
 
 @pytest.mark.parametrize("words", [["audit"], ["retrain"], ["models", "list"], ["history", "check"], ["enable"]])
-def test_who_may_not_see_asrptds_files_is_told_so_in_the_same_words(
+def test_missing_read_permission_is_the_same_error_everywhere(
     site: Bench, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     monkeypatch.setattr("os.access", lambda path, mode, **_: Path(path) != site.settings.paths.state)
@@ -92,7 +92,7 @@ def test_who_may_not_see_asrptds_files_is_told_so_in_the_same_words(
     assert f"{site.folder}/state is readable only by root and asrptd's user; use sudo" in str(done.exception)
 
 
-def test_sentences_are_wrapped_on_a_terminal_only(
+def test_text_is_wrapped_only_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "word \x1b " * 20
@@ -105,7 +105,7 @@ def test_sentences_are_wrapped_on_a_terminal_only(
     assert "\x1b" not in whole + "".join(wrapped)
 
 
-def test_json_has_all_that_stands_there(site: Bench) -> None:
+def test_json_has_every_entry(site: Bench) -> None:
     found = json.loads(run(site, "audit", "--since", "yesterday", "--json"))
     assert found["schema"] == 1
     written = (site.settings.paths.state / "audit.jsonl").read_text().splitlines()
@@ -115,20 +115,20 @@ def test_json_has_all_that_stands_there(site: Bench) -> None:
 @pytest.mark.parametrize(
     "words", [("--since", "soon"), ("--until", "now-1day"), ("--html", "/nowhere/at/all.html")], ids=" ".join
 )
-def test_what_cannot_be_is_bad_input(site: Bench, words: tuple[str, ...]) -> None:
+def test_invalid_options_are_bad_input(site: Bench, words: tuple[str, ...]) -> None:
     done = CliRunner().invoke(app, ["audit", *words, "--config", str(site.folder / "asrpt.toml")])
     assert isinstance(done.exception, InputError)
 
 
 def snapshot(site: Bench, path: Path) -> None:
-    """What asrptd would write of its next cycle."""
+    """Write the snapshot of asrptd's next cycle."""
     replace_file(site.settings.paths.state / WANTED, b"")
     site.cycle()
     (site.settings.paths.state / "snapshot.json").replace(path)
 
 
-def test_a_snapshot_is_taken_when_asked_for_and_replayed(site: Bench, tmp_path: Path) -> None:
-    """The daemon's cycles go on in a thread, as they would beside the command."""
+def test_a_requested_snapshot_is_written_and_replayed(site: Bench, tmp_path: Path) -> None:
+    """The daemon's cycles run in a thread, in parallel with the command."""
     stopping = threading.Event()
 
     def cycles() -> None:
@@ -158,19 +158,19 @@ def test_without_asrptd_there_is_no_snapshot(site: Bench) -> None:
     site.leader.take()
 
 
-def test_a_snapshot_that_cannot_be_written_keeps_no_job_waiting(site: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_snapshot_that_cannot_be_written_delays_no_job(site: Bench, caplog: pytest.LogCaptureFixture) -> None:
     state = site.settings.paths.state
     (state / "snapshot.json").mkdir()
     (state / WANTED).touch()
     free = site.slurm.submit(2)
     site.cycle()
-    assert "snapshot not written" in caplog.text
+    assert "the snapshot is not written" in caplog.text
     assert not (state / WANTED).exists()
     assert site.state(free) == "RUNNING"
 
 
-def test_a_replay_says_of_each_job_why_it_waits(site: Bench, tmp_path: Path) -> None:
-    """The decision is about the first in line; of the others the policy speaks only if asked."""
+def test_a_replay_shows_why_each_job_waits(site: Bench, tmp_path: Path) -> None:
+    """The decision is about the head of the queue; the policy gives reasons for the others only on request."""
     others = [site.slurm.submit(4, 40, "flat") for _ in range(2)]
     site.cycle()
     snapshot(site, tmp_path / "it.json")
@@ -180,8 +180,8 @@ def test_a_replay_says_of_each_job_why_it_waits(site: Bench, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("policy", policy_names())
-def test_a_replay_names_every_waiting_job_under_every_policy(policy: str) -> None:
-    """Each job of the snapshot starts, is interrupted or has a reason in words."""
+def test_a_replay_lists_every_waiting_job_under_every_policy(policy: str) -> None:
+    """Each job of the snapshot starts, is preempted, or has a reason as text."""
     moment = moment_of([waiting(number) for number in range(1, 7)], policy)
     inputs = {field.name: getattr(moment, field.name) for field in fields(PolicySnapshot)}
     document = to_document(Inputs(**inputs, jobs=tuple(each.job for each in moment.waiting)))
@@ -193,7 +193,7 @@ def test_a_replay_names_every_waiting_job_under_every_policy(policy: str) -> Non
             assert in_words(each["wait"]["reason"], each["wait"]["facts"])
 
 
-def test_without_a_job_for_the_policy_a_replay_says_who_is_not_in_it(tmp_path: Path) -> None:
+def test_a_replay_without_jobs_says_which_jobs_are_not_included(tmp_path: Path) -> None:
     moment = moment_of([], "asrpt-gated")
     inputs = {field.name: getattr(moment, field.name) for field in fields(PolicySnapshot)}
     (tmp_path / "it.json").write_bytes(to_bytes(to_document(Inputs(**inputs, jobs=())), []))
@@ -202,7 +202,7 @@ def test_without_a_job_for_the_policy_a_replay_says_who_is_not_in_it(tmp_path: P
     )
 
 
-def test_another_decision_is_shown_as_a_difference(site: Bench, tmp_path: Path) -> None:
+def test_a_different_decision_is_shown_as_a_diff(site: Bench, tmp_path: Path) -> None:
     path = tmp_path / "then.json"
     snapshot(site, path)
     then = read(path)
@@ -246,7 +246,7 @@ HOSTILE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", HOSTILE, ids=lambda change: str(change)[:40])
-def test_hostile_inputs_are_refused_in_one_line(site: Bench, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_hostile_snapshots_are_rejected_in_one_line(site: Bench, tmp_path: Path, change: dict[str, Any]) -> None:
     raw = document(site, tmp_path)
     data = to_bytes({**raw["inputs"], **change}, raw["decisions"])
     with pytest.raises(InputError) as refused:
@@ -258,25 +258,25 @@ def test_hostile_inputs_are_refused_in_one_line(site: Bench, tmp_path: Path, cha
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\x80\x04\x95", "is no snapshot"),
-        (b"", "is no snapshot"),
-        (b"[" * 200_000, "is no snapshot"),
-        (b'{"kind":"asrpt snapshot","version":99}', "has version 99, this release reads 1"),
+        (b"\x80\x04\x95", "is not a snapshot"),
+        (b"", "is not a snapshot"),
+        (b"[" * 200_000, "is not a snapshot"),
+        (b'{"kind":"asrpt snapshot","version":99}', "has version 99; this release reads version 1"),
         (json.dumps({"kind": KIND, "version": VERSION, "inputs": 5, "decisions": 5}).encode(), "damaged"),
-        (json.dumps({"kind": KIND, "version": VERSION, "inputs": {}, "decisions": []}).encode(), "has been changed"),
+        (json.dumps({"kind": KIND, "version": VERSION, "inputs": {}, "decisions": []}).encode(), "was changed after"),
     ],
 )
-def test_what_is_no_snapshot_is_refused(data: bytes, why: str) -> None:
+def test_a_file_that_is_no_snapshot_is_rejected(data: bytes, why: str) -> None:
     with pytest.raises(InputError, match=why):
         from_bytes(data, "it")
 
 
 @given(st.binary(max_size=60) | st.recursive(st.none() | st.integers() | st.text(max_size=3), st.lists).map(json.dumps))
-def test_any_bytes_are_a_snapshot_or_one_line(data: bytes | str) -> None:
+def test_any_bytes_give_a_snapshot_or_a_one_line_error(data: bytes | str) -> None:
     with pytest.raises(InputError):
         from_bytes(data.encode() if isinstance(data, str) else data, "it")
 
 
-def test_a_device_is_no_snapshot() -> None:
-    with pytest.raises(InputError, match="is no file"):
+def test_a_device_is_not_accepted_as_a_snapshot() -> None:
+    with pytest.raises(InputError, match="is not a file"):
         read(Path("/dev/zero"))

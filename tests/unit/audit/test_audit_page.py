@@ -1,4 +1,4 @@
-"""The audit's page: one file, text as text, and in a real browser something to look at, zoom into and click."""
+"""The audit page: one file, escaped text, and zooming and clicking in a real browser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVIL = "</script><script>document.title='pwned'</script><img src=x onerror=alert
 
 
 def day(name: str = "train") -> list[Entry]:
-    """Three jobs on two servers: one has ended, one runs, one waits."""
+    """Three jobs on two servers: one ended, one running, one waiting."""
     began = {"submitted": 1000.0, "began": 1010.0, "alpha": 2.0, "alpha_min": 1.0}
     return [
         {"time": 1000.0, "event": "queued", "job": "1", "user": "ann", "name": name, "gpus": 6, "iterations": 50},
@@ -40,7 +40,7 @@ def data_of(text: str) -> dict[str, Any]:
     return read
 
 
-def test_the_page_is_one_file_that_runs_but_its_own_script() -> None:
+def test_the_page_is_one_file_that_runs_only_its_own_script() -> None:
     text = page(day(EVIL), 900.0, 1200.0, EVIL)
     assert text.count("<script>") == 1
     assert text.count("</script>") == 2
@@ -50,10 +50,10 @@ def test_the_page_is_one_file_that_runs_but_its_own_script() -> None:
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|<[^>]*\ssrc=|@import|url\(", text)
 
 
-def test_runs_stand_where_and_when_they_were() -> None:
+def test_runs_are_drawn_at_their_nodes_and_times() -> None:
     found = data_of(page(day(), 900.0, 1200.0, "all jobs"))
-    assert (found["t0"], found["t1"]) == (1000.0, 1200.0)  # a job still runs, so up to the end
-    first, second, third = found["lives"]
+    assert (found["t0"], found["t1"]) == (1000.0, 1200.0)  # the job still runs, so until the end of the page
+    first, second, third = found["runs"]
     assert (first["where"], first["wait"], first["ran"], first["predicted"]) == ("n1:4 n2:2", 10.0, 100.0, 50.0)
     assert (first["error"], first["ratio"]) == (2.0, 2.0)
     assert second["end"] is None
@@ -62,13 +62,13 @@ def test_runs_stand_where_and_when_they_were() -> None:
     assert found["queue"] == [[1000.0, 1], [1040.0, 1], [1110.0, 1]]
 
 
-def test_a_time_without_jobs_is_a_page_too() -> None:
+def test_a_period_without_jobs_gives_a_page() -> None:
     text = page([], 900.0, 1200.0, "all jobs")
     assert "No job ran or waited" in text
     assert "<svg" not in text
 
 
-def test_in_a_browser_it_zooms_and_tells_of_the_job_that_is_clicked(browser: Any, tmp_path: Path) -> None:
+def test_in_a_browser_the_page_zooms_and_shows_the_clicked_job(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "audit.html"
     path.write_text(page(day(EVIL), 900.0, 1200.0, "all jobs"), encoding="utf-8")
     browser.get(path.as_uri())
@@ -80,18 +80,18 @@ def test_in_a_browser_it_zooms_and_tells_of_the_job_that_is_clicked(browser: Any
     assert len(find("css selector", "#errors circle")) == 1
     assert find("css selector", "#queue path")
 
-    find("css selector", '#gpus rect[data-life="1"]')[0].click()
+    find("css selector", '#gpus rect[data-run="1"]')[0].click()
     wait.until(lambda _: find("css selector", "#gpus rect.chosen"))
     shown = find("css selector", "#job")[0].text
     assert "2 (other) of </script><script>document.title='pwned'" in shown
     assert "n2:2" in shown
-    assert "2 GPUs, waited 00:00:00, ran unknown" in find("css selector", '#gpus rect[data-life="1"] title')[
+    assert "2 GPUs, waited 00:00:00, ran unknown" in find("css selector", '#gpus rect[data-run="1"] title')[
         0
     ].get_attribute("textContent")
     assert len(find("css selector", "#gpus rect.dim")) == 2
-    assert find("css selector", "tr.chosen")[0].get_attribute("data-life") == "1"
+    assert find("css selector", "tr.chosen")[0].get_attribute("data-run") == "1"
 
-    find("css selector", "body")[0].send_keys("\ue00c")  # Escape: what is told of the job covers a part of the pictures
+    find("css selector", "body")[0].send_keys("\ue00c")  # Escape: the job's details cover a part of the charts
     wait.until(lambda _: not find("css selector", "#gpus rect.chosen"))
     assert not find("css selector", "#job")[0].is_displayed()
     whole = find("css selector", "#span")[0].text

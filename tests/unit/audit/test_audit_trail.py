@@ -1,4 +1,4 @@
-"""The audit trail read back: times, torn lines, files put aside; and the runs of jobs that it tells of."""
+"""Reading the audit trail: times, truncated lines, rotated files, and the runs of jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.audit.timeline import Life, Lives, slots
+from slurm_asrpt.audit.timeline import JobRun, Timeline, gpu_rows
 from slurm_asrpt.audit.trail import FILE_NAME, entries
 from slurm_asrpt.config.settings import AuditSettings
 from slurm_asrpt.daemon.record.audit import AuditWriter
@@ -25,7 +25,7 @@ def turns(state: Path, since: float = 0.0, until: float = 1e12) -> list[int]:
     return [entry["turn"] for entry in entries(state, since, until)]
 
 
-def test_files_put_aside_are_read_first_and_each_once(tmp_path: Path) -> None:
+def test_rotated_files_are_read_first_and_each_once(tmp_path: Path) -> None:
     audit = AuditWriter(tmp_path, AuditSettings(file_mb=1, files=3))
     for turn in range(4):
         audit.record(float(turn), "wait", "1", turn=turn, text="x" * (600 << 10))
@@ -35,20 +35,20 @@ def test_files_put_aside_are_read_first_and_each_once(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [FILE_NAME, f"{FILE_NAME}.1", f"{FILE_NAME}.2"]
     assert turns(tmp_path) == [0, 1, 2, 3, 4]
     assert turns(tmp_path, 1.0, 3.0) == [1, 2, 3]
-    os.link(tmp_path / f"{FILE_NAME}.1", tmp_path / f"{FILE_NAME}.3")  # as if it were put aside while we look
+    os.link(tmp_path / f"{FILE_NAME}.1", tmp_path / f"{FILE_NAME}.3")  # as if it were rotated during the read
     assert turns(tmp_path) == [0, 1, 2, 3, 4]
 
 
-def test_lines_of_other_jobs_are_left_out_where_jobs_are_named(tmp_path: Path) -> None:
+def test_entries_of_other_jobs_are_skipped_if_jobs_are_named(tmp_path: Path) -> None:
     audit = AuditWriter(tmp_path)
     for turn, job in enumerate(("4711", "4711_3", "47", "47110", "", "14711")):
         audit.record(float(turn), "not-started", job, turn=turn, other={"job": "4711"})
     audit.flush()
     found = [entry["turn"] for entry in entries(tmp_path, jobs={"4711"})]
-    assert found == [0, 1, 4]  # and what is of no job
+    assert found == [0, 1, 4]  # and entries without a job
 
 
-def test_fewer_files_than_before_are_kept_from_the_next_one_on(tmp_path: Path) -> None:
+def test_a_lower_number_of_files_applies_from_the_next_rotation(tmp_path: Path) -> None:
     for number in (1, 2, 7):
         (tmp_path / f"{FILE_NAME}.{number}").write_text("{}\n")
     audit = AuditWriter(tmp_path, AuditSettings(file_mb=1, files=2))
@@ -57,7 +57,7 @@ def test_fewer_files_than_before_are_kept_from_the_next_one_on(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == [f"{FILE_NAME}.1"]
 
 
-def test_torn_and_foreign_lines_are_read_around(tmp_path: Path) -> None:
+def test_truncated_and_foreign_lines_are_skipped(tmp_path: Path) -> None:
     lines = ['{"time": 1.0, "event": "wait", "turn": 1}', '{"time": 2.0, "event": "wa', '{"time": 3.0, "event": 5}',
              '{"event": "wait", "time": "x"}', "[]", "null", "", "[" * 100_000, "\udcff",
              '{"time": 4.0, "event": "wait", "turn": 4}', '{"time": 5.0, "eve']  # fmt: skip
@@ -65,8 +65,8 @@ def test_torn_and_foreign_lines_are_read_around(tmp_path: Path) -> None:
     assert turns(tmp_path) == [1, 4]
 
 
-def test_a_trail_that_is_not_there_or_not_ours_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AsrptError, match=r"is not there: asrptd has decided nothing yet"):
+def test_a_missing_or_foreign_trail_is_a_one_line_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AsrptError, match=r"does not exist: asrptd has decided nothing yet"):
         list(entries(tmp_path))
     (tmp_path / FILE_NAME).touch()
 
@@ -110,7 +110,7 @@ NOW = datetime(2026, 11, 21, 15, 30).timestamp()
         ("x" * 10_000, None),
     ],
 )
-def test_times_are_slurms(text: str, meant: str | None) -> None:
+def test_times_are_parsed_as_in_slurm(text: str, meant: str | None) -> None:
     if meant is None:
         with pytest.raises(InputError, match="use the syntax of sacct"):
             read_time(text, NOW)
@@ -118,9 +118,9 @@ def test_times_are_slurms(text: str, meant: str | None) -> None:
         assert read_time(text, NOW) == datetime.fromisoformat(meant).timestamp()
 
 
-def lives(bench: Bench) -> dict[str, Life]:
-    found = Lives(entries(bench.settings.paths.state)).lives
-    return {life.job: life for life in found}
+def runs_of(bench: Bench) -> dict[str, JobRun]:
+    found = Timeline(entries(bench.settings.paths.state)).runs
+    return {run.job: run for run in found}
 
 
 def test_a_job_waits_runs_and_ends(make_bench: Any) -> None:
@@ -131,7 +131,7 @@ def test_a_job_waits_runs_and_ends(make_bench: Any) -> None:
     bench.slurm.end(job_id)
     bench.slurm.end(other, "CANCELLED")
     bench.cycle()
-    found, gone = lives(bench)[job_id], lives(bench)[other]
+    found, gone = runs_of(bench)[job_id], runs_of(bench)[other]
     assert (found.name, found.size, found.gpus, found.state) == ("a train", 4, {"n1": 4}, "COMPLETED")
     assert found.wait_s is not None
     assert found.queued == 1_000_000.0
@@ -143,14 +143,14 @@ def test_a_job_waits_runs_and_ends(make_bench: Any) -> None:
     assert gone.end is not None
 
 
-def test_a_requeued_job_has_two_lives(bench: Bench) -> None:
+def test_a_requeued_job_has_two_runs(bench: Bench) -> None:
     job_id = bench.slurm.submit(4)
     bench.cycle(4)
     bench.slurm.requeue(job_id)
     bench.slurm.change(job_id, eligible_time=0.0, reason="None")
     bench.cycle(6)
-    found = [life for life in Lives(entries(bench.settings.paths.state)).lives if life.job == job_id]
-    assert [life.state for life in found] == ["REQUEUED", ""]
+    found = [run for run in Timeline(entries(bench.settings.paths.state)).runs if run.job == job_id]
+    assert [run.state for run in found] == ["REQUEUED", ""]
     assert found[0].end is not None
     assert found[1].start is not None
     assert found[0].end <= found[1].start
@@ -169,27 +169,27 @@ FACTS = ("gpus", "began", "ended", "submitted", "reason", "state", "iterations",
         )
     )
 )
-def test_any_facts_make_lives_or_are_left_out(events: list[tuple[str, str, dict[str, Any]]]) -> None:
+def test_any_entries_form_lives_or_are_skipped(events: list[tuple[str, str, dict[str, Any]]]) -> None:
     told = [{"time": float(at), "event": event, "job": job, **facts} for at, (event, job, facts) in enumerate(events)]
-    for life in Lives(told).lives:
-        assert life.job in ("1", "2")
-        assert life.wait_s is None or life.wait_s >= 0 or life.wait_s != life.wait_s
+    for run in Timeline(told).runs:
+        assert run.job in ("1", "2")
+        assert run.wait_s is None or run.wait_s >= 0 or run.wait_s != run.wait_s
 
 
 runs = st.lists(st.tuples(st.integers(0, 50), st.none() | st.integers(1, 50), st.integers(1, 4)), max_size=12)
 
 
 @given(runs)
-def test_no_two_runs_are_drawn_on_one_row_at_a_time(drawn: list[tuple[int, int | None, int]]) -> None:
+def test_no_two_runs_overlap_in_a_row(drawn: list[tuple[int, int | None, int]]) -> None:
     begun = [
-        Life(str(at), start=float(start), end=None if ran is None else float(start + ran), gpus={"n1": gpus, "n2": 1})
+        JobRun(str(at), start=float(start), end=None if ran is None else float(start + ran), gpus={"n1": gpus, "n2": 1})
         for at, (start, ran, gpus) in enumerate(drawn)
     ]
-    placed = slots(begun, "n1", 100.0)
-    assert {id(life): len(rows) for life, rows in placed} == {id(life): life.gpus["n1"] for life in begun}
-    for at, (life, rows) in enumerate(placed):
+    placed = gpu_rows(begun, "n1", 100.0)
+    assert {id(run): len(rows) for run, rows in placed} == {id(run): run.gpus["n1"] for run in begun}
+    for at, (run, rows) in enumerate(placed):
         for other, others in placed[:at]:
-            together = (life.start or 0) < (other.end or 100.0) and (other.start or 0) < (life.end or 100.0)
+            together = (run.start or 0) < (other.end or 100.0) and (other.start or 0) < (run.end or 100.0)
             assert not (together and set(rows) & set(others))
 
 
@@ -202,7 +202,7 @@ def test_an_idle_cycle_writes_nothing(bench: Bench) -> None:
     assert (bench.settings.paths.state / FILE_NAME).stat().st_size == before
 
 
-def test_a_start_tells_key_runner_up_and_the_cycle_its_inputs(make_bench: Any) -> None:
+def test_a_start_records_its_key_and_runner_up_and_a_cycle_its_inputs(make_bench: Any) -> None:
     bench = make_bench((4, 4, 2), policy="asrpt-gated")
     for _ in range(3):
         bench.slurm.submit(4, 30, "flat")
@@ -213,7 +213,7 @@ def test_a_start_tells_key_runner_up_and_the_cycle_its_inputs(make_bench: Any) -
     assert starts[0]["runner_up"]["gpus"] == {"n2": 4}
     assert starts[1]["runner_up"] is None
     assert starts[0]["alpha"] == starts[0]["alpha_min"] == 2.0
-    assert cycle["inputs"] == bench.scheduler.decided.digest
+    assert cycle["inputs"] == bench.scheduler.decider.decided.digest
     assert cycle["free"] == {"2": 1, "4": 2}
     assert set(cycle["phases"]) >= {"read", "decide", "write"}
     assert json.dumps(cycle).isascii()

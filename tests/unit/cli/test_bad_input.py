@@ -1,4 +1,4 @@
-"""Bad input to every command: exit code 2, one line on stderr that says what, where and what to do; nothing written."""
+"""Bad input to every command: exit code 2, one line on stderr with the error and a remedy, no files written."""
 
 import sys
 from pathlib import Path
@@ -21,8 +21,8 @@ BAD_SETTINGS = {
     "out of range": (b"[daemon]\nlease_s = 1\n", ["daemon.lease_s", "fix"]),
     "hostile value": (b'[daemon]\nmode = "\\u001b[31m\\n"\n', ["daemon.mode", "\\x1b[31m"]),
     "broken TOML": (b"[daemon\n", ["invalid TOML", "fix"]),
-    "no text": (b"\xff\xfe\x00", ["invalid TOML", "fix"]),
-    "a section that is none": (b"daemon = 3\n", ["daemon", "fix"]),
+    "not text": (b"\xff\xfe\x00", ["invalid TOML", "fix"]),
+    "a section that is not a table": (b"daemon = 3\n", ["daemon", "fix"]),
 }
 
 
@@ -46,7 +46,7 @@ def paths_in(folder: Path) -> bytes:
 
 @pytest.fixture
 def refused(monkeypatch, capfd, tmp_path):
-    """Runs a command and checks what all refusals have in common."""
+    """Run a command, and check what all refusals have in common."""
     monkeypatch.delenv("ASRPT_CONFIG", raising=False)
 
     def check(command: list[str], *words: str) -> None:
@@ -75,7 +75,7 @@ def with_settings(command: str, config: Path) -> list[str]:
 
 @pytest.mark.parametrize("command", READS_SETTINGS)
 @pytest.mark.parametrize("kind", BAD_SETTINGS)
-def test_bad_settings(command, kind, tmp_path, refused):
+def test_bad_settings_are_refused(command, kind, tmp_path, refused):
     content, words = BAD_SETTINGS[kind]
     config = tmp_path / "asrpt.toml"
     config.write_bytes(content)
@@ -83,7 +83,7 @@ def test_bad_settings(command, kind, tmp_path, refused):
 
 
 @pytest.mark.parametrize("command", READS_SETTINGS)
-def test_settings_that_cannot_be_read(command, tmp_path, refused):
+def test_unreadable_settings_are_refused(command, tmp_path, refused):
     refused(with_settings(command, tmp_path / "missing.toml"), "missing.toml", "cannot be read", "--config")
     folder = tmp_path / "folder.toml"
     folder.mkdir()
@@ -98,7 +98,7 @@ def test_settings_that_cannot_be_read(command, tmp_path, refused):
         (b'[group]\nignore_lines = ["a\\nb"]\n', ["group.ignore_lines", "line break"]),
     ],
 )
-def test_settings_that_only_asrptd_refuses(content, words, tmp_path, refused):
+def test_asrptd_refuses_settings_that_it_cannot_follow(content, words, tmp_path, refused):
     config = tmp_path / "asrpt.toml"
     config.write_bytes(content + paths_in(tmp_path))
     refused(["asrptd", "--once", "--config", str(config)], *words)
@@ -126,7 +126,7 @@ def test_settings_that_only_asrptd_refuses(content, words, tmp_path, refused):
         (["asrpt-lab", "nonsense"], ["nonsense", "--help"]),
     ],
 )
-def test_bad_arguments(command, words, refused):
+def test_bad_arguments_are_refused(command, words, refused):
     refused(command, *words)
 
 
@@ -138,8 +138,8 @@ def test_bad_arguments(command, words, refused):
         (b'version = 1\nname = "x"\nnonsense = 1\n', []),
     ],
 )
-def test_a_broken_profile_file(content, words, tmp_path, monkeypatch, capfd):
-    """asrpt-lab train reads it before it asks Slurm for anything (and speaks as asrpt-train)."""
+def test_a_broken_profile_is_a_one_line_error(content, words, tmp_path, monkeypatch, capfd):
+    """asrpt-lab train reads it before it queries Slurm; its messages begin with asrpt-train."""
     profile = tmp_path / "mine.toml"
     profile.write_bytes(content)
     code, out, err = run(["asrpt-lab", "train", "--profile", str(profile)], monkeypatch, capfd)
@@ -148,7 +148,7 @@ def test_a_broken_profile_file(content, words, tmp_path, monkeypatch, capfd):
         assert word in err
 
 
-def test_no_arguments_at_all_shows_the_help(monkeypatch, capfd):
+def test_without_arguments_the_help_is_shown(monkeypatch, capfd):
     for command in ("asrpt-admin", "asrpt-lab"):
         _, out, err = run([command], monkeypatch, capfd)
         assert "Usage" in out + err

@@ -61,12 +61,12 @@ def test_words_are_completed(shell: Terminal) -> None:
         ("asrpt-report 5 --to", "5 --total"),
     ):
         shell.press(f"{typed}\t")
-        shell.until(has(whole))
+        shell.until(shows(whole))
         shell.press("\x15")
         shell.until(lambda text, whole=whole: whole not in text)  # type: ignore[misc]
 
 
-def has(words: str) -> Callable[[str], bool]:
+def shows(words: str) -> Callable[[str], bool]:
     return lambda text: words in text
 
 
@@ -78,14 +78,14 @@ def test_each_command_has_a_script_for_each_shell(name: str) -> None:
         assert tool in (SCRIPTS / name / completion.FILES[name].format(tool)).read_text()
 
 
-def test_the_generator_writes_them(tmp_path: Path) -> None:
-    """Not compared: the scripts are Typer's, and another release may have others that do as well."""
+def test_the_generator_writes_completion_scripts(tmp_path: Path) -> None:
+    """The texts are not compared: other releases of Typer write other scripts."""
     completion.write(tmp_path)
     assert len(list((tmp_path / "completion").rglob("*asrpt*"))) == 3 * len(completion.NAMES)
 
 
 @given(st.lists(st.text()), st.text())
-def test_only_harmless_words_are_offered(words: list[str], typed: str) -> None:
+def test_only_words_without_special_characters_are_offered(words: list[str], typed: str) -> None:
     for word in completers.one_of(lambda: words)(typed):
         assert word in words
         assert word.startswith(typed)
@@ -96,7 +96,7 @@ def test_the_last_of_several_words_is_completed() -> None:
     assert completers.some_of(lambda: ["one", "only", "two"])("two,on") == ["two,one", "two,only"]
 
 
-def test_what_fails_offers_nothing() -> None:
+def test_a_failing_completer_offers_nothing() -> None:
     def fails() -> list[str]:
         raise OSError("no such file")
 

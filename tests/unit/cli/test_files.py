@@ -1,4 +1,4 @@
-"""Files replaced in one step."""
+"""Atomic replacement of files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["table.txt"]
 
 
-def test_the_mode_of_the_file_replaced_stays_unless_named(tmp_path: Path) -> None:
+def test_the_mode_of_a_replaced_file_is_kept_by_default(tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     replace_file(target, b"1", mode=0o640)
     replace_file(target, b"2", mode=None)
     assert target.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_replacing_through_a_link_keeps_the_link(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_bytes(b"old")
     link.symlink_to(target)
@@ -45,6 +45,6 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_who_may_not_write_is_told_of_the_file_that_was_asked_for() -> None:
+def test_write_errors_name_the_requested_file() -> None:
     with pytest.raises(OSError, match="/proc/report'"):
         replace_file(Path("/proc/report"), b"")

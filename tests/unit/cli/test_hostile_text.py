@@ -1,4 +1,4 @@
-"""Text that users choose comes out of every command as text: it steers no terminal, forges no line and no markup."""
+"""Every command prints text of users as text: it cannot control a terminal, nor forge a line or markup."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from slurm_asrpt.status.document import JobStatus, Status, write_status
 from tests.benches.commands import commands
 
 NAME = "-rf;[red]x[bold]\x1b[31m\x1b]0;t\x07\r\n$(touch pwned)`touch pwned`<script>\u202e\u2066\u200b\u2028|%s{0}\x9bé"
-"""As a file may be called."""
-EVIL = f"{NAME}[/red][/]</script>"
-FLAT = EVIL.replace("\r\n", "")
-"""As a line of a file may have it."""
-TAME = f"x{EVIL}"
-"""An argument that is no option."""
+"""A valid name of a file."""
+HOSTILE = f"{NAME}[/red][/]</script>"
+FLAT = HOSTILE.replace("\r\n", "")
+"""The same text within one line."""
+TAME = f"x{HOSTILE}"
+"""The same text as an argument that does not look like an option."""
 MAINS = {
     "asrpt-status": "status.command",
     "asrpt-admin": "admin",
@@ -46,23 +46,23 @@ LINES = [
     ("asrptd", "--once", "--config", "@missing"),
     ("asrptd", "--once", "--config", "@config", "--policy", TAME),
     ("asrptd", "--once", "--config", "@config", "--log-level", TAME),
-    ("asrptd", EVIL),
-    ("asrptd", "--once", "--config", "@evil.toml"),
+    ("asrptd", HOSTILE),
+    ("asrptd", "--once", "--config", "@hostile.toml"),
     ("asrpt-status",),
     ("asrpt-status", "--long"),
     ("asrpt-status", "--parsable"),
     ("asrpt-status", "--json"),
-    ("asrpt-status", "--explain", "@evil"),
+    ("asrpt-status", "--explain", "@hostile"),
     ("asrpt-status", "--explain", "7", "--json"),
     ("asrpt-status", "--job", TAME),
     ("asrpt-status", TAME, "12_[" + TAME),
     ("asrpt-status", "--partition", TAME, "--sort", TAME),
     ("asrpt-status", "--what-if", "@script"),
-    ("asrpt-status", "--json", "--what-if", "@script", "--", "--job-name", TAME, EVIL),
+    ("asrpt-status", "--json", "--what-if", "@script", "--", "--job-name", TAME, HOSTILE),
     ("asrpt-status", "--what-if", "@missing"),
     ("asrpt-status", "--what-if", "@script", "--", "--nodes", TAME),
     ("asrpt-status", "--user", TAME, "--state", TAME),
-    ("asrpt-status", "--config", "@evil.toml"),
+    ("asrpt-status", "--config", "@hostile.toml"),
     ("asrpt-admin", "retrain"),
     ("asrpt-admin", "retrain", "--config", "@missing"),
     ("asrpt-admin", "group", "@script"),
@@ -70,8 +70,8 @@ LINES = [
     ("asrpt-admin", "group", "@script", "@other", "--diff"),
     ("asrpt-admin", "group", "@missing"),
     ("asrpt-admin", "predict", "@script"),
-    ("asrpt-admin", "predict", "--json", "@script", EVIL),
-    ("asrpt-admin", "predict", "--comment", f"asrpt:profile={EVIL} asrpt:{TAME}", "--job-name", TAME, "@script"),
+    ("asrpt-admin", "predict", "--json", "@script", HOSTILE),
+    ("asrpt-admin", "predict", "--comment", f"asrpt:profile={HOSTILE} asrpt:{TAME}", "--job-name", TAME, "@script"),
     ("asrpt-admin", "predict", "--user", TAME, "@script"),
     ("asrpt-admin", "explain-prediction", "4711"),
     ("asrpt-admin", "explain-prediction", "--json", "4711"),
@@ -98,7 +98,7 @@ LINES = [
     ("asrpt-admin", "history", "stats"),
     ("asrpt-admin", "history", "stats", "--json"),
     ("asrpt-admin", "history", "forget", "--yes", TAME),
-    ("asrpt-admin", "history", "forget", "--yes", "@evil"),
+    ("asrpt-admin", "history", "forget", "--yes", "@hostile"),
     ("asrpt-admin", "history", "check"),
     ("asrpt-admin", "calibrate"),
     ("asrpt-admin", "calibrate", "--json"),
@@ -121,7 +121,7 @@ LINES = [
     ("asrpt-admin", "install", "--check", "--root", "@missing"),
     ("asrpt-admin", "install", "--check", "--user", TAME),
     ("asrpt-admin", "disable", "--config", "@missing"),
-    ("asrpt-admin", "enable", "--config", "@evil.toml"),
+    ("asrpt-admin", "enable", "--config", "@hostile.toml"),
     ("asrpt-lab", "up", "--nodes", TAME),
     ("asrpt-lab", "up", "--dir", "@missing"),
     ("asrpt-lab", "up", "--nodes", "1x1", "--set", TAME),
@@ -151,37 +151,37 @@ LINES = [
 
 
 def controls(text: str) -> set[str]:
-    """Characters that could steer a terminal, hide something or begin a line."""
+    """Characters that could control a terminal, hide text or begin a line."""
     return {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c != "\n"}
 
 
-def evil_job(job_id: str) -> JobStatus:
-    texts = dict.fromkeys(("name", "user", "partition", "group", "profile", "reason", "text"), EVIL)
+def hostile_job(job_id: str) -> JobStatus:
+    texts = dict.fromkeys(("name", "user", "partition", "group", "profile", "reason", "text"), HOSTILE)
     numbers = {"gpus": 4, "predicted_iterations": 5, "predicted_run_s": 5.0, "submit_time": 0.0, "start_time": None}
-    return JobStatus(job_id, **texts, **numbers, state=EVIL, facts={EVIL: EVIL}, rank=1, nodes={EVIL: 4})  # type: ignore[arg-type]
+    return JobStatus(job_id, **texts, **numbers, state=HOSTILE, facts={HOSTILE: HOSTILE}, rank=1, nodes={HOSTILE: 4})  # type: ignore[arg-type]
 
 
-def evil_run(number: int) -> Run:
-    texts = dict.fromkeys(("user", "job_name", "partition", "profile", "predicted_by"), EVIL)
+def hostile_run(number: int) -> Run:
+    texts = dict.fromkeys(("user", "job_name", "partition", "profile", "predicted_by"), HOSTILE)
     run = Run(str(4700 + number), number, end_time=number + 9, state="COMPLETED", uid=os.getuid(), **texts)  # type: ignore[arg-type]
     return replace(
-        run, group_id=f"{number % 3:016x}", iterations=9, iterations_source=Source.ELAPSED, nodes={EVIL: 4}, gpus=4
+        run, group_id=f"{number % 3:016x}", iterations=9, iterations_source=Source.ELAPSED, nodes={HOSTILE: 4}, gpus=4
     )
 
 
 def fill_history(settings: Settings) -> None:
     with History(settings.paths.state / FILE_NAME) as history:
-        history.record([evil_run(number) for number in range(30)])
-        history.record([replace(evil_run(40), job_id=EVIL, state=EVIL, features={EVIL: 1.0})])
+        history.record([hostile_run(number) for number in range(30)])
+        history.record([replace(hostile_run(40), job_id=HOSTILE, state=HOSTILE, features={HOSTILE: 1.0})])
 
 
-def evil_model(settings: Settings) -> Path:
-    """A sound model with an evil description, and one that is damaged; the name of the second."""
+def hostile_model(settings: Settings) -> Path:
+    """A sound model with a hostile description, and a damaged one. Returns the directory of the second."""
     good = retrain(settings, 1e9).model
     data = (good / "predictions.txt").read_bytes()
-    info = ModelInfo("", EVIL, 0, 1, 1, 1, 0, refused=EVIL)
+    info = ModelInfo("", HOSTILE, 0, 1, 1, 1, 0, refused=HOSTILE)
     info = replace(info, sha256=check_sum(info, data))
-    for name, text in (("x-evil", json.dumps(asdict(info))), (f"x{NAME}", "{")):
+    for name, text in (("x-hostile", json.dumps(asdict(info))), (f"x{NAME}", "{")):
         folder = models_folder(settings) / name
         folder.mkdir(mode=0o700)
         (folder / "predictions.txt").write_bytes(data)
@@ -189,20 +189,32 @@ def evil_model(settings: Settings) -> Path:
     return models_folder(settings) / f"x{NAME}"
 
 
-def evil_trail(settings: Settings) -> None:
-    """An event of each kind, with figures that are none, and texts where figures belong."""
+def hostile_trail(settings: Settings) -> None:
+    """Events of all kinds with hostile texts, also in place of numbers."""
     audit = AuditWriter(settings.paths.state)
-    numbers = {"gpus": {EVIL: 4}, "began": 1.0, "ended": 2.0, "submitted": 0.5, "alpha": 1.0, "alpha_min": 0.5}
-    for event in ("queued", "wait", "start", "running", "ended", "cut", "gone", "left", "not-started", "cycle", EVIL):
-        texts = dict.fromkeys(("user", "name", "reason", "why", "error", "state", "place", "mode", EVIL), EVIL)
-        audit.record(time.time(), event, EVIL, **texts, **numbers, predicted=5, iterations=9)
-        audit.record(time.time(), event, "7", **dict.fromkeys((*texts, *numbers, "predicted", "iterations"), EVIL))
+    numbers = {"gpus": {HOSTILE: 4}, "began": 1.0, "ended": 2.0, "submitted": 0.5, "alpha": 1.0, "alpha_min": 0.5}
+    for event in (
+        "queued",
+        "wait",
+        "start",
+        "running",
+        "ended",
+        "cut",
+        "gone",
+        "left",
+        "not-started",
+        "cycle",
+        HOSTILE,
+    ):
+        texts = dict.fromkeys(("user", "name", "reason", "why", "error", "state", "place", "mode", HOSTILE), HOSTILE)
+        audit.record(time.time(), event, HOSTILE, **texts, **numbers, predicted=5, iterations=9)
+        audit.record(time.time(), event, "7", **dict.fromkeys((*texts, *numbers, "predicted", "iterations"), HOSTILE))
     audit.flush()
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> dict[str, str]:
-    """The words of LINES that stand for something: an installation in which every text is EVIL."""
+    """The placeholders of LINES, for an installation in which every text is HOSTILE."""
     paths = {name: str(tmp_path / name) for name in ("state", "run", "hook", "spool")}
     for path in paths.values():
         Path(path).mkdir(mode=0o755)
@@ -210,14 +222,14 @@ def site(tmp_path: Path) -> dict[str, str]:
     config.write_text("[paths]\n" + "".join(f'{name} = "{path}"\n' for name, path in paths.items()))
     settings = load_settings(config)
     fill_history(settings)
-    model = evil_model(settings)
-    write_status(tmp_path / "run", Status(0.0, EVIL, EVIL, 5.0, 8, 4, [evil_job(EVIL), evil_job("7")]))
-    files = {name: tmp_path / f"{name}{NAME}" for name in ("script", "other", "trace", "runs", "dump", "evil.toml")}
+    model = hostile_model(settings)
+    write_status(tmp_path / "run", Status(0.0, HOSTILE, HOSTILE, 5.0, 8, 4, [hostile_job(HOSTILE), hostile_job("7")]))
+    files = {name: tmp_path / f"{name}{NAME}" for name in ("script", "other", "trace", "runs", "dump", "hostile.toml")}
     files["script"].write_text(
-        f"#!/bin/sh\n#SBATCH -J '{EVIL}'\n#SBATCH --comment=asrpt:dataset={EVIL}\npython {EVIL}\n"
+        f"#!/bin/sh\n#SBATCH -J '{HOSTILE}'\n#SBATCH --comment=asrpt:dataset={HOSTILE}\npython {HOSTILE}\n"
     )
-    files["other"].write_text(f"#!/bin/sh\npython other {EVIL}\n")
-    files["evil.toml"].write_text(f"[daemon]\nmode = {json.dumps(EVIL)}\n")
+    files["other"].write_text(f"#!/bin/sh\npython other {HOSTILE}\n")
+    files["hostile.toml"].write_text(f"[daemon]\nmode = {json.dumps(HOSTILE)}\n")
     texts = ("user", "group", "gpu_type", "status", "queue", "name")
     with files["trace"].open("w", newline="") as file:
         write_csv(
@@ -225,15 +237,17 @@ def site(tmp_path: Path) -> dict[str, str]:
         )
     with files["runs"].open("w", newline="") as file:
         write_csv(
-            file, ["job_id", "start_time", "end_time", TAME, "user"], [[EVIL, 1, 9, EVIL, EVIL], [2, EVIL, 5, 1, 1]]
+            file,
+            ["job_id", "start_time", "end_time", TAME, "user"],
+            [[HOSTILE, 1, 9, HOSTILE, HOSTILE], [2, HOSTILE, 5, 1, 1]],
         )
-    files["dump"].write_text(f"{EVIL}|{EVIL}\n{EVIL}\n")
-    evil_trail(settings)
+    files["dump"].write_text(f"{HOSTILE}|{HOSTILE}\n{HOSTILE}\n")
+    hostile_trail(settings)
     files["snapshot"] = tmp_path / f"snapshot{NAME}"
-    files["snapshot"].write_bytes(to_bytes({EVIL: EVIL}, [EVIL]))
+    files["snapshot"].write_bytes(to_bytes({HOSTILE: HOSTILE}, [HOSTILE]))
     words = {f"@{name}": str(path) for name, path in files.items()}
     return {**words, "@config": str(config), "@missing": str(tmp_path / NAME), "@out": str(tmp_path / f"out{NAME}"),
-            "@model": model.name, "@evil": EVIL}  # fmt: skip
+            "@model": model.name, "@hostile": HOSTILE}  # fmt: skip
 
 
 def write_csv(file: object, titles: list[str], rows: list[list[object]]) -> None:
@@ -241,14 +255,14 @@ def write_csv(file: object, titles: list[str], rows: list[list[object]]) -> None
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: " ".join(word for word in line if NAME not in word))
-def test_every_command_shows_text_as_text(
+def test_every_command_escapes_hostile_text(
     line: tuple[str, ...], site: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     command, *words = (site.get(word, word) for word in line)
     monkeypatch.setenv("ASRPT_CONFIG", site["@config"])
     monkeypatch.chdir(site["@config"].removesuffix("asrpt.toml"))
     monkeypatch.setattr(sys, "argv", [f"/usr/bin/{command}", *words])
-    monkeypatch.setattr(asrptd.logging, "basicConfig", lambda **_: None)  # pytest has its own
+    monkeypatch.setattr(asrptd.logging, "basicConfig", lambda **_: None)  # pytest configures logging
     main = importlib.import_module(f"slurm_asrpt_cli.{MAINS[command]}").main
     with pytest.raises(SystemExit) as ended:
         main()
@@ -262,8 +276,8 @@ def test_every_command_shows_text_as_text(
         assert [json.loads(text) for text in ([out] if out[1:2] in '\n[{"' else out.splitlines())]
 
 
-def test_no_command_is_left_out() -> None:
-    """What is added later has to be added here."""
+def test_every_command_is_covered_by_the_hostile_lines() -> None:
+    """New commands must be added to LINES."""
     there = {
         (command, name)
         for command, module in MAINS.items()
@@ -273,20 +287,22 @@ def test_no_command_is_left_out() -> None:
     assert there <= typed
 
 
-def test_asrpt_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_asrpt_report_escapes_hostile_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("ASRPT_PROGRESS_DIR", str(tmp_path / NAME / "missing"))
     assert report.main(["5"]) == 0
-    for words in ([EVIL], ["5", TAME], ["5", "--total", TAME]):
+    for words in ([HOSTILE], ["5", TAME], ["5", "--total", TAME]):
         with pytest.raises(SystemExit):
             report.main(words)
     out, err = capfd.readouterr()
     assert not controls(out + err)
 
 
-def test_a_log_line_is_one_line_and_a_traceback_is_indented() -> None:
-    record = logging.LogRecord("asrptd", logging.ERROR, "", 0, "job %s", (EVIL,), None)
+def test_log_messages_are_one_line_and_tracebacks_are_indented() -> None:
+    record = logging.LogRecord("asrptd", logging.ERROR, "", 0, "job %s", (HOSTILE,), None)
     try:
-        raise ValueError(f"{EVIL}\n2026-01-01 00:00:00,000 asrptd INFO forged")
+        raise ValueError(f"{HOSTILE}\n2026-01-01 00:00:00,000 asrptd INFO forged")
     except ValueError:
         record.exc_info = sys.exc_info()
     lines = OneLine("%(name)s %(message)s").format(record).split("\n")
@@ -295,16 +311,16 @@ def test_a_log_line_is_one_line_and_a_traceback_is_indented() -> None:
     assert lines[0].startswith("asrptd job -rf;")
 
 
-def test_the_audit_trail_has_a_line_an_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_audit_trail_has_one_line_per_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     audit = AuditWriter(tmp_path)
     with caplog.at_level(logging.INFO, "asrptd"):
-        audit.record(1.0, "left", "7", why=EVIL, facts={EVIL: EVIL})
+        audit.record(1.0, "left", "7", why=HOSTILE, facts={HOSTILE: HOSTILE})
     audit.flush()
     text = audit.path.read_text(encoding="ascii")
     assert text.count("\n") == 1
     assert not controls(text + caplog.text)
-    assert json.loads(text)["why"] == EVIL
+    assert json.loads(text)["why"] == HOSTILE
 
 
-def test_models_of_an_evil_site_are_still_listed(site: dict[str, str]) -> None:
+def test_models_with_hostile_names_are_listed(site: dict[str, str]) -> None:
     assert len(list_models(models_folder(load_settings(Path(site["@config"]))))) == 3

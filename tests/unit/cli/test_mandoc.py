@@ -1,9 +1,11 @@
-"""The manuals are what the programs and man/prose say, and all that is told to be typed can be typed."""
+"""The manuals match the commands and man/prose, and all examples are valid commands."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -32,7 +34,7 @@ WHOLE = (
 )
 
 
-def test_the_pages_are_what_the_generator_writes(tmp_path: Path) -> None:
+def test_the_manual_pages_are_up_to_date(tmp_path: Path) -> None:
     (tmp_path / "man").mkdir()
     (tmp_path / "man" / "prose").symlink_to(ROOT / "man" / "prose")
     mandoc.write(tmp_path)
@@ -44,7 +46,7 @@ def test_each_command_has_prose() -> None:
     assert {path.stem for path in (ROOT / "man" / "prose").iterdir()} == mandoc.described().keys()
 
 
-def test_a_page_is_prose_and_what_the_program_knows() -> None:
+def test_a_page_combines_prose_and_the_commands_options() -> None:
     made = mandoc.render("x.1", WHOLE, [ONE, TWO])
     assert ".Ss one\nDo one.\n" in made
     assert ".It Ar FILE\nThe file.\n.It Fl a , \\-ask" not in made
@@ -63,18 +65,18 @@ def test_a_page_is_prose_and_what_the_program_knows() -> None:
         (WHOLE + "@picture\n", "@picture"),
     ],
 )
-def test_prose_that_does_not_fit_the_program_is_refused(prose: str, words: str) -> None:
+def test_prose_that_does_not_match_the_command_is_refused(prose: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         mandoc.render("x.1", prose, [ONE, TWO])
 
 
-def test_an_option_that_differs_is_told_beside_the_common_one() -> None:
+def test_options_that_differ_are_not_shared() -> None:
     other = Described("two", "Do two.", (Entry(("--json",), "", "Print something else."),))
     made = mandoc.render("x.1", WHOLE, [ONE, other])
     assert made.count("Fl \\-json") == 2
 
 
-def test_long_lines_are_folded_but_not_examples() -> None:
+def test_long_lines_are_folded_except_in_examples() -> None:
     long = "word " * 30 + ".dot " * 10
     page = tidy(f"{long}\n.Bd -literal\n{long}\n.Ed\n.It {long}\n")
     prose, _, rest = page.partition(".Bd")
@@ -87,7 +89,7 @@ def test_long_lines_are_folded_but_not_examples() -> None:
 
 
 def examples(text: str) -> Iterator[str]:
-    """The command lines of ours in ``text``: a prompt or four spaces, or nothing but them, before the command."""
+    """Our command lines in ``text``, with or without a prompt or indentation."""
     text = re.sub(r"\s*\\e?\n\s*(\.Dl)?[\\ ]*", " ", text)
     for line in text.splitlines():
         found = re.match(r"(?:\.Dl |[ ]{2,})?(?:[$#] )?(?:\.venv/bin/)?(asrpt(?:d|-[a-z]+)\b.*)", line)
@@ -95,19 +97,19 @@ def examples(text: str) -> Iterator[str]:
             yield re.split(r" {2,}| [|&#>]| && ", found[1].replace("\\-", "-").replace("\\e", "\\"))[0]
 
 
-def of_the_manuals() -> Iterator[tuple[str, str]]:
+def examples_in_manuals() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "man").glob("*.[158]")):
         for line in examples(path.read_text().partition(".Sh EXAMPLES")[2]):
             yield path.name, line
 
 
-def of_the_help() -> Iterator[tuple[str, str]]:
+def examples_in_help() -> Iterator[tuple[str, str]]:
     for tool, name, _ in COMMANDS:
         for line in examples(help_of(tool, name).partition("Example")[2].partition("Options:")[0]):
             yield f"{tool} {name}", line
 
 
-def of_the_docs() -> Iterator[tuple[str, str]]:
+def examples_in_docs() -> Iterator[tuple[str, str]]:
     for path in sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")]):
         blocks = re.findall(r"^    \S.*$", path.read_text(), re.M)
         for line in examples("\n".join(blocks)):
@@ -120,7 +122,7 @@ def tool_of(name: str) -> Any:
 
 
 def parse(line: str) -> None:
-    """Raises what the command itself would raise for words that it does not know."""
+    """Parse a command line; raises the command's own error for unknown words."""
     tool, *words = shlex.split(re.sub(r"\$\(\(.*?\)\)|\"\$\w+\"", "1", line))
     if tool == "asrpt-report":
         report.parser().parse_args(words)
@@ -134,13 +136,27 @@ def parse(line: str) -> None:
         command.make_context(tool, words)
 
 
-@pytest.mark.parametrize(("where", "line"), [*of_the_manuals(), *of_the_help(), *of_the_docs()])
-def test_examples_can_be_typed(where: str, line: str) -> None:
+@pytest.mark.parametrize(("where", "line"), [*examples_in_manuals(), *examples_in_help(), *examples_in_docs()])
+def test_examples_are_valid_commands(where: str, line: str) -> None:
     parse(line)
 
 
-def test_there_are_examples_of_every_command() -> None:
-    lines = {line for _, line in (*of_the_manuals(), *of_the_help())}
+def test_the_help_of_a_tool_lists_each_command_with_its_own_summary() -> None:
+    for name, module in TOOLS.items():
+        for command, listed in getattr(module, "COMMANDS", {}).items():
+            assert tool_of(name).commands[command].get_short_help_str(200) == listed.summary
+
+
+@pytest.mark.parametrize("tool", ["admin", "profile", "sim"])
+def test_the_help_of_a_tool_imports_no_command(tool: str) -> None:
+    help_and_modules = "app(['--help'], standalone_mode=False); print(*sys.modules)"
+    code = f"import sys; from slurm_asrpt_cli.{tool} import app; {help_and_modules}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not [name for name in done.stdout.split() if name.startswith(f"slurm_asrpt_cli.{tool}.")]
+
+
+def test_every_command_has_an_example() -> None:
+    lines = {line for _, line in (*examples_in_manuals(), *examples_in_help())}
     for tool, module in TOOLS.items():
         for name, _ in commands(typer.main.get_command(module.app)):
             assert (tool, name) == ("asrpt-lab", "train") or any(

@@ -1,4 +1,4 @@
-"""No page is wider than the window, and what people come for is read without scrolling sideways."""
+"""Pages fit the window, and their main parts need no horizontal scrolling."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def audit(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("made", [report, what_if, audit], ids=lambda made: str(made.__name__))
-def test_a_page_fits_windows(made: Callable[[Path], Path], browser: Any, tmp_path: Path) -> None:
+def test_pages_fit_the_window(made: Callable[[Path], Path], browser: Any, tmp_path: Path) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 
     browser.get(made(tmp_path).as_uri())
     for width in (1280, 800):
         browser.set_window_size(width, 900)
-        # the window may take a moment to have its new size
+        # resizing the window takes a moment
         WebDriverWait(browser, 30).until(
             lambda driver, at=width: driver.execute_script("return window.innerWidth") == at
         )

@@ -1,4 +1,4 @@
-"""What a terminal shows while Slurm does not answer."""
+"""Messages on a terminal while Slurm does not answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SILENT = "#!/bin/sh\nwhile ! test -e {}; do sleep 0.05; done\nexit 1\n"
 
 
 class Terminal(io.StringIO):
-    """Lets Slurm go on when it has shown what is waited for."""
+    """A terminal that lets Slurm answer as soon as it shows the expected message."""
 
     def __init__(self, go: Path, awaited: str) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """Of a Slurm that is silent until it may answer, and then fails."""
+    """Settings of a site whose Slurm does not answer until told to, and then fails."""
     for command in ("squeue", "scontrol"):
         (tmp_path / command).write_text(SILENT.format(tmp_path / "go"))
         (tmp_path / command).chmod(0o755)
@@ -55,7 +55,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
-def test_who_waits_for_slurm_hears_of_it(words: list[str], config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_say_that_they_wait_for_slurm(words: list[str], config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal(config.parent / "go", "handing back" if words == ["disable"] else "waiting for Slurm")
     with History(config.parent / "state" / FILE_NAME):
         pass
@@ -69,7 +69,7 @@ def test_who_waits_for_slurm_hears_of_it(words: list[str], config: Path, monkeyp
     assert "did not answer" not in terminal.getvalue()
 
 
-def test_who_need_not_wait_sees_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_commands_print_no_waiting_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal(tmp_path / "go", "slow")
     monkeypatch.setattr(sys, "stderr", terminal)
     with progress.patience("slow"):

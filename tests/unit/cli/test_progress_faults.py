@@ -1,4 +1,4 @@
-"""slurm_asrpt.progress: nothing of it ever hurts a training, whatever happens to it."""
+"""slurm_asrpt.progress: no failure of it ever disturbs a training."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from hypothesis import strategies as st
 from slurm_asrpt import progress
 from slurm_asrpt.progress import FOLDER_VARIABLE, Reporter
 from slurm_asrpt.spool import parse_progress
-from tests.benches.progress import Clock, written
+from tests.benches.progress import Clock, new_process, written
 
 ROOT = Path(__file__).parents[3]
 
 
-def python(folder: Path, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A process of a job that runs this code."""
+def run_python(folder: Path, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run this code in a process of a job."""
     environment = {"PYTHONPATH": str(ROOT), FOLDER_VARIABLE: str(folder), **variables}
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
 
 
-# never into training
+# no error reaches the training
 
 
 odd = st.one_of(
@@ -48,8 +48,8 @@ odd = st.one_of(
 
 @given(calls=st.lists(st.tuples(odd, odd, odd), max_size=5), start=odd)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_odd_arguments(job: Path, calls: list[tuple[Any, Any, Any]], start: Any) -> None:
-    progress._forget()
+def test_odd_arguments_never_raise(job: Path, calls: list[tuple[Any, Any, Any]], start: Any) -> None:
+    new_process()
     progress.resume(start)
     for call in calls:
         progress.report(*call)
@@ -65,7 +65,7 @@ def test_odd_arguments(job: Path, calls: list[tuple[Any, Any, Any]], start: Any)
 
 
 class Hostile:
-    """A number whose conversion fails in a way of its own."""
+    """A number whose conversion raises an unusual exception."""
 
     def __int__(self) -> int:
         raise RuntimeError("CUDA error: device-side assert triggered")
@@ -73,7 +73,7 @@ class Hostile:
     __float__ = __int__
 
 
-def test_a_number_that_cannot_be_one(job: Path) -> None:
+def test_numbers_that_cannot_be_converted_are_ignored(job: Path) -> None:
     progress.report(Hostile(), Hostile(), Hostile())
     progress.resume(Hostile())
     progress.report(5, 10)
@@ -83,7 +83,7 @@ def test_a_number_that_cannot_be_one(job: Path) -> None:
 
 @pytest.mark.parametrize("call", ["open", "fchmod", "write", "close", "replace", "unlink", "uname"])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), OSError(errno.ESTALE, "stale"), MemoryError()])
-def test_no_failure_of_the_system_comes_through(
+def test_failed_system_calls_never_raise(
     tmp_path: Path, reporter: Reporter, clock: Clock, monkeypatch: pytest.MonkeyPatch, call: str, error: Exception
 ) -> None:
     def fail(*_: object, **__: object) -> Any:
@@ -99,7 +99,7 @@ def test_no_failure_of_the_system_comes_through(
     assert written(tmp_path)[:2] == ["3", "10"]
 
 
-def test_a_short_write_replaces_nothing_and_leaves_nothing(
+def test_a_short_write_keeps_the_old_file_and_no_temporary_one(
     tmp_path: Path, reporter: Reporter, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reporter.report(1, 10)
@@ -110,7 +110,7 @@ def test_a_short_write_replaces_nothing_and_leaves_nothing(
     assert os.listdir(tmp_path) == ["iterations"]
 
 
-def test_a_folder_that_goes_and_comes(tmp_path: Path, clock: Clock) -> None:
+def test_reports_continue_when_the_directory_reappears(tmp_path: Path, clock: Clock) -> None:
     folder = tmp_path / "17"
     reporter = Reporter({FOLDER_VARIABLE: str(folder)}, clock)
     for number in range(6):
@@ -125,7 +125,9 @@ def test_a_folder_that_goes_and_comes(tmp_path: Path, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("/etc/passwd"), os.mkfifo])
-def test_odd_things_at_the_files_name(tmp_path: Path, reporter: Reporter, make: Callable[[Path], None]) -> None:
+def test_odd_files_in_place_of_the_progress_file_are_harmless(
+    tmp_path: Path, reporter: Reporter, make: Callable[[Path], None]
+) -> None:
     before = Path("/etc/passwd").read_bytes()
     make(tmp_path / "iterations")
     reporter.report(5)
@@ -133,7 +135,7 @@ def test_odd_things_at_the_files_name(tmp_path: Path, reporter: Reporter, make: 
     assert (tmp_path / "iterations").is_dir() or written(tmp_path)[0] == "5"
 
 
-def test_an_interrupt_passes_and_the_next_report_is_written(
+def test_a_keyboard_interrupt_passes_and_the_next_report_is_written(
     tmp_path: Path, reporter: Reporter, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object) -> Any:
@@ -149,7 +151,7 @@ def test_an_interrupt_passes_and_the_next_report_is_written(
     assert written(tmp_path)[0] == "2"
 
 
-def test_threads_and_a_signal_handler_at_once(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_and_signal_handlers_can_report_concurrently(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
     monkeypatch.setattr(progress, "COST", 0.0)
     interrupts = []
@@ -157,7 +159,9 @@ def test_threads_and_a_signal_handler_at_once(job: Path, monkeypatch: pytest.Mon
     def handler(*_: object) -> None:
         interrupts.append(1)
         progress.report(5_000_000, 10**6, 0.25)
-        signal.setitimer(signal.ITIMER_REAL, 0.01)  # once: on a slow disk handlers in handlers would overflow the stack
+        signal.setitimer(
+            signal.ITIMER_REAL, 0.01
+        )  # not periodic: on a slow disk, nested handlers would overflow the stack
 
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.01)
@@ -184,11 +188,11 @@ def test_threads_and_a_signal_handler_at_once(job: Path, monkeypatch: pytest.Mon
 
 def test_the_end_of_the_process_writes_the_last_value(tmp_path: Path) -> None:
     code = "from slurm_asrpt import progress\nfor n in range(1000): progress.report(n, 1000)\nraise SystemExit(3)"
-    assert python(tmp_path, code).returncode == 3
+    assert run_python(tmp_path, code).returncode == 3
     assert written(tmp_path)[:2] == ["999", "1000"]
 
 
-def test_a_forked_child_writes_nothing_of_its_parents(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_write_its_parents_report(tmp_path: Path) -> None:
     code = """
 import os, sys
 from slurm_asrpt import progress
@@ -202,12 +206,12 @@ with progress.reporting(total=10) as job:
     assert open(os.environ["ASRPT_PROGRESS_DIR"] + "/iterations").read().split()[0] == "0"
     job.report(3)
 """
-    done = python(tmp_path, code)
+    done = run_python(tmp_path, code)
     assert (done.returncode, done.stderr) == (0, "")
     assert written(tmp_path)[0] == "3"
 
 
-def test_a_forked_child_is_a_rank_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_can_be_another_rank(tmp_path: Path) -> None:
     code = """
 import os, sys
 from slurm_asrpt import progress
@@ -220,11 +224,11 @@ for rank in ("1", "0"):
     os.wait()
 os._exit(0)
 """
-    assert python(tmp_path, code).returncode == 0
+    assert run_python(tmp_path, code).returncode == 0
     assert written(tmp_path)[0] == "10"
 
 
-def test_processes_without_ranks_do_not_hurt_each_other(tmp_path: Path) -> None:
+def test_processes_without_ranks_do_not_corrupt_each_others_reports(tmp_path: Path) -> None:
     code = """
 from slurm_asrpt import progress
 progress.EVERY_S = progress.COST = 0
@@ -240,8 +244,8 @@ for n in range(300): progress.report(n, 300, 0.5)
     assert sorted(os.listdir(tmp_path)) == ["iterations", "losses"]
 
 
-def test_importing_it_imports_next_to_nothing(tmp_path: Path) -> None:
-    """Beyond what each Python has loaded by the time it runs a program."""
+def test_importing_progress_imports_almost_nothing(tmp_path: Path) -> None:
+    """Compared with the modules that Python itself has loaded."""
     code = "import os, sys; before = {*sys.modules}; import slurm_asrpt.progress; print(*({*sys.modules} - before))"
     command = [sys.executable, "-S", "-c", code]
     added = set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split())

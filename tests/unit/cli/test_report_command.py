@@ -1,4 +1,4 @@
-"""asrpt-report: for job scripts, so quick, quiet, and never the end of a job."""
+"""asrpt-report in job scripts: fast, quiet, and never the reason for a job to fail."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.usefixtures("job")
         (["700", "--start", "500"], "700 0 - 500\n"),
     ],
 )
-def test_what_it_writes(job: Path, arguments: list[str], line: str) -> None:
+def test_asrpt_report_writes_the_progress_line(job: Path, arguments: list[str], line: str) -> None:
     assert report.main(arguments) == 0
     assert (job / "iterations").read_text() == line
 
 
-def test_total_and_start_hold_for_later_calls(job: Path) -> None:
+def test_total_and_start_are_kept_for_later_calls(job: Path) -> None:
     report.main(["600", "--total", "1000", "--start", "500", "--loss", "2"])
     report.main(["700", "--loss", "1"])
     assert (job / "iterations").read_text() == "700 1000 1 500\n"
@@ -64,7 +64,7 @@ def test_bad_input_is_one_line_and_exit_2(job: Path, arguments: list[str], capsy
     assert list(job.iterdir()) == []
 
 
-def test_outside_of_a_job_and_on_other_ranks_it_is_silent(
+def test_outside_of_a_job_and_on_other_ranks_asrpt_report_is_silent(
     job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SLURM_PROCID", "3")
@@ -76,7 +76,7 @@ def test_outside_of_a_job_and_on_other_ranks_it_is_silent(
     assert list(job.iterdir()) == []
 
 
-def test_what_cannot_be_written_is_said_and_is_no_failure(
+def test_a_failed_write_prints_an_error_and_exits_with_0(
     job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(job / "gone\x1b[31m"))
@@ -97,13 +97,13 @@ def test_the_help_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys
     assert max(map(len, text.splitlines())) <= 60
 
 
-def test_it_loads_nothing_heavy() -> None:
+def test_asrpt_report_imports_no_large_packages() -> None:
     code = "import slurm_asrpt_cli.report, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"typer", "rich", "click", "pydantic", "numpy", "pandas", "asyncio"} & set(done.stdout.split())
 
 
-def test_the_program_is_there(job: Path) -> None:
+def test_asrpt_report_is_installed(job: Path) -> None:
     program = Path(sys.executable).parent / "asrpt-report"
     done = subprocess.run([program, "12", "--total", "30"], capture_output=True, text=True, env=dict(os.environ))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,4 +1,4 @@
-"""Who can have written what decides: settings, folders, history and profiles that others can write are refused."""
+"""Trust: settings, directories, history and profiles that others can write are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STRANGER = 54321
 
 @pytest.fixture
 def umask() -> Iterator[Callable[[int], int]]:
-    """Sets the umask until the test's end."""
+    """Set the umask until the end of the test."""
     before = os.umask(0o022)
     yield os.umask
     os.umask(before)
@@ -53,11 +53,11 @@ def world_writable(path: Path) -> None:
     path.chmod(path.stat().st_mode | 0o002)
 
 
-def strangers(path: Path) -> None:
+def owned_by_stranger(path: Path) -> None:
     os.chown(path, STRANGER, STRANGER)
 
 
-SPOIL = [group_writable, world_writable, pytest.param(strangers, marks=ROOT)]
+SPOIL = [group_writable, world_writable, pytest.param(owned_by_stranger, marks=ROOT)]
 
 
 # settings
@@ -65,7 +65,7 @@ SPOIL = [group_writable, world_writable, pytest.param(strangers, marks=ROOT)]
 
 @pytest.mark.parametrize("spoil", SPOIL)
 @pytest.mark.parametrize("which", ["file", "folder"])
-def test_settings_that_others_can_write_are_refused_where_they_matter(
+def test_settings_that_others_can_write_are_refused_where_trust_matters(
     config: Path, spoil: Callable[[Path], None], which: str
 ) -> None:
     assert load_settings(config, trusted=True).daemon.lease_s == 77
@@ -73,12 +73,12 @@ def test_settings_that_others_can_write_are_refused_where_they_matter(
     with pytest.raises(InputError, match=r"refused: (others can write it|its owner is)") as caught:
         load_settings(config, trusted=True)
     assert "chmod go-w" in str(caught.value)
-    assert load_settings(config).daemon.lease_s == 77  # for those who only read
+    assert load_settings(config).daemon.lease_s == 77  # for commands that only read
 
 
 @pytest.mark.parametrize("spoil", SPOIL)
 @pytest.mark.parametrize("which", ["link's folder", "target", "target's folder"])
-def test_a_link_to_settings_is_followed_and_all_of_its_way_counts(
+def test_a_link_to_settings_is_followed_and_its_whole_path_checked(
     config: Path, tmp_path: Path, spoil: Callable[[Path], None], which: str
 ) -> None:
     link = tmp_path / "links" / "asrpt.toml"
@@ -90,12 +90,12 @@ def test_a_link_to_settings_is_followed_and_all_of_its_way_counts(
         load_settings(link, trusted=True)
 
 
-def test_a_folder_like_tmp_is_good_enough_for_a_file_of_ours(config: Path) -> None:
+def test_trusted_settings_may_be_in_a_sticky_directory(config: Path) -> None:
     config.parent.chmod(0o1777)
     assert load_settings(config, trusted=True).daemon.lease_s == 77
 
 
-# the daemon's folders
+# the daemon's directories
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 @pytest.mark.parametrize("spoil", SPOIL)
 @pytest.mark.parametrize("name", ["state", "run", "hook", "spool", "spool/hosts", "spool/progress"])
-def test_a_folder_that_others_can_write_is_refused(
+def test_a_directory_that_others_can_write_is_refused(
     start: Callable[[], Daemon], tmp_path: Path, name: str, spoil: Callable[[Path], None]
 ) -> None:
     (tmp_path / name).mkdir(parents=True)
@@ -129,10 +129,10 @@ def test_a_folder_that_others_can_write_is_refused(
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_files_have_their_modes_whatever_the_umask(
+def test_files_have_their_modes_with_any_umask(
     start: Callable[[], Daemon], tmp_path: Path, umask: Callable[[int], int], mask: int
 ) -> None:
-    """slurmctld, TaskProlog and asrpt-status read some; the rest is the daemon's alone."""
+    """slurmctld, TaskProlog and asrpt-status read some files; only the daemon can read the others."""
     for folder in ("state", "run", "hook", "spool"):
         (tmp_path / folder).mkdir(mode=0o755)
     umask(mask)
@@ -148,11 +148,11 @@ def test_files_have_their_modes_whatever_the_umask(
     assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
 
 
-def test_a_state_folder_that_asrptd_makes_is_its_own(tmp_path: Path, umask: Callable[[int], int]) -> None:
+def test_a_state_directory_created_by_asrptd_is_private(tmp_path: Path, umask: Callable[[int], int]) -> None:
     settings = make_settings(tmp_path)
     (tmp_path / "state").rmdir()
     umask(0)
-    setup._make_folders(settings)
+    setup.prepare(settings)
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
@@ -170,7 +170,7 @@ def test_a_history_that_others_can_write_is_refused(
         History(tmp_path / FILE_NAME, read_only=read_only)
 
 
-def test_a_history_in_a_folder_of_everybodys_is_refused(tmp_path: Path) -> None:
+def test_a_history_in_a_world_writable_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state").chmod(0o1777)
     with pytest.raises(HistoryError, match="others can write it"):
@@ -178,7 +178,7 @@ def test_a_history_in_a_folder_of_everybodys_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["", "-wal", "-shm"])
-def test_no_link_leads_the_history_elsewhere(tmp_path: Path, part: str) -> None:
+def test_a_history_that_is_a_link_is_refused(tmp_path: Path, part: str) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "other").write_bytes(b"not ours")
     (tmp_path / "state" / f"{FILE_NAME}{part}").symlink_to(tmp_path / "other")
@@ -189,9 +189,7 @@ def test_no_link_leads_the_history_elsewhere(tmp_path: Path, part: str) -> None:
 
 @pytest.mark.parametrize("spoil", SPOIL)
 @pytest.mark.parametrize("which", ["file", "folder"])
-def test_a_profile_that_others_can_write_decides_about_no_job(
-    tmp_path: Path, spoil: Callable[[Path], None], which: str
-) -> None:
+def test_a_profile_that_others_can_write_is_refused(tmp_path: Path, spoil: Callable[[Path], None], which: str) -> None:
     folder = tmp_path / "profiles"
     folder.mkdir()
     file = folder / "vgg19-dp4.toml"
@@ -203,7 +201,7 @@ def test_a_profile_that_others_can_write_decides_about_no_job(
         load_named("vgg19-dp4", [folder])
 
 
-def test_with_private_jobs_the_status_is_for_the_daemons_user(
+def test_with_private_jobs_only_the_daemons_user_can_read_the_status(
     start: Callable[[], Daemon], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = start()
@@ -227,7 +225,7 @@ def test_with_private_jobs_the_status_is_for_the_daemons_user(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_daemon_whom_slurm_may_not_obey_says_so(
+def test_asrptd_warns_if_slurm_may_refuse_its_updates(
     start: Callable[[], Daemon], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon = start()
@@ -236,5 +234,5 @@ def test_a_daemon_whom_slurm_may_not_obey_says_so(
     for user, said in ((0, False), (64030, False), (STRANGER, True)):
         caplog.clear()
         monkeypatch.setattr(main.os, "geteuid", lambda user=user: user)
-        daemon._start_scheduling(daemon.client.config())
+        setup.check_slurm(daemon.settings, daemon.client.config())
         assert ("adminlevel=operator" in caplog.text) == said

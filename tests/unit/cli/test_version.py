@@ -1,4 +1,4 @@
-"""--version, of every tool that is installed."""
+"""--version of every installed tool."""
 
 import importlib
 import subprocess
@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
 @pytest.mark.parametrize("tool", PROJECT["scripts"])
-def test_each_tool_says_its_version(tool: str, option: str, monkeypatch, capsys):
+def test_each_tool_prints_its_version(tool: str, option: str, monkeypatch, capsys):
     module, _, main = PROJECT["scripts"][tool].partition(":")
     monkeypatch.setattr(sys, "argv", [tool, option])
     with pytest.raises(SystemExit) as ended:
@@ -26,7 +26,7 @@ def test_each_tool_says_its_version(tool: str, option: str, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("tool", PROJECT["scripts"])
-def test_ctrl_c_while_a_tool_is_being_loaded_is_no_traceback(tool: str) -> None:
+def test_ctrl_c_during_startup_prints_no_traceback(tool: str) -> None:
     module, _, main = PROJECT["scripts"][tool].partition(":")
     code = f"""
 import builtins, sys
@@ -43,7 +43,7 @@ sys.exit({main}())
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_asrptd_logs_its_release_before_all_else(tmp_path, monkeypatch, caplog):
+def test_asrptd_logs_its_release_first(tmp_path, monkeypatch, caplog):
     config = tmp_path / "asrpt.toml"
     folders = ("state", "run", "hook", "spool")
     config.write_text("[paths]\n" + "".join(f'{key} = "{tmp_path}/{key}"\n' for key in folders))

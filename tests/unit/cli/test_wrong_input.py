@@ -1,4 +1,4 @@
-"""Every command of every tool with files that are none: one line that says what is wrong, never a traceback."""
+"""Every command with wrong files: one line that says what is wrong, never a traceback."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ TOOLS = {
     "asrpt-profile": "profile",
 }
 OUTPUTS = {"output", "keep", "html", "plot", "directory", "root", "folder"}
-"""Options that name what is written, or made where it is missing."""
+"""Options that name outputs."""
 NEEDED = {"models activate": ["no-such-model"], "history forget": ["no-such-user"]}
 OTHER_WORDS = {"asrpt-lab train": "asrpt-train"}
 
 
 def lines() -> Iterator[tuple[str, str, str]]:
-    """(tool, subcommand, option or argument) that names a file to read."""
+    """(tool, subcommand, option) of everything that names a file to read; an argument has no option."""
     for tool, module in TOOLS.items():
         root: Any = typer.main.get_command(importlib.import_module(f"slurm_asrpt_cli.{module}").app)
         for name, command in commands(root):
             for parameter in command.params:
-                kind = repr(getattr(parameter, "type_descriptor", None) or parameter.type)  # Typer has changed that
+                kind = repr(
+                    getattr(parameter, "type_descriptor", None) or parameter.type
+                )  # depends on the release of Typer
                 if "Path" in kind and parameter.name not in OUTPUTS:
                     flag = parameter.opts[0] if parameter.param_type_name == "option" else ""
                     yield tool, name, flag
@@ -51,7 +53,7 @@ def wrong(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def settings(folder: Path) -> Path:
-    """Of a site where nothing has happened yet, and no Slurm is."""
+    """Settings of a new site without Slurm."""
     paths = {name: folder / name for name in ("state", "run", "hook", "spool")}
     config = folder / "asrpt.toml"
     config.write_text(
@@ -60,10 +62,10 @@ def settings(folder: Path) -> Path:
     return config
 
 
-def type_it(
+def run_command(
     words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> tuple[int, str]:
-    """Exit code and standard error."""
+    """Run a command. Returns its exit code and standard error."""
     monkeypatch.setenv("ASRPT_CONFIG", str(settings(folder)))
     monkeypatch.setenv("SLURM_CONF", str(folder / "no-slurm.conf"))
     monkeypatch.chdir(folder)
@@ -76,10 +78,10 @@ def type_it(
 
 
 @pytest.mark.parametrize(("tool", "name", "flag"), LINES, ids=lambda text: text or "-")
-def test_a_file_that_is_none_is_one_line(tool, name, flag, wrong, tmp_path, monkeypatch, capfd):
+def test_wrong_files_are_one_line_errors(tool, name, flag, wrong, tmp_path, monkeypatch, capfd):
     given = [flag, wrong] if flag else [wrong]
     needed = NEEDED.get(name, []) if flag else []
-    code, err = type_it([tool, *name.split(), *needed, *given], tmp_path, monkeypatch, capfd)
+    code, err = run_command([tool, *name.split(), *needed, *given], tmp_path, monkeypatch, capfd)
     assert code in (0, 1, 2), err
     if code:
         said = err.splitlines()
@@ -90,11 +92,11 @@ def test_a_file_that_is_none_is_one_line(tool, name, flag, wrong, tmp_path, monk
 
 
 @pytest.mark.parametrize(("tool", "name", "flag"), [line for line in LINES if line[2] != "--config"])
-def test_an_empty_file_is_no_bug(tool, name, flag, tmp_path, monkeypatch, capfd):
-    """As a script it is a job like any other; as settings it would be those of this machine, so not here."""
+def test_an_empty_file_is_no_unexpected_error(tool, name, flag, tmp_path, monkeypatch, capfd):
+    """An empty script is a valid job. Empty settings would use the paths of this machine: they are left out."""
     (tmp_path / "empty").touch()
     given = [flag, str(tmp_path / "empty")] if flag else [str(tmp_path / "empty")]
-    code, err = type_it(
+    code, err = run_command(
         [tool, *name.split(), *(NEEDED.get(name, []) if flag else []), *given], tmp_path, monkeypatch, capfd
     )
     assert code in (0, 1, 2), err
@@ -114,8 +116,8 @@ def test_an_empty_file_is_no_bug(tool, name, flag, tmp_path, monkeypatch, capfd)
     ],
     ids=" ".join,
 )
-def test_what_is_not_there_is_one_line(words, tmp_path, monkeypatch, capfd):
-    code, err = type_it(words, tmp_path, monkeypatch, capfd)
+def test_missing_things_are_one_line_errors(words, tmp_path, monkeypatch, capfd):
+    code, err = run_command(words, tmp_path, monkeypatch, capfd)
     assert code in (1, 2)
     assert len(err.splitlines()) == 1, err
     assert err.startswith(words[0])

@@ -9,7 +9,7 @@ from slurm_asrpt.core.policies.base import Phase, Start, Wait
 from slurm_asrpt.status.reason_texts import text_of
 
 FABRIC = Fabric(1.25e9, 300e9)
-HEAVY = JobProfile("heavy", (Stage(4, 0.5, 0.5, param_bytes=1e9),))  # alone 1.005 s, scattered 10.6 s
+HEAVY = JobProfile("heavy", (Stage(4, 0.5, 0.5, param_bytes=1e9),))  # on one server 1.005 s, scattered 10.6 s
 
 
 def cluster(*free, gpus=4):
@@ -60,7 +60,7 @@ def test_ties_go_by_arrival_then_by_number():
     assert [row[0] for row in asrpt.queue(5.0)] == ["9", "10", "1"]
 
 
-def test_the_head_blocks_what_is_behind_it():
+def test_the_head_blocks_the_jobs_behind_it():
     view = cluster(2)
     asrpt = policy(view)
     asrpt.submitted(job(1, 4), 0.0)
@@ -72,7 +72,7 @@ def test_the_head_blocks_what_is_behind_it():
     assert text_of(asrpt.queue(1.0)[0][1]) == "needs 1 GPU, 0 free on nodes that it may use"
 
 
-def test_a_job_larger_than_the_cluster_blocks_nobody():
+def test_a_job_larger_than_the_cluster_blocks_no_other_jobs():
     view = cluster(4)
     asrpt = policy(view)
     asrpt.submitted(job(1, 5), 0.0)
@@ -99,7 +99,7 @@ def test_a_communication_heavy_job_waits_for_whole_servers_and_gets_them():
     assert dict(start.placement.gpus) == {"n1": 4}
 
 
-def test_a_delayed_job_takes_any_alpha_below_its_first_and_anything_at_the_deadline():
+def test_a_delayed_job_accepts_a_lower_alpha_and_any_alpha_at_the_deadline():
     asrpt = policy(cluster(4, 4, 4, 4))
     asrpt.submitted(heavy(), 0.0)
     turn = asrpt.next_wakeup(0.0)
@@ -114,7 +114,7 @@ def test_a_delayed_job_takes_any_alpha_below_its_first_and_anything_at_the_deadl
 
 
 @pytest.mark.parametrize(("delay", "expected"), [("block", []), ("aside", ["2"])])
-def test_a_delayed_job_blocks_the_queue_or_waits_aside(delay, expected):
+def test_a_delayed_job_blocks_the_queue_or_lets_others_pass(delay, expected):
     view = cluster(2, 2)
     asrpt = policy(view, delay=delay)
     asrpt.submitted(heavy(), 0.0)
@@ -125,7 +125,7 @@ def test_a_delayed_job_blocks_the_queue_or_waits_aside(delay, expected):
     assert started(asrpt.decide(cluster(4, 2), turn + 1))[0] == "1"
 
 
-def test_jobs_that_do_not_talk_much_fill_the_holes():
+def test_jobs_with_little_communication_use_fragmented_gpus():
     view = cluster(4, 1, 2)
     asrpt = policy(view)
     light = JobProfile("light", (Stage(3, 0.5, 0.5, param_bytes=1e3),))
@@ -134,7 +134,7 @@ def test_jobs_that_do_not_talk_much_fill_the_holes():
     assert dict(start.placement.gpus) == {"n2": 1, "n3": 2}
 
 
-def test_cancelled_jobs_are_forgotten_wherever_they_are():
+def test_cancelled_jobs_are_removed_in_every_state():
     view = cluster(1)
     asrpt = policy(view)
     asrpt.submitted(job(1, 1, 50), 0.0)
@@ -145,7 +145,7 @@ def test_cancelled_jobs_are_forgotten_wherever_they_are():
     assert asrpt.next_wakeup(1.0) is None
 
 
-def test_a_returned_job_is_first_in_line():
+def test_a_returned_job_is_first_in_the_queue():
     view = cluster(4)
     asrpt = policy(view)
     asrpt.submitted(job(1, 4), 0.0)
@@ -155,17 +155,17 @@ def test_a_returned_job_is_first_in_line():
     assert [row[0] for row in asrpt.queue(1.0)] == ["1", "2"]
 
 
-def test_a_job_that_changes_keeps_its_place():
+def test_a_changed_job_keeps_its_place_in_the_queue():
     view = cluster(1)
     asrpt = policy(view)
     asrpt.submitted(job(1, 4), 0.0)
     asrpt.submitted(job(2, 1), 0.0)
     asrpt.changed(job(1, 1), 1.0)
-    asrpt.changed(job(9, 1), 1.0)  # not there: ignored
+    asrpt.changed(job(9, 1), 1.0)  # unknown: ignored
     assert started(asrpt.decide(view, 1.0)) == ["1"]
 
 
-def test_state_survives_a_dump():
+def test_state_survives_a_save_and_load():
     view = cluster(2, 2)
     jobs = {j.id: j for j in (heavy(1), job(2, 1, 10_000), job(3, 4))}
     first = policy(view)
@@ -183,7 +183,7 @@ def test_state_survives_a_dump():
         second.load({"machine": {}}, jobs)
 
 
-def test_the_users_node_bounds_and_partition_are_kept():
+def test_requested_node_counts_and_partition_are_respected():
     view = cluster(4, 4)
     asrpt = policy(view)
     asrpt.submitted(job(1, 2, request=Request(candidates=frozenset({"n2"}))), 0.0)
@@ -197,7 +197,7 @@ def test_an_unknown_policy_lists_the_known_ones():
         make_policy("asprt", fabric=FABRIC)
 
 
-def test_a_job_aside_lets_nobody_pass_beyond_its_deadline():
+def test_no_job_passes_a_delayed_job_after_its_deadline():
     view = cluster(2, 2)
     asrpt = policy(view, delay="aside")
     asrpt.submitted(heavy(), 0.0)
@@ -213,10 +213,10 @@ def test_a_job_aside_lets_nobody_pass_beyond_its_deadline():
 def test_after_a_cold_start_waiting_counts_from_submission():
     view = cluster(4)
     asrpt = make_policy("asrpt", fabric=FABRIC)
-    asrpt.cluster_changed(view.nodes, 1000.0)  # the daemon comes up at 1000, with no memory
+    asrpt.cluster_changed(view.nodes, 1000.0)  # the daemon starts at 1000 without saved state
     asrpt.submitted(job(1, 4, 50, submit_time=900.0), 900.0)
     asrpt.submitted(job(2, 4, 70, submit_time=960.0), 960.0)
-    assert asrpt.next_wakeup(1000.0) == pytest.approx(1030.0)  # job 1 was done at 950, job 2 has 30 s left
+    assert asrpt.next_wakeup(1000.0) == pytest.approx(1030.0)  # job 1 completed at 950, job 2 has 30 s left
     assert started(asrpt.decide(view, 1000.0)) == ["1"]
 
 

@@ -1,4 +1,4 @@
-"""The baselines step by step: orders, backfill, what users see, restarts."""
+"""The baselines step by step: orders, backfill, reasons, restarts."""
 
 import json
 
@@ -48,10 +48,10 @@ def full(name, view, **settings):
         ("fifo", []),
         ("spjf", []),
         ("spwf", ["3"]),  # 25, 30, 80, 300 GPU-seconds: job 1 blocks then
-        ("wcs-duration", ["3", "4"]),  # 10 does not fit; 25; 40 no more; 300
+        ("wcs-duration", ["3", "4"]),  # 10 does not fit; 25; 40 no longer; 300
         ("wcs-workload", ["3", "4"]),
         ("wcs-subtime", ["2"]),
-        ("easy-backfill", []),  # without limits nothing may pass the head
+        ("easy-backfill", []),  # without time limits no job may pass the head
     ],
 )
 def test_each_order(name, expected):
@@ -86,7 +86,7 @@ def test_a_restart_changes_nothing(name):
 def test_cancelled_changed_and_oversized_jobs(name):
     view = cluster(1, gpus=1)
     made = policy(name, view)
-    made.submitted(job(1, 5), 1.0)  # no cluster of ours can hold it
+    made.submitted(job(1, 5), 1.0)  # does not fit on the cluster
     made.submitted(job(2, 1), 2.0)
     made.submitted(job(3, 1), 3.0)
     made.submitted(job(4, 1), 4.0)
@@ -105,7 +105,7 @@ def test_cancelled_changed_and_oversized_jobs(name):
     assert made.next_wakeup(9.0) is None
 
 
-def test_what_users_read():
+def test_reasons_that_users_see():
     view = cluster(2)
     texts = [text_of(why) for _, why in full("fifo", view).queue(5.0)]
     assert texts[1] == "1 job ahead; job 1 is next"
@@ -115,7 +115,7 @@ def test_what_users_read():
     assert text_of(dict(made.queue(5.0))["4"]) == "needs 1 GPU, 0 free on nodes that it may use"
 
 
-def test_a_form_of_request_that_does_not_fit_is_told_apart():
+def test_a_job_whose_request_does_not_fit_does_not_block():
     view = cluster(2, 1)
     made = policy("wcs-subtime", view)
     made.submitted(job(1, 2, request=Request(max_nodes=1)), 1.0)
@@ -127,16 +127,16 @@ def test_a_form_of_request_that_does_not_fit_is_told_apart():
     assert decisions[-1].reason.kind == "gpus"
 
 
-def test_backfill_starts_what_ends_before_the_reservation_or_leaves_room():
+def test_backfill_starts_jobs_that_end_before_the_reservation_or_leave_room():
     view = cluster(4, 4)
     made = policy("easy-backfill", view)
     made.submitted(job(1, 6, time_limit=100), 0.0)
     (start,) = made.decide(view, 0.0)
     view.take(start.placement.gpus)
     made.submitted(job(2, 7), 1.0)  # fits at 100, and leaves one GPU then
-    made.submitted(job(3, 2, time_limit=101), 1.0)  # one second too long, and too wide
+    made.submitted(job(3, 2, time_limit=101), 1.0)  # one second too long, and too many GPUs
     made.submitted(job(4, 1, time_limit=99), 1.0)  # ends in time
-    made.submitted(job(5, 1, time_limit=1000), 1.0)  # too long, but the GPU beside the head is free
+    made.submitted(job(5, 1, time_limit=1000), 1.0)  # too long, but one GPU beside the head is free
     made.submitted(job(6, 1, time_limit=1000), 1.0)
     decisions = made.decide(view, 1.0)
     assert started(decisions) == ["4", "5"]
@@ -163,7 +163,7 @@ def test_backfill_keeps_a_reservation_of_whole_servers():
     assert made.reservation.time == 100.0
 
 
-def test_what_backfill_refuses_for_the_reservation_is_said():
+def test_jobs_delayed_by_the_reservation_have_that_reason():
     view = cluster(4, 4)
     made = policy("easy-backfill", view)
     made.submitted(job(1, 3, request=Request(candidates=frozenset({"n1"})), time_limit=100), 0.0)
@@ -181,18 +181,18 @@ def test_what_backfill_refuses_for_the_reservation_is_said():
     assert wait.reason.facts == {"head": "3", "need": 4, "in_s": 99.0}
     assert text_of(wait.reason) == "would delay job 3, which has 4 GPUs reserved about 00:01:39 from now"
     kinds = {job_id: why.kind for job_id, why in made.queue(1.0)}
-    assert kinds == {"3": "gpus", "4": "reservation", "5": "behind"}  # 5 does not even fit into what is free
+    assert kinds == {"3": "gpus", "4": "reservation", "5": "behind"}  # job 5 does not fit on the free GPUs
 
 
 @pytest.mark.parametrize("in_s", [None, float("inf")])
-def test_a_reservation_of_unknown_time_has_a_text(in_s):
+def test_a_reservation_of_unknown_time_has_a_reason_text(in_s):
     why = reason(Phase.WAITING, "reservation", head=JobId("7"), need=8, in_s=in_s)
     assert text_of(why).startswith("would delay job 7, which has 8 GPUs reserved as soon as they are free (")
     assert text_of(why).endswith("has no time limit, so the time is unknown)")
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])
-def test_a_time_limit_that_cannot_be(limit):
+def test_an_invalid_time_limit_is_rejected(limit):
     with pytest.raises(ValueError, match="time limit"):
         job(1, time_limit=limit)
 

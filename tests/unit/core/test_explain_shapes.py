@@ -1,4 +1,4 @@
-"""What is said of a job for which there is no room: what it needs, and what is free on nodes that it may use."""
+"""Reasons of jobs that do not fit: what they need, and what is free on nodes that they may use."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def six_free_on_each(make_bench: Callable[..., Bench], policy: str) -> Bench:
         ({**PER_JOB, "cpus": 8 * 60}, "needs 8 GPUs, 12 free on nodes that it may use, but not enough CPUs or memory"),
     ],
 )
-def test_it_says_what_is_free_where_the_job_may_run(
+def test_the_reason_counts_free_gpus_where_the_job_may_run(
     make_bench: Callable[..., Bench], policy: str, fields: dict[str, Any], text: str
 ) -> None:
     bench = six_free_on_each(make_bench, policy)
@@ -74,5 +74,5 @@ def test_it_says_what_is_free_where_the_job_may_run(
         (Request(min_nodes=2, max_nodes=4), 8, "on 2 to 4 nodes"),
     ],
 )
-def test_a_shape_in_words(request_: Request, gpus: int, words: str) -> None:
+def test_a_request_as_text(request_: Request, gpus: int, words: str) -> None:
     assert request_.shape(gpus) == words

@@ -1,4 +1,4 @@
-"""asrpt-gated rule by rule. Jobs without a profile take one second per iteration wherever they run."""
+"""asrpt-gated rule by rule. Jobs without a profile take one second per iteration on any servers."""
 
 import json
 
@@ -28,15 +28,15 @@ def test_ties_go_by_submission_then_by_number():
     assert [job_id for job_id, _ in bench.policy.queue(2.0)] == ["11", "9", "10"]
 
 
-def test_an_unseen_job_counts_as_long_as_unseen_jobs_have_lasted():
+def test_an_unseen_job_counts_as_the_mean_of_unseen_jobs():
     bench = Bench(1).submit(job("1", 1))
     bench.decide(0.0)
-    bench.end("1", 100.0)  # with the first guess of an hour: 1850 s on average
+    bench.end("1", 100.0)  # with the initial guess of an hour: 1850 s on average
     bench.submit(job("2", 1, 1849), job("3", 1), job("4", 1, 1851), now=100.0)
     assert [job_id for job_id, _ in bench.policy.queue(100.0)] == ["2", "3", "4"]
 
 
-def test_a_job_with_a_prediction_teaches_nothing_about_unseen_ones():
+def test_a_job_with_a_prediction_does_not_change_the_mean_of_unseen_jobs():
     bench = Bench(1).submit(job("1", 1, 50))
     bench.decide(0.0)
     bench.end("1", 100.0)
@@ -47,7 +47,7 @@ def test_a_job_with_a_prediction_teaches_nothing_about_unseen_ones():
 # 2. gate
 
 
-def test_a_job_waits_for_few_servers_rather_than_be_split():
+def test_a_job_waits_for_few_servers_instead_of_being_split():
     bench = Bench(4, 4)
     bench.occupy("a", 50.0, n0=2)
     bench.occupy("b", 90.0, n1=2)
@@ -60,8 +60,8 @@ def test_a_job_waits_for_few_servers_rather_than_be_split():
     assert bench.decide(40.0) == {"1": {"n0": 4}}
 
 
-def test_a_wide_job_takes_no_uneven_split_beyond_the_gate():
-    """11 GPUs: two whole servers and a rest of three, and not 4+4 and three from a server where more is left."""
+def test_a_wide_job_rejects_an_uneven_split_beyond_the_gate():
+    """11 GPUs: two whole servers and three GPUs, not 4+4 and three from a server with more free GPUs."""
     bench = Bench(4, 4, 4)
     bench.occupy("a", 50.0, n0=1)
     assert bench.submit(job("1", 11, 10)).decide() == {"1": {"n0": 3, "n1": 4, "n2": 4}}
@@ -72,7 +72,7 @@ def test_a_single_server_is_chosen_by_when_it_will_be_free():
     bench.occupy("a", 1000.0, n0=1)
     bench.occupy("b", 100.0, n1=1)
     bench.submit(job("1", 1, 900), job("2", 1, 90), job("3", 1, 2000))
-    # 90 s: beside b; 900 s: beside a; 2000 s: a server in use, though it ends later than all there
+    # 90 s: beside b; 900 s: beside a; 2000 s: a server in use, although the job ends after all others there
     assert bench.decide() == {"2": {"n1": 1}, "1": {"n0": 1}, "3": {"n0": 1}}
 
 
@@ -86,14 +86,14 @@ def test_an_idle_server_is_used_if_no_other_has_room():
 
 
 def blocked():
-    """n0 free in 100 s, n1 in use for 1000 s with room for two; job 1 needs all of a server."""
+    """n0 is free in 100 s, n1 in use for 1000 s with two free GPUs; job 1 needs a whole server."""
     bench = Bench(4, 4)
     bench.occupy("a", 100.0, n0=2)
     bench.occupy("b", 1000.0, n1=2)
     return bench.submit(job("1", 4, 0.001))
 
 
-def test_the_first_that_cannot_start_gets_the_server_that_is_free_soonest():
+def test_the_first_blocked_job_reserves_the_server_that_is_free_soonest():
     bench = blocked()
     assert bench.decide() == {}
     assert bench.policy.reservation.mask == 0b01
@@ -101,13 +101,13 @@ def test_the_first_that_cannot_start_gets_the_server_that_is_free_soonest():
     assert bench.why() == [("1", "reserved")]
 
 
-def test_others_use_reserved_servers_until_then_only():
+def test_others_use_reserved_servers_only_until_the_reservation():
     bench = blocked().submit(job("2", 1, 99), job("3", 2, 1500))
-    assert bench.decide() == {"2": {"n0": 1}}  # 3 would put off the end on n1
+    assert bench.decide() == {"2": {"n0": 1}}  # job 3 would delay the end on n1
     assert bench.why() == [("1", "reserved"), ("3", "reservation")]
 
 
-def test_others_do_not_put_off_the_end_of_a_server_in_use():
+def test_others_do_not_delay_the_end_of_a_server_in_use():
     bench = blocked().submit(job("2", 1, 200), job("3", 1, 1001))
     assert bench.decide() == {"2": {"n1": 1}}
 
@@ -128,7 +128,7 @@ def test_an_idle_server_that_is_not_reserved_is_free_for_all():
     assert bench.policy.reservation.mask == 0b1011
 
 
-def test_a_small_job_gets_the_server_that_has_room_first():
+def test_a_small_job_reserves_the_server_that_has_room_first():
     bench = Bench(8, 8)
     bench.occupy("a", 500.0, n0=7)
     bench.occupy("b", 100.0, n1=1)
@@ -145,7 +145,7 @@ def test_a_small_job_gets_the_server_that_has_room_first():
     assert bench.policy.reservation.time == 500.0
 
 
-def test_a_job_that_outlives_its_prediction_is_expected_to_last_half_as_long_again():
+def test_a_job_that_outlives_its_prediction_is_expected_to_run_half_as_long_again():
     bench = blocked()
     bench.decide(0.0)
     bench.decide(200.0)
@@ -156,7 +156,7 @@ def test_a_job_that_outlives_its_prediction_is_expected_to_last_half_as_long_aga
 # 4. patience
 
 
-def test_of_a_job_without_a_time_limit_no_end_is_told():
+def test_a_job_without_a_time_limit_has_no_expected_end():
     bench = Bench(4, 4)
     bench.occupy("a", float("inf"), n0=2)
     bench.occupy("b", float("inf"), n1=2)
@@ -172,7 +172,7 @@ def test_of_a_job_without_a_time_limit_no_end_is_told():
     assert "about 00:01:00 from now" in text_of(bench.policy.queue(1030.0)[0][1])
 
 
-def test_who_has_waited_too_long_goes_first_and_has_servers_for_himself_alone():
+def test_a_job_whose_patience_ended_runs_first_on_exclusively_reserved_servers():
     bench = Bench(4, 4, patience_s=50.0)
     bench.occupy("a", 100.0, n0=2)
     bench.occupy("b", 1000.0, n1=2)
@@ -183,12 +183,12 @@ def test_who_has_waited_too_long_goes_first_and_has_servers_for_himself_alone():
     bench.end("2", 2.0)
     bench.submit(job("3", 1, 1, submit=49.0), now=50.0)
     assert bench.decide(50.0) == {"3": {"n1": 1}}  # however short, not on n0
-    assert bench.policy.reservation.alone
+    assert bench.policy.reservation.exclusive
     assert bench.policy.next_wakeup(50.0) is None
     assert bench.policy.queue(50.0)[0][0] == "1"
 
 
-def test_kept_servers_stay_kept_though_others_would_be_free_sooner():
+def test_reserved_servers_stay_reserved_even_if_others_are_free_sooner():
     bench = Bench(4, 4, patience_s=0.0)
     bench.occupy("a", 100.0, n0=2)
     bench.occupy("b", 200.0, n1=2)
@@ -203,7 +203,7 @@ def test_kept_servers_stay_kept_though_others_would_be_free_sooner():
     assert bench.decide(160.0) == {"1": {"n0": 4}}
 
 
-def test_the_time_in_which_a_job_was_held_counts_for_nothing():
+def test_time_on_hold_does_not_count_as_waiting():
     bench = Bench(4, patience_s=50.0)
     bench.occupy("a", 2000.0, n0=4)
     held = job("1", 4, 1e6, submit=0.0)
@@ -212,10 +212,10 @@ def test_the_time_in_which_a_job_was_held_counts_for_nothing():
     after = restarted(bench, [held])
     assert after.policy.next_wakeup(1000.0) == 1050.0
     after.decide(1050.0)
-    assert after.policy.reservation.alone
+    assert after.policy.reservation.exclusive
 
 
-def test_a_short_job_does_not_wait_for_an_impatient_one_of_its_kind():
+def test_an_impatient_short_job_starts_beside_an_impatient_long_one():
     bench = Bench(4, 4, patience_s=50.0)
     bench.occupy("a", 100.0, n0=2)
     bench.occupy("b", 400.0, n1=2)
@@ -223,7 +223,7 @@ def test_a_short_job_does_not_wait_for_an_impatient_one_of_its_kind():
     assert bench.decide(90.0) == {"3": {"n1": 2}}
 
 
-def test_a_job_that_was_handed_back_is_first_and_started_once():
+def test_a_returned_job_is_first_and_starts_once():
     bench = Bench(2, patience_s=10.0).submit(job("1", 1, 500))
     assert bench.decide(0.0) == {"1": {"n0": 1}}
     bench.view.give(bench.placed["1"].placement.gpus)
@@ -234,7 +234,7 @@ def test_a_job_that_was_handed_back_is_first_and_started_once():
     assert bench.decide(31.0) == {}
 
 
-def test_a_long_job_that_was_handed_back_shuts_out_no_short_one():
+def test_a_returned_long_job_does_not_block_short_jobs():
     bench = blocked()
     bench.policy.finished("1", 0.0)
     bench.policy.returned(job("5", 4, 1e6), 0.0)
@@ -244,7 +244,7 @@ def test_a_long_job_that_was_handed_back_shuts_out_no_short_one():
 # events
 
 
-def test_a_cancelled_job_gives_up_its_reservation():
+def test_a_cancelled_job_loses_its_reservation():
     bench = blocked().submit(job("2", 2, 1e6))
     assert bench.decide() == {}
     bench.policy.finished("1", 1.0)
@@ -254,7 +254,7 @@ def test_a_cancelled_job_gives_up_its_reservation():
     assert bench.decide(1.0) == {"2": {"n1": 2}}
 
 
-def test_a_changed_job_asks_for_something_else():
+def test_a_changed_job_is_planned_with_its_new_request():
     bench = blocked()
     bench.decide()
     bench.policy.changed(job("1", 2, 10), 1.0)
@@ -263,7 +263,7 @@ def test_a_changed_job_asks_for_something_else():
     assert bench.policy.queue(1.0) == []
 
 
-def test_a_requeued_job_runs_no_more():
+def test_a_requeued_job_no_longer_counts_as_running():
     bench = Bench(4).submit(job("1", 4, 1000))
     bench.decide()
     bench.view.give({"n0": 4})
@@ -272,7 +272,7 @@ def test_a_requeued_job_runs_no_more():
     assert bench.decide(10.0) == {"1": {"n0": 4}}
 
 
-def test_what_slurm_starts_itself_waits_no_more():
+def test_a_job_started_by_slurm_is_no_longer_waiting():
     bench = blocked()
     assert isinstance(bench.policy, SeesRunning)
     bench.policy.running("1", {"n1": 2}, float("inf"), 5.0)
@@ -282,23 +282,23 @@ def test_what_slurm_starts_itself_waits_no_more():
     bench.policy.finished("never heard of", 6.0)
 
 
-def test_the_gpus_that_a_job_really_has_count():
+def test_the_actual_gpus_of_a_job_count():
     bench = Bench(4, 4).submit(job("1", 2, 70))
     assert bench.decide() == {"1": {"n0": 2}}
     bench.policy.running("1", {"n1": 2}, float("inf"), 1.0)
     assert bench.policy.dump()["runs"]["1"] == [0.0, 70.0, {"n1": 2}]
-    bench.policy.running("1", {"n1": 2}, 10.0, 2.0)  # its prediction says more than its limit
+    bench.policy.running("1", {"n1": 2}, 10.0, 2.0)  # its prediction exceeds its limit
     assert bench.policy.dump()["runs"]["1"] == [0.0, 70.0, {"n1": 2}]
 
 
-def test_jobs_that_the_cluster_cannot_hold_block_nobody():
+def test_jobs_that_the_cluster_cannot_hold_block_no_other_jobs():
     bench = Bench(4, 4, patience_s=0.0).submit(job("1", 9, 1), job("2", 8, 1, per_node=8), job("3", 1, 50))
     assert bench.decide() == {"3": {"n0": 1}}
     assert bench.why() == [("2", "capacity"), ("1", "capacity")]
     assert bench.policy.next_wakeup(0.0) is None
 
 
-def test_a_server_may_vanish_while_it_is_reserved():
+def test_a_reserved_server_may_disappear():
     bench = blocked()
     bench.decide()
     left = Bench.__new__(Bench)
@@ -307,13 +307,13 @@ def test_a_server_may_vanish_while_it_is_reserved():
     left.policy.cluster_changed(left.view.nodes, 1.0)
     assert left.decide(1.0) == {}
     assert (left.policy.reservation.mask, left.policy.reservation.time) == (0b1, 1000.0)
-    left.policy.finished("a", 2.0)  # it ran on the server that is gone
+    left.policy.finished("a", 2.0)  # it ran on the removed server
     bench.policy.cluster_changed(bench.view.nodes, 3.0)
     bench.view.give({"n0": 2})
     assert bench.decide(3.0) == {"1": {"n0": 4}}
 
 
-def test_a_job_changed_into_one_that_fits_nowhere_loses_no_patience():
+def test_a_job_changed_to_fit_nowhere_keeps_its_waiting_time():
     bench = Bench(4, patience_s=5.0).submit(job("blocker", 4, 100), job("grows", 4, 200))
     assert list(bench.decide()) == ["blocker"]
     bench.policy.changed(job("grows", 6, 200), 1.0)

@@ -1,4 +1,4 @@
-"""asrpt-gated with requests and servers of every kind, and across restarts."""
+"""asrpt-gated with all kinds of requests and servers, and across restarts."""
 
 import pickle
 
@@ -8,7 +8,7 @@ from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.gated import Bench, job, restarted
 
-# requests and servers of every kind
+# all kinds of requests and servers
 
 
 def test_unequal_servers():
@@ -17,7 +17,7 @@ def test_unequal_servers():
 
 
 def test_a_job_that_needs_unequal_servers_starts_on_an_idle_cluster():
-    """Slurm fills in node-table order: 4+6 instead of 8+2, however bad."""
+    """Slurm fills nodes in node-table order: 4+6 instead of 8+2, although it is worse."""
     profile = JobProfile("wide", (Stage(10, 0.5, 0.5, param_bytes=1e9),))
     bench = Bench(4, 8, gate=1.0).submit(job("1", profile=profile, iterations=5))
     assert bench.decide() == {"1": {"n0": 4, "n1": 6}}
@@ -41,16 +41,16 @@ def test_a_job_that_needs_unequal_servers_gets_a_reservation():
         ({"candidates": frozenset({"n2"})}, {"n2": 4}),
     ],
 )
-def test_every_form_of_request_is_served(asks, gets):
+def test_every_form_of_request_starts(asks, gets):
     bench = Bench(4, 4, 4)
     assert bench.submit(job("1", 4, 10, **asks)).decide() == {"1": gets}
 
 
 @pytest.mark.parametrize("asks", [{}, {"cpus_per_gpu": 2.0}, {"per_node": 1}, {"candidates": frozenset({"n0", "n1"})}])
-def test_jobs_that_end_together_run_together_whatever_their_form_of_request(asks):
+def test_jobs_that_end_together_share_servers_for_every_form_of_request(asks):
     bench = Bench(4, 4)
     bench.occupy("long", 1000.0, n0=2)
-    bench.occupy("short", 100.0, n1=1)  # more is free here, and nothing on n0 for as long
+    bench.occupy("short", 100.0, n1=1)  # more GPUs are free here, and n0 has no job of this length
     bench.submit(job("1", 1, 90, **asks), job("2", 1, 900, **asks))
     assert bench.decide() == {"1": {"n1": 1}, "2": {"n0": 1}}
 
@@ -70,7 +70,7 @@ def test_every_form_of_request_can_have_a_reservation(asks, reserved):
 LEFT, RIGHT = frozenset({"n0", "n1"}), frozenset({"n2", "n3"})
 
 
-def test_of_several_sets_that_serves_where_there_is_room():
+def test_of_several_sets_the_one_with_room_is_used():
     bench = Bench(4, 4, 4, 4)
     bench.occupy("a", 100.0, n0=1)
     assert bench.submit(job("1", 8, 10, within=(LEFT, RIGHT))).decide() == {"1": {"n2": 4, "n3": 4}}
@@ -85,7 +85,7 @@ def test_the_set_that_is_free_soonest_is_reserved():
 
 
 @pytest.mark.parametrize(("asks", "words"), [({}, ""), ({"per_node": 4}, "4 on each of 2 nodes, ")])
-def test_it_says_that_free_gpus_are_in_different_sets(asks, words):
+def test_the_reason_says_that_free_gpus_are_in_different_sets(asks, words):
     bench = Bench(4, 4, 4, 4)
     for node in ("n1", "n2"):
         bench.occupy(node, 100.0, **{node: 1})
@@ -111,7 +111,7 @@ def test_slices_of_a_replica_share_a_server():
 
 def test_a_job_short_of_cpus_reserves_servers_whose_end_is_known():
     bench = Bench(4, 4)
-    bench.view.free_cpus = {"n0": 3, "n1": 64}  # n0: CPU-only jobs of which nothing is known
+    bench.view.free_cpus = {"n0": 3, "n1": 64}  # n0: CPU-only jobs with unknown ends
     bench.occupy("a", 100.0, n1=2)
     assert bench.submit(job("1", 4, 10, cpus_per_gpu=8)).decide() == {}
     assert (bench.policy.reservation.mask, bench.policy.reservation.time) == (0b10, 100.0)
@@ -120,7 +120,7 @@ def test_a_job_short_of_cpus_reserves_servers_whose_end_is_known():
     assert bench.decide(90.0) == {"1": {"n1": 4}}
 
 
-def test_nothing_is_kept_for_a_job_that_cannot_start_even_on_idle_servers():
+def test_a_job_that_cannot_start_even_on_idle_servers_gets_no_reservation():
     bench = Bench(4, 4, patience_s=0.0)
     bench.view.free_cpus = {"n0": 3, "n1": 3}
     bench.submit(job("1", 4, 1, cpus_per_gpu=8), job("2", 4, 1, cpus_per_gpu=8), job("3", 2, 1e6))
@@ -138,7 +138,7 @@ def test_a_job_short_of_memory_waits():
     assert bench.decide(1.0) == {"1": {"n0": 2}}
 
 
-def test_a_profile_that_takes_no_time_is_no_trouble():
+def test_a_profile_without_compute_time_is_allowed():
     bench = Bench(4).submit(job("1", profile=JobProfile("nothing", (Stage(2, 0.0, 0.0),)), iterations=10))
     assert bench.decide() == {"1": {"n0": 2}}
 
@@ -146,7 +146,7 @@ def test_a_profile_that_takes_no_time_is_no_trouble():
 # restarts
 
 
-def test_a_restart_keeps_order_runs_and_what_is_known_of_unseen_jobs():
+def test_a_restart_keeps_the_order_the_runs_and_the_mean_of_unseen_jobs():
     bench = Bench(2, 2).submit(job("1", 2, 50), job("2", 2))
     assert len(bench.decide()) == 2
     waiting = [job("3", 2), job("4", 2, 10), job("5", 2, 1e7)]
@@ -174,14 +174,14 @@ def test_a_restart_keeps_the_servers_of_an_impatient_job():
 
 
 @pytest.mark.parametrize("state", [{}, {"order": 3}, {"order": [], "runs": [], "unseen": [1, 2.0, {}], "returns": 0}])
-def test_no_state_of_this_policy_is_refused(state):
+def test_an_invalid_state_of_the_policy_is_rejected(state):
     bench = Bench(4)
     with pytest.raises(ValueError, match="not a state of policy asrpt-gated"):
         bench.policy.load(state, {})
 
 
-def test_memory_does_not_grow_over_the_life_of_a_daemon():
-    """One job waits for ever, thousands come and go."""
+def test_memory_does_not_grow_over_time():
+    """One job waits forever while thousands arrive and end."""
     bench = Bench(4, 4, patience_s=5.0)
     bench.view.free_cpus = {"n0": 0, "n1": 0}
     bench.submit(job("0", 1, 1e9, cpus_per_gpu=1))

@@ -1,4 +1,4 @@
-"""Types of GPU: asrpt-gated rule by rule on a mixed cluster, profiles and settings that say speeds."""
+"""GPU types: asrpt-gated rule by rule on a mixed cluster, and speeds in profiles and settings."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
 from slurm_asrpt.traces.synthetic import pai_like
 from tests.benches.gated import Bench, job
 
-TALKS = JobProfile("talks", (Stage(2, 0.05, 0.05, bytes_in=0, param_bytes=3e11),))  # 0.1 s of its 1.1 s are computing
+TALKS = JobProfile("talks", (Stage(2, 0.05, 0.05, bytes_in=0, param_bytes=3e11),))  # 0.1 s of its 1.1 s is computation
 
 
 class Mixed(Bench):
@@ -29,14 +29,14 @@ class Mixed(Bench):
         self.policy.cluster_changed(nodes, 0.0)
 
 
-def test_the_fastest_free_type_is_taken_and_nobody_waits_for_a_faster_one():
+def test_the_fastest_free_type_is_used_and_no_job_waits_for_a_faster_one():
     bench = Mixed(v100=0.5, h100=2.0)
     bench.submit(job("1", 4, 100), job("2", 4, 110))
     assert bench.decide() == {"1": {"n1": 4}, "2": {"n0": 4}}
     assert [bench.placed[name].placement.alpha for name in ("1", "2")] == [0.5, 2.0]
 
 
-def test_a_job_that_hardly_computes_leaves_the_fast_gpus_to_others():
+def test_a_communication_bound_job_leaves_the_fast_gpus_to_others():
     bench = Mixed(v100=0.9, h100=2.0)
     assert bench.submit(job("1", iterations=10, profile=TALKS)).decide() == {"1": {"n0": 2}}
 
@@ -49,15 +49,15 @@ def test_a_job_waits_for_the_type_on_which_its_time_limit_is_enough():
     assert bench.policy.reservation.mask == 0b10
 
 
-def test_who_gets_nothing_now_is_promised_the_type_on_which_it_ends_first():
+def test_a_blocked_job_reserves_the_type_on_which_it_ends_first():
     bench = Mixed(v100=0.5, h100=2.0)
     bench.occupy("a", 10.0, n0=3)
     bench.occupy("b", 100.0, n1=3)
-    bench.submit(job("1", 4, 100)).decide()  # on n0 over at 10 + 200 s, on n1 at 100 + 50 s
+    bench.submit(job("1", 4, 100)).decide()  # ends on n0 at 10 + 200 s, on n1 at 100 + 50 s
     assert bench.policy.reservation.mask == 0b10
 
 
-def test_only_a_job_that_no_type_holds_alone_needs_all_and_runs_at_the_slowest():
+def test_a_job_mixes_types_only_if_none_can_hold_it_and_runs_at_the_slowest_speed():
     bench = Mixed(v100=0.5, h100=2.0)
     assert bench.submit(job("1", 8, 100)).decide() == {"1": {"n0": 4, "n1": 4}}
     assert bench.placed["1"].placement.speed == 0.5
@@ -66,7 +66,7 @@ def test_only_a_job_that_no_type_holds_alone_needs_all_and_runs_at_the_slowest()
 SPEEDS = '\n[[gpu_type]]\nname = "h100"\nspeed = 2.5\norigin = "measured on n3"\n'
 
 
-def test_a_profile_says_speeds_with_their_origin():
+def test_a_profile_has_speeds_with_their_origin():
     text = format_profile(load_file("vgg19-dp4", ()))
     found = parse_file(text + SPEEDS, "x.toml")
     assert found.profile.speeds == (("h100", 2.5),)
@@ -79,14 +79,14 @@ def test_a_profile_says_speeds_with_their_origin():
         parse_file(text + SPEEDS + SPEEDS, "x.toml")
 
 
-def test_what_a_profile_says_of_a_type_goes_before_what_the_site_says():
+def test_speeds_in_a_profile_override_those_of_the_site():
     bench = Mixed(v100=0.5, h100=2.0)
     own = JobProfile("own", (Stage(4, 1.0, 0.0),), speeds=(("v100", 4.0),))
     assert bench.submit(job("1", iterations=10, profile=own)).decide() == {"1": {"n0": 4}}
     assert bench.placed["1"].placement.alpha == 0.25
 
 
-def test_the_sites_speeds_are_numbers_above_0():
+def test_the_sites_speeds_are_positive():
     assert parse_settings({"gpu": {"speeds": {"h100": 2}}}, "x").gpu.speeds == {"h100": 2.0}
     with pytest.raises(InputError, match=r"gpu\.speeds\.h100"):
         parse_settings({"gpu": {"speeds": {"h100": 0}}}, "x")
@@ -103,7 +103,7 @@ def test_a_mixed_cluster_is_described_by_servers_types_and_speeds():
         Cluster(5, types=types)
 
 
-def test_work_and_load_are_those_of_reference_gpus():
+def test_work_and_load_are_in_reference_gpus():
     cluster = Cluster(6, types=((3, "h100", 2.0), (3, "a100", 1.0)))
     made = build(pai_like(400, seed=3), cluster, Options(load=0.9, seed=3))
     plain = build(pai_like(400, seed=3), Cluster(6), Options(load=0.9, seed=3))

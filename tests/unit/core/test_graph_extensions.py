@@ -15,16 +15,16 @@ TENSOR = JobProfile(
 EXPERTS = JobProfile("moe", (Stage(4, 1, 1, routed_bytes=MB, routing=(0.4, 0.1, 0.4, 0.1)),))
 
 
-def test_slices_are_vertices_joined_by_their_all_reduce():
+def test_slices_are_vertices_with_edges_for_their_all_reduce():
     graph = job_graph(TENSOR)
     assert graph.number_of_nodes() == TENSOR.gpus == 6
     assert graph.edges[0, 1]["weight"] == 10 * MB  # 2 x 1/2 x 10 MB
     assert graph.nodes[3] == {"stage": 0, "replica": 1}
 
 
-def test_slices_share_what_their_replicas_exchange():
+def test_slices_share_the_traffic_of_their_replicas():
     graph = job_graph(TENSOR)
-    # gradients 2 x 1/2 x 6 MB over two slices; 8 MB to each replica of the stage before, x 2 / 2, over two slices
+    # gradients 2 x 1/2 x 6 MB over two slices; 8 MB to each replica of the previous stage, x 2 / 2, over two slices
     assert graph.edges[0, 2]["weight"] == graph.edges[1, 3]["weight"] == 3 * MB
     assert graph.edges[0, 4]["weight"] == graph.edges[3, 5]["weight"] == 4 * MB
     assert not graph.has_edge(0, 3)
@@ -44,7 +44,7 @@ def test_heavy_edge_keeps_slices_together():
         heavy_edge(TENSOR, (3, 3))
 
 
-def test_experts_are_joined_by_the_tokens_they_exchange():
+def test_edges_between_experts_are_the_exchanged_tokens():
     graph = job_graph(EXPERTS)
     assert graph.edges[0, 2]["weight"] == pytest.approx(4 * 0.8 * MB)
     assert graph.edges[1, 3]["weight"] == pytest.approx(4 * 0.2 * MB)

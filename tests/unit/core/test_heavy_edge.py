@@ -32,16 +32,16 @@ def test_figure_2_edge_weights():
     assert graph.nodes[5]["stage"] == 2
 
 
-def test_servers_are_filled_in_descending_order_whatever_their_place_in_the_list():
+def test_servers_are_filled_in_descending_order_of_gpus():
     assert heavy_edge(FIG2, (1, 4, 1))[:4] == (1, 1, 1, 1)
 
 
 def test_single_gpu_servers_get_the_lightest_replica():
     profile = JobProfile("p", (Stage(1, 1, 1, bytes_out=9), Stage(2, 1, 1, bytes_in=9, bytes_out=1), Stage(1, 1, 1)))
-    assert heavy_edge(profile, (1, 1, 1, 1))[3] == 0  # no edge at all: first
+    assert heavy_edge(profile, (1, 1, 1, 1))[3] == 0  # no edge: first
 
 
-def test_without_edges_the_choice_depends_on_the_seed_only():
+def test_without_edges_the_choice_depends_only_on_the_seed():
     profile = JobProfile("free", (Stage(6, 1, 1),))
     assert heavy_edge(profile, (3, 3), seed=1) == heavy_edge(profile, (3, 3), seed=1)
     assert len({heavy_edge(profile, (3, 3), seed=s) for s in range(20)}) > 1
@@ -54,12 +54,12 @@ def test_a_ring_is_cut_into_runs():
     assert cuts == 2
 
 
-def test_among_equal_edges_the_ends_of_the_pipeline_are_left_for_the_single_gpus():
+def test_among_equal_edges_single_gpus_get_the_ends_of_the_pipeline():
     chain = JobProfile("chain", tuple(Stage(1, 1, 1, bytes_in=MB * (s > 0), bytes_out=MB * (s < 5)) for s in range(6)))
     assert heavy_edge(chain, (4, 1, 1)) == (1, 0, 0, 0, 0, 2)
 
 
-def test_among_equal_edges_the_vertex_with_more_of_them_into_the_set_comes_first():
+def test_among_equal_edges_the_vertex_with_most_edges_into_the_set_is_first():
     # every cut edge is 2 MB, the last stage's two replicas are joined by 1 MB more: they go with stage 2, not stage 1
     last = Stage(2, 1, 1, bytes_in=MB, param_bytes=MB)
     profile = JobProfile("p", (Stage(1, 1, 1, bytes_out=MB), Stage(1, 1, 1, bytes_in=MB, bytes_out=2 * MB), last))
@@ -71,7 +71,7 @@ def test_double_tree_is_two_spanning_trees_of_half_the_ring_weight(k):
     profile = JobProfile("tree", (Stage(k, 1, 1, param_bytes=MB),), AllReduce.TREE)
     graph = job_graph(profile)
     assert sum(w for _, _, w in graph.edges(data="weight")) == pytest.approx(2 * (k - 1) * (k - 1) / k * MB)
-    assert max(dict(graph.degree()).values()) <= 6  # at most three neighbours in each tree
+    assert max(dict(graph.degree()).values()) <= 6  # at most three neighbors in each tree
 
 
 @pytest.mark.parametrize("counts", [(4, 1), (4, 1, 1, 1), (5, 1, 0)])

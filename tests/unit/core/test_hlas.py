@@ -1,4 +1,4 @@
-"""HLAS on a real cluster, step by step: who starts, who makes room, who does not."""
+"""HLAS step by step: starts and preemptions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.hlas.policy import service_rate
-from tests.benches.hlas import FABRIC, HlasBench, life
+from tests.benches.hlas import FABRIC, HlasBench, simulated_job
 
 SETTINGS = {"queues": 3, "first_gpu_s": 10.0, "factor": 4.0, "min_run_s": 2.0}
 
@@ -28,14 +28,14 @@ def test_service_counts_gpus_by_their_speed_and_a_job_runs_at_its_slowest():
     assert service_rate({"c": 3, "gone": 1}, nodes) == 4.0
 
 
-def test_the_queues_begin_where_the_ends_are_reached():
+def test_the_attained_service_determines_the_queue():
     policy = bench(4).policy
     assert [policy.queue_of(service) for service in (0.0, 9.9, 10.0, 39.9, 40.0, 1e9)] == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_long_job_makes_room_as_soon_as_it_is_in_a_later_queue_and_goes_on_where_it_was():
+def test_a_long_job_is_preempted_once_in_a_later_queue_and_continues():
     cluster = bench(4)
-    done = cluster.play([life("1", 4, 400.0), life("2", 4, 8.0, submit=1.0)])
+    done = cluster.play([simulated_job("1", 4, 400.0), simulated_job("2", 4, 8.0, submit=1.0)])
     short, long = done
     assert short.job.id == "2"
     assert (long.interruptions, short.interruptions) == (1, 0)
@@ -45,38 +45,38 @@ def test_a_long_job_makes_room_as_soon_as_it_is_in_a_later_queue_and_goes_on_whe
 
 
 def test_nobody_makes_room_for_a_job_of_its_own_queue_or_in_its_first_seconds():
-    same = bench(4, first_gpu_s=1e6).play([life("1", 4, 400.0), life("2", 4, 8.0, submit=1.0)])
+    same = bench(4, first_gpu_s=1e6).play([simulated_job("1", 4, 400.0), simulated_job("2", 4, 8.0, submit=1.0)])
     assert [each.job.id for each in same] == ["1", "2"]
-    later = bench(4, min_run_s=50.0).play([life("1", 4, 400.0), life("2", 4, 8.0, submit=1.0)])
+    later = bench(4, min_run_s=50.0).play([simulated_job("1", 4, 400.0), simulated_job("2", 4, 8.0, submit=1.0)])
     assert later[1].ran[0][1] >= 50.0
 
 
-def test_only_as_many_are_interrupted_as_are_needed_and_who_has_had_most_first():
+def test_only_as_many_jobs_as_needed_are_preempted_most_served_first():
     cluster = bench(2, 2, 2)
-    old, middle, young = (life(str(n), 2, 1000.0, submit=float(10 * n)) for n in range(3))
-    cluster.play([old, middle, young, life("9", 2, 4.0, submit=60.0)], until=70.0)
+    old, middle, young = (simulated_job(str(n), 2, 1000.0, submit=float(10 * n)) for n in range(3))
+    cluster.play([old, middle, young, simulated_job("9", 2, 4.0, submit=60.0)], until=70.0)
     assert [each.interruptions for each in (old, middle, young)] == [1, 0, 0]
 
 
-def test_a_job_that_would_not_fit_all_the_same_interrupts_nobody():
+def test_a_job_that_would_still_not_fit_preempts_no_jobs():
     cluster = bench(2, 2)
-    yields, stays = life("1", 2, 400.0), life("2", 2, 400.0, opted_in=False)
-    done = cluster.play([yields, stays, life("3", 4, 4.0, submit=20.0)])
+    yields, stays = simulated_job("1", 2, 400.0), simulated_job("2", 2, 400.0, opted_in=False)
+    done = cluster.play([yields, stays, simulated_job("3", 4, 4.0, submit=20.0)])
     assert yields.interruptions == 0
     assert done[-1].job.id == "3"
 
 
-def test_what_is_being_made_free_is_kept_for_whom_it_is_made():
-    """Two GPUs are free and two more will be: they are for the job of four, not for the later one of two."""
+def test_gpus_being_freed_are_reserved_for_the_preempting_job():
+    """Two GPUs are free and two more will be: they are for the job of four GPUs, not for the later one of two."""
     cluster = HlasBench((4,), 5.0, **SETTINGS)
-    long, four = life("1", 2, 1000.0), life("2", 4, 8.0, submit=10.0)
-    two = life("3", 2, 100.0, submit=11.0)
+    long, four = simulated_job("1", 2, 1000.0), simulated_job("2", 4, 8.0, submit=10.0)
+    two = simulated_job("3", 2, 100.0, submit=11.0)
     cluster.play([long, four, two], until=40.0)
     assert four.ran[0][0] == pytest.approx(15.0)
     assert (two.ran or [(math.inf, 0.0)])[0][0] >= four.ran[0][1] or two.began >= four.ran[0][1]
 
 
-def test_a_state_that_is_none_is_refused():
+def test_an_invalid_state_is_rejected():
     policy = make_policy("hlas", fabric=FABRIC)
     good = policy.dump()
     for broken in (

@@ -12,11 +12,11 @@ from slurm_asrpt.profile.schema import load_profile
 from tests.reference.placements import least_alpha
 
 FABRIC = Fabric(inter=8e6, intra=100e6)
-# a chain of four lone stages, all cuts alike: a stage alone on a server in the middle pays for two cuts
+# a chain of four single stages, all cuts equal: a middle stage alone on a server pays for two cuts
 CHAIN = JobProfile("chain", tuple(Stage(1, 1, 1, bytes_in=1e6 * (s > 0), bytes_out=1e6 * (s < 3)) for s in range(4)))
 
 
-def test_lone_stages_belong_at_the_ends_of_the_pipeline():
+def test_single_stages_belong_at_the_ends_of_the_pipeline():
     found = optimal_placement(CHAIN, (1, 2, 1), (8, 8, 8), FABRIC)
     # stages 2 and 3 together: one cut of 2 MB over 1 MB/s and 2 MB over 100 MB/s
     assert found.alpha == pytest.approx(2 + 2 + 0.02)
@@ -26,7 +26,7 @@ def test_lone_stages_belong_at_the_ends_of_the_pipeline():
     assert iteration_time(CHAIN, plus, (8, 8, 8), FABRIC) == pytest.approx(found.alpha)
 
 
-def test_swaps_repair_what_heavy_edge_cuts_for_the_sake_of_bytes():
+def test_swaps_improve_cuts_that_heavy_edge_makes_by_bytes_alone():
     profile, counts, servers = load_profile("vgg19-pp4dp2", []), (5, 3), (8, 8)
     paper = Fabric(inter=1.25e9, intra=300e9)
     plain = iteration_time(profile, heavy_edge(profile, counts), servers, paper)
@@ -36,7 +36,7 @@ def test_swaps_repair_what_heavy_edge_cuts_for_the_sake_of_bytes():
 
 
 @pytest.mark.parametrize("counts", [(3, 1), (4,)])
-def test_heavy_edge_plus_does_not_search_where_there_is_one_placement(counts):
+def test_heavy_edge_plus_does_not_search_if_only_one_placement_exists(counts):
     profile = JobProfile("dp", (Stage(4, 1, 1, param_bytes=1e6),))
     assert heavy_edge_plus(profile, counts, (8,) * len(counts), FABRIC) == heavy_edge(profile, counts)
 
@@ -50,7 +50,7 @@ def test_a_synchronous_pipeline_gets_the_best_of_the_starts():
     assert iteration_time(profile, plus, (8, 8), paper) < iteration_time(profile, plain, (8, 8), paper) / 1.2
 
 
-def test_the_oracle_refuses_what_it_does_not_model():
+def test_the_oracle_rejects_unsupported_profiles():
     with pytest.raises(ValueError, match="asynchronous"):
         optimal_placement(JobProfile("s", CHAIN.stages, pipeline=Pipeline.SYNCHRONOUS), (4,), (8,), FABRIC)
     with pytest.raises(ValueError, match="no slower"):

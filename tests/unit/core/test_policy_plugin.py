@@ -1,4 +1,4 @@
-"""A policy in a package of its own (tests/plugin_policy), installed for real, in the simulator and in asrptd."""
+"""A policy in its own package (tests/plugin_policy), installed with pip, in the simulator and in asrptd."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder where pip has put the package; no network is needed."""
+    """The directory where pip installed the package; no network is needed."""
     place = tmp_path_factory.mktemp("plugin")
-    source = shutil.copytree(PACKAGE, place / "source")  # setuptools builds beside the sources
+    source = shutil.copytree(PACKAGE, place / "source")  # setuptools builds next to the sources
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*command, "--target", place / "site", source], check=True)
     return place / "site"
@@ -42,7 +42,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(installed: Path, tmp_path: Path) -> Run:
-    """Runs a command of this package with the other one installed."""
+    """Run a command of this package with the plugin installed."""
 
     def call(program: str, *args: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable] if program == "python" else [Path(sys.executable).with_name(program)]
@@ -52,7 +52,7 @@ def run(installed: Path, tmp_path: Path) -> Run:
     return call
 
 
-def test_the_simulator_runs_it(run: Run) -> None:
+def test_the_simulator_runs_the_plugin(run: Run) -> None:
     found = run("asrpt-sim", "run", "pai-like:200", "--servers", "4", "--policy", f"{NAME}:jobs_per_turn=2", "--json")
     assert found.returncode == 0, found.stderr
     summary = json.loads(found.stdout)["summary"]
@@ -65,7 +65,7 @@ def test_a_policy_that_does_not_load_is_a_warning(run: Run) -> None:
     assert "policy unfinished of asrpt-users-in-turn (users_in_turn:Unfinished) is not available" in found.stderr
 
 
-def test_its_options_have_bounds_and_unknown_policies_list_it(run: Run) -> None:
+def test_its_options_are_validated_and_unknown_policy_errors_list_it(run: Run) -> None:
     wrong = run("asrpt-sim", "run", "pai-like:100", "--policy", f"{NAME}:jobs_per_turn=0")
     assert (wrong.returncode, "greater than or equal to 1" in wrong.stderr) == (2, True)
     unknown = run("asrpt-sim", "run", "pai-like:100", "--policy", "nobody")
@@ -76,7 +76,7 @@ def test_its_options_have_bounds_and_unknown_policies_list_it(run: Run) -> None:
     )
 
 
-def test_asrptd_makes_it_with_its_key_of_the_settings(run: Run, tmp_path: Path) -> None:
+def test_asrptd_passes_its_settings_to_the_plugin(run: Run, tmp_path: Path) -> None:
     (tmp_path / "asrpt.toml").write_text(CONFIG)
     found = run("python", "-c", MAKE)
     assert found.stdout.split() == ["users_in_turn", "3"], found.stderr
@@ -90,7 +90,7 @@ def test_asrptd_makes_it_with_its_key_of_the_settings(run: Run, tmp_path: Path) 
         ("tau = -1", "policy.tau: Input should be greater than or equal to 0"),
     ],
 )
-def test_its_keys_are_checked_like_the_others(run: Run, tmp_path: Path, change: str, says: str) -> None:
+def test_its_settings_are_checked_like_others(run: Run, tmp_path: Path, change: str, says: str) -> None:
     (tmp_path / "asrpt.toml").write_text(CONFIG.replace("jobs_per_turn = 3", change))
     found = run("python", "-c", MAKE)
     assert found.returncode != 0

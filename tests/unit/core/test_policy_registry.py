@@ -1,4 +1,4 @@
-"""Which policies there are, and what becomes of plugins that are no good."""
+"""The registry of policies, and how it handles invalid plugins."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def maker(fabric):
 
 @pytest.fixture
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Entry points: good, one of a built-in name, and five that are no good."""
+    """Entry points: a valid one, one with a built-in name, and five invalid ones."""
     (tmp_path / "some_policies.py").write_text(MODULE)
     (tmp_path / "leaving.py").write_text("raise SystemExit(3)")
     values = {
@@ -63,14 +63,14 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     points = [metadata.EntryPoint(name, value, registry.GROUP) for name, value in values.items()]
     monkeypatch.setattr(metadata, "entry_points", lambda group: points)
     monkeypatch.syspath_prepend(tmp_path)
-    registry._plugins.cache_clear()
+    registry.installed_plugins.cache_clear()
     yield
-    registry._plugins.cache_clear()
+    registry.installed_plugins.cache_clear()
     sys.modules.pop("some_policies", None)
 
 
 @pytest.mark.usefixtures("plugins")
-def test_only_good_plugins_are_known_and_built_in_policies_win() -> None:
+def test_only_valid_plugins_are_registered_and_built_in_policies_take_precedence() -> None:
     assert set(policy_names()) == {*registry.BUILT_IN, "good"}
     assert make_policy("good", FABRIC, share=0.25).options.model_dump() == {"share": 0.25}
     assert type(make_policy("fifo", FABRIC)).__module__.startswith("slurm_asrpt.")
@@ -88,13 +88,13 @@ def test_only_good_plugins_are_known_and_built_in_policies_win() -> None:
         ("named", "cannot be called name"),
     ],
 )
-def test_a_plugin_that_is_chosen_and_no_good_says_why(name: str, why: str) -> None:
+def test_choosing_an_invalid_plugin_is_an_error_with_the_cause(name: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"(?s)no policy is called '{name}'.*{why}.*known: .*good"):
         make_policy(name, Fabric(1.0, 1.0))
 
 
 @pytest.mark.usefixtures("plugins")
-def test_its_keys_are_keys_of_policy_whichever_policy_decides() -> None:
+def test_settings_of_a_plugin_are_valid_under_every_policy() -> None:
     for name in ("good", "fifo"):
         found = parse_settings({"policy": {"name": name, "share": 0.75, "tau": 2.0}}, "test").policy
         assert isinstance(found, PolicySettings)
@@ -105,7 +105,7 @@ def test_its_keys_are_keys_of_policy_whichever_policy_decides() -> None:
         parse_settings({"policy": {"name": "good", "shore": 1}}, "test")
 
 
-def test_a_machine_without_the_plugin_reads_the_same_settings_file() -> None:
+def test_a_machine_without_the_plugin_accepts_the_same_settings_file() -> None:
     section = {"name": "of-elsewhere", "share": 0.75, "tau": 2.0}
     assert parse_settings({"policy": section}, "test").policy.tau == 2.0
     with pytest.raises(InputError, match=r"unknown setting policy\.share"):
@@ -113,6 +113,6 @@ def test_a_machine_without_the_plugin_reads_the_same_settings_file() -> None:
 
 
 @pytest.mark.parametrize("options", [{"tau": -1}, {"gate": 2.0}, {"delay": "never"}])
-def test_options_that_a_policy_does_not_take_are_refused(options: dict[str, object]) -> None:
+def test_unknown_policy_options_are_rejected(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         make_policy("asrpt", FABRIC, **options)

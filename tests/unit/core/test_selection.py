@@ -41,21 +41,21 @@ def test_slurm_split(free, gpus, expected):
     assert slurm_split(free, gpus) == expected
 
 
-def test_most_free_takes_the_fewest_and_freest():
+def test_most_free_uses_the_fewest_and_freest_servers():
     assert chosen(view(4, 1, 8, 1), job(6), Strategy.MOST_FREE) == {"n3": 6}
     assert chosen(view(1, 4, 1), job(6), Strategy.MOST_FREE) == {"n1": 1, "n2": 4, "n3": 1}
 
 
-def test_the_partial_server_is_the_last_of_its_equals_so_that_slurm_splits_as_meant():
+def test_the_partial_server_is_the_last_of_its_equals_so_that_slurm_splits_as_planned():
     assert chosen(view(8, 8, 8), job(12), Strategy.MOST_FREE) == {"n1": 8, "n3": 4}
 
 
-def test_the_split_is_slurms_not_the_wish():
-    # n1 has 4 and comes first in the table: Slurm takes all of it before it turns to n2
+def test_the_split_is_slurms_not_the_ideal_one():
+    # n1 has 4 and is first in the table: Slurm uses all of it before n2
     assert chosen(view(4, 8), job(10), Strategy.MOST_FREE) == {"n1": 4, "n2": 6}
 
 
-def test_least_free_fills_the_holes():
+def test_least_free_uses_fragmented_gpus():
     assert chosen(view(8, 1, 2, 8), job(3), Strategy.LEAST_FREE) == {"n2": 1, "n3": 2}
     assert chosen(view(8, 1, 2, 8), job(3, max_nodes=1), Strategy.LEAST_FREE) == {"n1": 3}
 
@@ -70,12 +70,12 @@ def test_even_requests():
     assert chosen(view(8, 3, 3), job(8, per_node=4), Strategy.MOST_FREE) is None
 
 
-def test_node_counts_of_the_user_are_kept():
+def test_requested_node_counts_are_respected():
     assert chosen(view(8, 8, 8), job(4, min_nodes=2, max_nodes=2), Strategy.MOST_FREE) == {"n1": 3, "n3": 1}
     assert chosen(view(2, 2, 2), job(6, max_nodes=2), Strategy.MOST_FREE) is None
 
 
-def test_cpus_memory_and_candidates_bound_what_a_node_offers():
+def test_cpus_memory_and_candidates_limit_the_gpus_of_a_node():
     cluster = view(8, 8, free_cpus={"n1": 8, "n2": 64}, free_memory={"n1": 1e6, "n2": 1e6})
     assert chosen(cluster, job(4, cpus_per_gpu=4), Strategy.LEAST_FREE) == {"n1": 2, "n2": 2}
     assert chosen(cluster, job(4, cpus_per_gpu=4, candidates=frozenset({"n2"})), Strategy.LEAST_FREE) == {"n2": 4}
@@ -99,7 +99,7 @@ def test_fits():
     assert not fits(job(4, candidates=frozenset()), nodes)
 
 
-def test_no_gpu_is_given_twice():
+def test_no_gpu_is_allocated_twice():
     cluster = view(4)
     cluster.take({"n1": 4})
     with pytest.raises(ValueError, match="-1 of 8"):
@@ -109,15 +109,15 @@ def test_no_gpu_is_given_twice():
     assert cluster.total_free == 0
 
 
-def test_slices_that_slurms_split_would_part_do_not_fit() -> None:
-    """3 GPUs a server: Slurm gives 3+1 of 4, which parts a pair, although each server has room for a pair."""
+def test_slices_that_slurms_split_would_separate_do_not_fit() -> None:
+    """3 GPUs per server: Slurm splits 4 as 3+1, which separates a pair, although each server has room for a pair."""
     pairs = Job(JobId("1"), "u", 4, JobProfile("pairs", (Stage(2, 0.5, 0.5),), tensor=2))
     assert not fits(pairs, [Node(f"n{i}", 3, i) for i in range(6)])
     assert fits(pairs, [Node(f"n{i}", 2, i) for i in range(6)])
 
 
 @pytest.mark.parametrize("gpus", [3, 5, 8, 10, 11])
-def test_all_cpus_of_a_node_are_enough_for_all_its_gpus(gpus):
+def test_the_cpus_of_a_node_suffice_for_all_its_gpus(gpus):
     """64 / 5 is rounded up, and 64 // (64 / 5) is 4."""
     cluster = view(gpus, gpus=gpus, free_cpus={"n1": 64})
     assert chosen(cluster, job(gpus, cpus_per_gpu=64 / gpus), Strategy.TIGHTEST) == {"n1": gpus}

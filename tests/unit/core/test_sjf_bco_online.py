@@ -1,4 +1,4 @@
-"""sjf-bco-online on a small cluster: a plan for the present, of which what starts now is started."""
+"""sjf-bco-online on a small cluster: a plan in each cycle, from which the jobs that start now are started."""
 
 import pytest
 
@@ -7,14 +7,16 @@ from slurm_asrpt.core.policies.sjf_bco import policy
 from tests.benches.gated import Bench as AnyBench
 from tests.benches.gated import job, restarted
 
-RING = JobProfile("ring", (Stage(3, 0.5, 0.5, param_bytes=5e8),))  # 0.53 s more with a NIC of its own, twice with half
+RING = JobProfile(
+    "ring", (Stage(3, 0.5, 0.5, param_bytes=5e8),)
+)  # 0.53 s longer with its own NIC, twice with half of one
 
 
 def Bench(*sizes, **settings):  # noqa: N802
     return AnyBench(*sizes, policy="sjf-bco-online", **settings)
 
 
-def test_the_smallest_go_first_and_the_others_are_told_when():
+def test_the_smallest_jobs_start_first_and_the_others_get_a_start_time():
     bench = Bench(4).submit(job("big", 4, 100), job("mid", 2, 50), job("one", 1, 10), job("two", 1, 20))
     assert bench.decide() == {"mid": {"n0": 2}, "one": {"n0": 1}, "two": {"n0": 1}}
     assert bench.why() == [("big", "reserved")]
@@ -27,7 +29,7 @@ def test_the_smallest_go_first_and_the_others_are_told_when():
     assert bench.decide(50) == {"big": {"n0": 4}}
 
 
-def test_small_jobs_that_keep_coming_do_not_hold_up_a_large_one_for_ever():
+def test_a_stream_of_small_jobs_does_not_starve_a_large_one():
     bench = Bench(2, patience_s=100.0).submit(job("first", 1, 60), job("large", 2, 10))
     assert list(bench.decide()) == ["first"]
     bench.submit(job("second", 1, 1000, submit=50.0), now=50.0)
@@ -44,15 +46,15 @@ def test_small_jobs_that_keep_coming_do_not_hold_up_a_large_one_for_ever():
     assert bench.decide(1050) == {"large": {"n0": 2}}
 
 
-def test_two_rings_keep_off_each_others_servers():
-    """Each needs two servers of two; on three servers they would meet, on four they need not."""
+def test_two_rings_do_not_share_servers():
+    """Each needs two servers of two GPUs; on three servers they share one, on four they need not."""
     bench = Bench(2, 2, 2, 2).submit(*(job(name, iterations=100, profile=RING) for name in "ab"))
     started = bench.decide()
     assert set(started) == {"a", "b"}
     assert not set(started["a"]) & set(started["b"])
 
 
-def test_what_a_job_asks_for_holds():
+def test_requests_are_respected():
     bench = Bench(4, 4, 4).submit(
         job("even", 4, 10, per_node=2),
         job("there", 2, 10, candidates=frozenset({"n2"})),
@@ -66,7 +68,7 @@ def test_what_a_job_asks_for_holds():
     assert bench.why() == [("never", "capacity")]
 
 
-def test_foreign_jobs_are_planned_around():
+def test_unmanaged_jobs_are_planned_around():
     bench = Bench(2, 2)
     bench.occupy("foreign", until=500.0, n0=2)
     bench.submit(job("wide", 4, 10), job("narrow", 2, 10))
@@ -77,7 +79,7 @@ def test_foreign_jobs_are_planned_around():
     assert bench.decide(10) == {}
 
 
-def test_a_job_handed_back_goes_before_those_of_its_size():
+def test_a_returned_job_is_first_among_jobs_of_its_size():
     bench = Bench(1).submit(job("a", 1, 10), job("b", 1, 10), job("c", 1, 10))
     assert list(bench.decide()) == ["a"]
     bench.view.give({"n0": 1})
@@ -88,7 +90,7 @@ def test_a_job_handed_back_goes_before_those_of_its_size():
     assert list(bench.decide(10)) == ["c"]
 
 
-def test_a_job_that_changes_is_planned_as_it_is_now():
+def test_a_changed_job_is_replanned():
     bench = Bench(2, 2).submit(job("a", 1, 10, candidates=frozenset({"n9"})))
     assert bench.decide() == {}
     bench.policy.changed(job("a", 1, 10, candidates=frozenset({"n1"})), 5.0)
@@ -96,7 +98,7 @@ def test_a_job_that_changes_is_planned_as_it_is_now():
     assert bench.decide(5) == {"a": {"n1": 1}}
 
 
-def test_a_restart_goes_on():
+def test_a_restart_continues():
     waiting = [job("x", 2, 30), job("y", 2, 40), job("z", 1, 5)]
     bench = Bench(2).submit(*waiting)
     assert list(bench.decide()) == ["z"]
@@ -109,14 +111,14 @@ def test_a_restart_goes_on():
         after.policy.load({"order": [[1]]}, {})
 
 
-def test_no_more_than_so_many_jobs_are_planned(monkeypatch):
+def test_the_number_of_planned_jobs_is_limited(monkeypatch):
     monkeypatch.setattr(policy, "PLANNED", 3)
     bench = Bench(4).submit(*(job(f"j{i}", 1, 10) for i in range(6)))
     assert list(bench.decide()) == ["j0", "j1", "j2"]
     assert list(bench.decide(1)) == ["j3"]
 
 
-def test_a_shape_that_no_plan_knows_starts_where_slurm_would():
-    """Whole groups of 2, but Slurm gives single GPUs: on four servers of 1 nothing, on the server of 2 it fits."""
+def test_a_request_outside_the_plan_model_starts_with_slurms_split():
+    """Groups of 2, but Slurm splits by single GPUs: it does not fit on servers of 1, but on the server of 2."""
     bench = Bench(1, 1, 2).submit(job("pair", 2, 10, unit=2, min_nodes=1))
     assert bench.decide() == {"pair": {"n2": 2}}

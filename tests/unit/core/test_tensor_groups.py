@@ -44,7 +44,7 @@ def test_a_request_in_whole_groups(request_, unit, step):
     assert found.in_groups(4) == found
 
 
-def test_a_request_that_parts_the_groups_is_refused():
+def test_a_request_that_separates_the_groups_is_rejected():
     with pytest.raises(ValueError, match="6 GPUs per node part groups of 4"):
         job(6, 4, Request(per_node=6))
 
@@ -53,10 +53,10 @@ def test_a_request_that_parts_the_groups_is_refused():
     ("free", "replicas", "expected"),
     [
         ((4, 4), 4, {"n1": 4, "n2": 4}),
-        ((7, 3), 3, {"n1": 6}),  # one server: Slurm gives what is asked
-        ((5, 5), 4, None),  # Slurm would give 5 and 3
-        ((5, 4), 4, None),  # and here 5 and 3 too
-        ((4, 5), 4, {"n1": 4, "n2": 4}),  # the odd one comes last
+        ((7, 3), 3, {"n1": 6}),  # one server: Slurm allocates as requested
+        ((5, 5), 4, None),  # Slurm would split 5 and 3
+        ((5, 4), 4, None),  # also 5 and 3
+        ((4, 5), 4, {"n1": 4, "n2": 4}),  # the odd server is last
         ((5, 4, 4), 4, {"n2": 4, "n3": 4}),
         ((1, 1, 1, 1), 2, None),  # four GPUs, but no pair
         ((3, 3, 2, 2), 2, {"n3": 2, "n4": 2}),
@@ -82,7 +82,7 @@ requests = st.builds(
     requests,
     st.sampled_from(list(Strategy)),
 )
-def test_whatever_is_placed_is_what_slurm_gives_and_keeps_slices_together(free, replicas, tensor, request, strategy):
+def test_every_placement_equals_slurms_split_and_keeps_slices_together(free, replicas, tensor, request, strategy):
     if replicas * tensor % request.unit:
         return
     one, cluster = job(replicas, tensor, request), view(*free)
@@ -99,7 +99,7 @@ def test_whatever_is_placed_is_what_slurm_gives_and_keeps_slices_together(free, 
 
 
 @given(st.integers(1, 6), st.sampled_from([2, 4, 8]), st.integers(1, 12))
-def test_on_an_empty_cluster_of_even_servers_what_fits_is_placed(servers, tensor, replicas):
+def test_every_job_that_fits_is_placed_on_an_idle_homogeneous_cluster(servers, tensor, replicas):
     cluster, one = view(*[8] * servers), job(replicas, tensor)
     assert fits(one, cluster.nodes) == (place(cluster, one, Strategy.MOST_FREE, FABRIC) is not None)
     if fits(one, cluster.nodes):
@@ -142,12 +142,12 @@ def test_a_tensor_parallel_job_waits_for_whole_groups(make_bench):
 @pytest.mark.parametrize(
     ("sizes", "fields"),
     [
-        ((3, 3, 3, 3), {}),  # no two servers hold it in pairs, Slurm would part them: it would wait for ever
+        ((3, 3, 3, 3), {}),  # no two servers hold it in pairs, Slurm would separate them: it would wait forever
         ((4, 4, 4), {"tres_per_task": "", "tres_per_node": "gres:gpu:1", "min_nodes": 8}),
-        ((4, 4, 4), {"min_nodes": 3}),  # Slurm gives 4, 3 and 1
+        ((4, 4, 4), {"min_nodes": 3}),  # Slurm splits 4, 3 and 1
     ],
 )
-def test_a_request_that_parts_the_slices_runs_as_an_unprofiled_job(make_bench, sizes, fields):
+def test_a_request_that_separates_the_slices_runs_as_an_unprofiled_job(make_bench, sizes, fields):
     bench = make_bench(sizes)
     job_id = bench.slurm.submit(8, profile="sliced", **fields)
     bench.cycle(3)
@@ -166,11 +166,11 @@ def test_gpus_per_task_and_slices_are_kept_together(make_bench):
     assert bench.job(job_id).job.request.step == 0
 
 
-def test_a_job_that_slurm_started_with_parted_slices_is_recorded(make_bench):
+def test_a_job_that_slurm_started_with_separated_slices_is_recorded(make_bench):
     bench = make_bench((3, 3, 4))
     job_id = bench.slurm.submit(8, profile="sliced", leased=False, admin_comment="")
     bench.slurm.change(job_id, admin_comment="asrpt1:g=0123456789abcdef;n=5;p=sliced")
-    assert bench.state(job_id) == "RUNNING"  # Slurm was quicker
+    assert bench.state(job_id) == "RUNNING"  # Slurm started it first
     bench.cycle(10)
     assert any(count % SLICED.tensor for count in bench.slurm.records[job_id].gpus_by_node.values())
     assert bench.job(job_id).placement is None
@@ -181,8 +181,8 @@ def test_a_job_that_slurm_started_with_parted_slices_is_recorded(make_bench):
     assert (run.gpus, run.iterations_source) == (8, Source.NONE)
 
 
-def test_slices_parted_by_a_start_of_ours_get_no_rank_map(make_bench, monkeypatch):
-    """Slurm gave other GPUs than planned: nothing to map, and no job that waits for a map."""
+def test_slices_separated_by_our_start_get_no_rank_map(make_bench, monkeypatch):
+    """Slurm allocated other GPUs than planned: no rank map, and no job waits for one."""
     bench = make_bench((8, 8))
     job_id = bench.slurm.submit(8, profile="sliced")
     bench.slurm.starts_jobs = False

@@ -11,12 +11,12 @@ DATA_PARALLEL = JobProfile("dp", (Stage(4, 0.1, 0.2, param_bytes=10e6),))
 PIPELINE = JobProfile("pp", (Stage(2, 0.1, 0.2, bytes_out=1e6, param_bytes=4e6), Stage(1, 0.5, 0.5, bytes_in=2e6)))
 
 
-def test_data_parallel_inside_one_server_synchronises_over_the_intra_bandwidth():
+def test_data_parallel_in_one_server_synchronizes_over_the_intra_bandwidth():
     # 2 x 3 x 10 MB / 4 = 15 MB over 100 MB/s
     assert iteration_time(DATA_PARALLEL, [0, 0, 0, 0], [8], FABRIC) == pytest.approx(0.3 + 0.15)
 
 
-def test_split_all_reduce_is_bound_by_the_smallest_share():
+def test_a_split_all_reduce_is_limited_by_the_smallest_share():
     # on the server with one replica: 15 MB over 1/8 of 8 MB/s = 15 s; with three: 5 s
     assert iteration_time(DATA_PARALLEL, [0, 0, 0, 1], [8, 8], FABRIC) == pytest.approx(0.3 + 15)
 
@@ -48,17 +48,17 @@ def test_worst_case_gives_each_replica_its_own_server():
     assert worst_iteration_time(PIPELINE, 8, FABRIC) == pytest.approx(max(0.3 + 2 + 4, 1 + 4))
 
 
-def test_a_job_without_a_profile_does_one_iteration_a_second_anywhere():
+def test_a_job_without_a_profile_runs_one_iteration_per_second_anywhere():
     assert iteration_time(unprofiled(3), [0, 1, 2], [8, 8, 8], FABRIC) == 1.0
     assert worst_iteration_time(unprofiled(3), 8, FABRIC) == 1.0
 
 
-def test_every_replica_must_be_placed():
+def test_all_replicas_must_be_placed():
     with pytest.raises(ValueError, match="3 ranks for 4 replicas"):
         iteration_time(DATA_PARALLEL, [0, 0, 0], [8], FABRIC)
 
 
 @pytest.mark.parametrize("bad", [{"replicas": 0}, {"forward_s": -1.0}, {"param_bytes": float("nan")}])
-def test_a_stage_refuses_impossible_figures(bad):
+def test_a_stage_rejects_impossible_values(bad):
     with pytest.raises(ValueError, match=r"replica|must be"):
         Stage(**{"replicas": 1, "forward_s": 1.0, "backward_s": 1.0, **bad})

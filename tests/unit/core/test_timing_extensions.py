@@ -14,7 +14,7 @@ def synchronous(micro_batches, stages=STAGES):
     return JobProfile("sync", stages, pipeline=Pipeline.SYNCHRONOUS, micro_batches=micro_batches)
 
 
-def test_one_micro_batch_passes_all_stages_one_after_the_other():
+def test_one_micro_batch_passes_all_stages_in_turn():
     # comm of each stage: 2 MB over 100 MB/s = 0.02; forward 1 + 2, backward 2 + 4, and both communications
     assert iteration_time(synchronous(1), [0, 0], [8], FABRIC) == pytest.approx(9 + 2 * 0.02)
 
@@ -24,12 +24,12 @@ def test_micro_batches_fill_and_drain_the_pipeline():
     assert iteration_time(synchronous(2), [0, 0], [8], FABRIC) == pytest.approx(2.515 + 5.015)
 
 
-def test_many_micro_batches_come_down_to_the_slowest_stage():
+def test_many_micro_batches_approach_the_slowest_stage():
     assert iteration_time(synchronous(10_000), [0, 0], [8], FABRIC) == pytest.approx(6.02, rel=1e-3)
 
 
-def test_a_stage_synchronises_while_earlier_ones_still_drain():
-    # the last stage is done after 4 s of backward, stage 1 after 6; its all-reduce of 1 s (100 MB x 2 x 1 / 2) hides
+def test_a_stage_synchronizes_while_earlier_ones_still_drain():
+    # the last stage ends after 4 s of backward, stage 1 after 6; its all-reduce of 1 s (100 MB x 2 x 1 / 2) hides
     last = Stage(2, 2.0, 4.0, param_bytes=100e6)
     hidden = iteration_time(synchronous(1, (Stage(1, 1.0, 2.0), last)), [0, 0, 0], [8], FABRIC)
     assert hidden == pytest.approx(9.0)
@@ -39,12 +39,12 @@ def test_a_stage_synchronises_while_earlier_ones_still_drain():
 
 def test_a_barrier_waits_for_the_slowest_server_of_each_stage():
     # stage 2 has a replica beside stage 1 (2 MB over 100 MB/s) and one apart (2 MB over 1 MB/s): the latter counts.
-    # stage 1: half of its 4 MB stay, half leave: 2 + 0.02
+    # stage 1: half of its 4 MB stays, half leaves: 2 + 0.02
     stages = (Stage(1, 1.0, 2.0, bytes_out=2e6), Stage(2, 2.0, 4.0, bytes_in=1e6))
     assert iteration_time(synchronous(1, stages), [0, 0, 1], [8, 8], FABRIC) == pytest.approx(9 + 2.02 + 2)
 
 
-def test_a_synchronous_iteration_is_never_quicker_than_the_bottleneck():
+def test_a_synchronous_iteration_is_never_faster_than_the_bottleneck():
     asynchronous = JobProfile("async", STAGES)
     for ranks in ([0, 0], [0, 1]):
         bottleneck = iteration_time(asynchronous, ranks, [8, 8], FABRIC)
@@ -58,7 +58,7 @@ def test_overlap_coefficients_scale_the_backward_pass_and_the_all_reduce():
     assert iteration_time(profile, [0] * 4, [8], FABRIC) == pytest.approx(0.1 + 1.5 * 0.2 + 0.2 * 0.15)
 
 
-def test_tensor_slices_all_reduce_inside_and_share_what_leaves():
+def test_tensor_slices_all_reduce_inside_and_share_outgoing_traffic():
     # two replicas of two slices. slices: 2 x 1/2 x 4 MB over 100 MB/s = 0.04 s.
     # gradients 2 x 1 x 6 MB / 2 = 6 MB: apart over two GPUs' 2 MB/s = 3 s, together over two links = 0.03 s
     profile = JobProfile("tp", (Stage(2, 1.0, 2.0, param_bytes=6e6, tensor_bytes=4e6),), tensor=2)
@@ -74,14 +74,14 @@ def test_tensor_slices_must_share_a_server():
         iteration_time(profile, [0, 1, 0, 1], [8, 8], FABRIC)
 
 
-def test_experts_exchange_tokens_by_their_average_routing():
+def test_experts_exchange_tokens_by_average_routing_shares():
     stage = Stage(3, 1.0, 1.0, routed_bytes=1e6, routing=(0.5, 0.25, 0.25))
     profile = JobProfile("moe", (stage,))
     # inside one server the hot expert's replica moves 4 MB x (0.5 of its own tokens + 2 x 0.5 of others') = 6 MB
     assert iteration_time(profile, [0, 0, 0], [8], FABRIC) == pytest.approx(2 + 0.06)
-    # the hot one alone: all 6 MB over 1 MB/s
+    # the hot replica alone: all 6 MB over 1 MB/s
     assert iteration_time(profile, [0, 1, 1], [8, 8], FABRIC) == pytest.approx(2 + 6)
-    # beside a cold one: 4 x (0.25 + 0.5) = 3 MB leave and 3 MB stay; the lone cold one: 4 x (0.75 + 2 x 0.25) = 5 MB
+    # with a cold one: 4 x (0.25 + 0.5) = 3 MB leave and 3 MB stay; the single cold one: 4 x (0.75 + 2 x 0.25) = 5 MB
     assert iteration_time(profile, [0, 0, 1], [8, 8], FABRIC) == pytest.approx(2 + 5)
 
 
@@ -92,7 +92,7 @@ def test_routing_shares_must_be_one_per_replica_and_sum_to_one(routing):
 
 
 @pytest.mark.parametrize("bad", [{"tensor": 0}, {"micro_batches": 0}])
-def test_a_profile_refuses_impossible_figures(bad):
+def test_a_profile_rejects_impossible_values(bad):
     with pytest.raises(ValueError, match="at least 1"):
         JobProfile("bad", STAGES, **bad)
 

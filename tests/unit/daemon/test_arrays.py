@@ -1,4 +1,4 @@
-"""Job arrays in mode enforce: their tasks become jobs of asrptd's, a few at a time, and none is lost."""
+"""Job arrays in mode enforce: asrptd splits off their tasks, a few at a time, and loses none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tasks_of(bench: Bench, array: str, *states: str) -> list[str]:
 
 
 def finish(bench: Bench, array: str, most: int = 300) -> int:
-    """Run all tasks to their ends. How many ran at once at most."""
+    """Run all tasks to their ends. Returns how many ran at once at most."""
     at_once = 0
     for _ in range(most):
         bench.cycle(2)
@@ -37,7 +37,7 @@ def finish(bench: Bench, array: str, most: int = 300) -> int:
     raise AssertionError(f"tasks of {array} are left: {bench.slurm.records.keys()}")
 
 
-def test_every_task_runs_once_where_asrptd_wants_it(make_bench: Callable[..., Bench]) -> None:
+def test_every_array_task_runs_once_where_asrptd_placed_it(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(policy="asrpt-gated")
     array = submit(bench, "0-18:2,30")
     finish(bench, array)
@@ -50,7 +50,7 @@ def test_every_task_runs_once_where_asrptd_wants_it(make_bench: Callable[..., Be
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_no_more_tasks_are_taken_up_than_may_run_at_once(make_bench: Callable[..., Bench], most: int) -> None:
+def test_no_more_tasks_are_split_off_than_may_run_at_once(make_bench: Callable[..., Bench], most: int) -> None:
     bench = make_bench(policy="asrpt-gated")
     array = submit(bench, "1-9", array_most=most)
     bench.cycle(3)
@@ -59,21 +59,21 @@ def test_no_more_tasks_are_taken_up_than_may_run_at_once(make_bench: Callable[..
     assert not bench.audit("not-started")
 
 
-def test_tasks_of_which_none_waited_are_looked_at_again_at_once(make_bench: Callable[..., Bench]) -> None:
+def test_a_cycle_that_splits_off_tasks_is_followed_by_another_at_once(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(policy="asrpt-gated")
     scheduler, now = bench.scheduler, bench.slurm.now
     array = submit(bench, "0-199", array_most=2)
-    assert scheduler.cycle(now) == now  # the first ones are parted
+    assert scheduler.cycle(now) == now  # the first ones are split off
     assert scheduler.cycle(now) != now  # they start
     bench.slurm.end(f"{array}_0")
     assert scheduler.cycle(now) == now
     long = submit(bench, "0-199")
     assert scheduler.cycle(now) == now
     bench.slurm.end(f"{long}_50", "CANCELLED")
-    assert scheduler.cycle(now) != now  # its place is taken, but others are before it
+    assert scheduler.cycle(now) != now  # another task takes its place, but others are before it
 
 
-def test_the_rest_of_a_long_array_waits_in_one_record_whose_lease_goes_on(make_bench: Callable[..., Bench]) -> None:
+def test_the_rest_of_a_long_array_waits_in_one_leased_record(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(policy="asrpt-gated", lease_s=60)
     bench.slurm.lease = 60.0
     running = [bench.slurm.submit(4, 1000) for _ in range(3)]
@@ -91,7 +91,7 @@ def test_the_rest_of_a_long_array_waits_in_one_record_whose_lease_goes_on(make_b
     assert not bench.audit("lease-refused")
 
 
-def test_tasks_that_are_cancelled_meanwhile_do_no_harm(make_bench: Callable[..., Bench]) -> None:
+def test_cancelled_tasks_do_not_disturb_the_rest_of_the_array(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(policy="asrpt-gated")
     blockers = [bench.slurm.submit(4, 10) for _ in range(3)]
     bench.cycle(2)
@@ -105,7 +105,7 @@ def test_tasks_that_are_cancelled_meanwhile_do_no_harm(make_bench: Callable[...,
     assert len(tasks_of(bench, array, "COMPLETED")) == 99 + 150
 
 
-def test_a_refused_task_is_tried_again_and_a_restart_loses_none(make_bench: Callable[..., Bench]) -> None:
+def test_a_refused_task_is_retried_and_a_restart_loses_none(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(policy="asrpt-gated")
     array = submit(bench, "0-4")
     bench.slurm.errors[f"{array}_1"] = "Slurm backup controller in standby mode"
@@ -117,7 +117,7 @@ def test_a_refused_task_is_tried_again_and_a_restart_loses_none(make_bench: Call
     assert len(tasks_of(bench, array, "COMPLETED")) == 5
 
 
-def test_an_owners_begin_time_for_one_task_is_kept(make_bench: Callable[..., Bench]) -> None:
+def test_a_begin_time_that_the_owner_sets_for_one_task_is_kept(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(policy="asrpt-gated")
     blockers = [bench.slurm.submit(4, 10) for _ in range(3)]
     bench.cycle(2)
@@ -135,7 +135,7 @@ def test_an_owners_begin_time_for_one_task_is_kept(make_bench: Callable[..., Ben
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_handed_back_all_tasks_are_slurms(make_bench: Callable[..., Bench], at_once: bool) -> None:
+def test_after_disable_slurm_schedules_all_tasks(make_bench: Callable[..., Bench], at_once: bool) -> None:
     """at_once: asrptd dies right after its first look at the array."""
     bench = make_bench(policy="asrpt-gated")
     array = submit(bench, "0-149")
@@ -149,7 +149,7 @@ def test_handed_back_all_tasks_are_slurms(make_bench: Callable[..., Bench], at_o
 
 
 @pytest.mark.parametrize("mode", ["shadow", "order"])
-def test_without_leave_to_write_an_array_is_left_to_slurm(make_bench: Callable[..., Bench], mode: str) -> None:
+def test_in_modes_that_write_no_leases_arrays_are_left_to_slurm(make_bench: Callable[..., Bench], mode: str) -> None:
     bench = make_bench(policy="asrpt-gated", mode=mode)
     array = submit(bench, "0-49", leased=False)
     bench.cycle(3)
@@ -158,7 +158,7 @@ def test_without_leave_to_write_an_array_is_left_to_slurm(make_bench: Callable[.
     assert len(tasks_of(bench, array, "RUNNING")) == 12
 
 
-def test_a_held_array_or_one_that_depends_stays_whole(make_bench: Callable[..., Bench]) -> None:
+def test_held_and_dependent_arrays_are_not_split(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(policy="asrpt-gated")
     array = submit(bench, "0-9", reason="Dependency", dependency="afterok:77(unfulfilled)")
     held = submit(bench, "0-9")
@@ -171,7 +171,7 @@ def test_a_held_array_or_one_that_depends_stays_whole(make_bench: Callable[..., 
     finish(bench, held)
 
 
-def test_tasks_that_cannot_be_named_in_one_line_are_left_to_slurm(make_bench: Callable[..., Bench]) -> None:
+def test_an_array_whose_task_list_is_too_long_is_left_to_slurm(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(policy="asrpt-gated")
     array = submit(bench, ",".join(map(str, range(0, 3000, 3))))
     bench.cycle(2)
@@ -179,7 +179,7 @@ def test_tasks_that_cannot_be_named_in_one_line_are_left_to_slurm(make_bench: Ca
     assert {update.job_id for update in bench.slurm.writes} == {array}
 
 
-def test_a_task_that_waits_with_others_is_found_by_its_name(make_bench: Callable[..., Bench]) -> None:
+def test_a_task_that_is_not_split_off_yet_is_found_by_its_id(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(policy="asrpt-gated")
     array, other = submit(bench, "0-6:2", array_most=1), bench.slurm.submit(1)
     bench.cycle(2)

@@ -1,4 +1,4 @@
-"""What the daemon tells of those who came lately: the rate stays that of a day, however many there were."""
+"""The recent arrivals in a snapshot: their rate stays that of a day, however many there were."""
 
 import math
 from itertools import pairwise
@@ -6,53 +6,53 @@ from itertools import pairwise
 import pytest
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
-from slurm_asrpt.daemon.forecasts.recent_jobs import KEPT, MOST, WINDOW_S, Arrivals
+from slurm_asrpt.daemon.forecasts.recent_jobs import MAX_ARRIVALS, MAX_PER_DAY, WINDOW_S, Arrivals
 from slurm_asrpt.forecast.sampling import Quantiles
 
 NOW = 1e6
 
 
-def came(*times: float, since: float = -math.inf) -> Arrivals:
+def arrivals_at(*times: float, since: float = -math.inf) -> Arrivals:
     arrivals = Arrivals(since=since)
     for number, time in enumerate(times):
         arrivals.arrived(Job(JobId(str(number)), "u", 1, unprofiled(1)), Quantiles(1.0, 2.0, 3.0), 1.0, time)
     return arrivals
 
 
-def test_few_are_told_as_they_came() -> None:
-    jobs, window_s = came(NOW - WINDOW_S - 1, NOW - 500, NOW - 3).recent(NOW)
+def test_few_arrivals_are_all_listed() -> None:
+    jobs, window_s = arrivals_at(NOW - WINDOW_S - 1, NOW - 500, NOW - 3).recent(NOW)
     assert [job.job.submit_time for job in jobs] == [NOW - 500, NOW - 3]
     assert window_s == WINDOW_S
 
 
-def test_nobody_came() -> None:
-    assert came().recent(NOW) == ((), WINDOW_S)
+def test_without_arrivals_the_list_is_empty() -> None:
+    assert arrivals_at().recent(NOW) == ((), WINDOW_S)
 
 
-@pytest.mark.parametrize("number", [MOST, 3 * MOST - 1, KEPT])
-def test_a_part_of_many_comes_at_the_rate_of_all(number: int) -> None:
-    jobs, window_s = came(*(NOW - WINDOW_S * (1 - n / number) for n in range(1, number))).recent(NOW)
-    assert len(jobs) <= MOST
+@pytest.mark.parametrize("number", [MAX_ARRIVALS, 3 * MAX_ARRIVALS - 1, MAX_PER_DAY])
+def test_a_sample_of_many_arrivals_keeps_their_rate(number: int) -> None:
+    jobs, window_s = arrivals_at(*(NOW - WINDOW_S * (1 - n / number) for n in range(1, number))).recent(NOW)
+    assert len(jobs) <= MAX_ARRIVALS
     assert len(jobs) / window_s == pytest.approx((number - 1) / WINDOW_S)
     times = [job.job.submit_time for job in jobs]
     assert NOW - window_s < times[0] < NOW - 0.99 * window_s
     assert max(b - a for a, b in pairwise(times)) == pytest.approx(WINDOW_S / number, rel=0.01)
 
 
-def test_a_burst_is_no_rate_that_goes_on() -> None:
-    jobs, window_s = came(*(NOW - 60 + n / KEPT for n in range(2 * KEPT))).recent(NOW)
-    assert len(jobs) / window_s == pytest.approx(KEPT / WINDOW_S)
+def test_a_burst_does_not_raise_the_rate_for_the_whole_day() -> None:
+    jobs, window_s = arrivals_at(*(NOW - 60 + n / MAX_PER_DAY for n in range(2 * MAX_PER_DAY))).recent(NOW)
+    assert len(jobs) / window_s == pytest.approx(MAX_PER_DAY / WINDOW_S)
 
 
-def test_what_was_before_one_looked_is_no_time_in_which_nobody_came() -> None:
-    assert came(NOW - 50, since=NOW - 300).recent(NOW)[1] == 300
-    assert came(NOW - 500, since=NOW - 300).recent(NOW)[1] == 500
-    assert came(NOW - 50, since=NOW - 300).recent(NOW, least_s=600)[1] == 600
-    assert came(NOW - 50, since=NOW - 2 * WINDOW_S).recent(NOW)[1] == WINDOW_S
+def test_time_before_the_first_observation_does_not_lower_the_rate() -> None:
+    assert arrivals_at(NOW - 50, since=NOW - 300).recent(NOW)[1] == 300
+    assert arrivals_at(NOW - 500, since=NOW - 300).recent(NOW)[1] == 500
+    assert arrivals_at(NOW - 50, since=NOW - 300).recent(NOW, least_s=600)[1] == 600
+    assert arrivals_at(NOW - 50, since=NOW - 2 * WINDOW_S).recent(NOW)[1] == WINDOW_S
 
 
-def test_of_whom_nothing_is_predicted_runs_as_long_as_is_usual() -> None:
-    arrivals = came(NOW - 9)
+def test_jobs_without_a_prediction_get_the_usual_runtime() -> None:
+    arrivals = arrivals_at(NOW - 9)
     arrivals.arrived(Job(JobId("8"), "u", 1, unprofiled(1)), None, 2.0, NOW - 3)
     known, unknown = arrivals.recent(NOW, Quantiles(10.0, 20.0, 40.0))[0]
     assert (known.span, unknown.span) == (Quantiles(1.0, 2.0, 3.0), Quantiles(5.0, 10.0, 20.0))

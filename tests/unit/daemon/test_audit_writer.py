@@ -1,4 +1,4 @@
-"""The audit trail: rotation, and what the log tells."""
+"""The audit trail: rotation, crashes, full disks, and what is logged."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.history.store import History
 
 
-def test_a_full_file_is_put_aside_and_the_oldest_goes(tmp_path):
+def test_a_full_audit_file_is_rotated_and_the_oldest_deleted(tmp_path):
     audit = AuditWriter(tmp_path, AuditSettings(file_mb=1, files=3))
     for number in range(4):
         audit.record(float(number), "wait", "1", turn=number, text="x" * (1 << 20))
@@ -22,7 +22,7 @@ def test_a_full_file_is_put_aside_and_the_oldest_goes(tmp_path):
     assert turns == {f"{FILE_NAME}.1": 3, f"{FILE_NAME}.2": 2}
 
 
-def test_starts_are_in_the_log_waits_are_not(tmp_path, caplog):
+def test_starts_are_logged_and_waits_are_not(tmp_path, caplog):
     caplog.set_level(logging.INFO, "asrptd")
     audit = AuditWriter(tmp_path)
     audit.record(1.0, "start", "7", gpus={"n1": 4})
@@ -30,14 +30,14 @@ def test_starts_are_in_the_log_waits_are_not(tmp_path, caplog):
     assert [record.getMessage() for record in caplog.records] == ['start job 7 {"gpus": {"n1": 4}}']
 
 
-def test_it_is_the_daemons_alone(tmp_path):
+def test_only_the_daemons_user_can_read_the_audit_trail(tmp_path):
     audit = AuditWriter(tmp_path)
     audit.record(1.0, "start", "7")
     audit.flush()
     assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
 
 
-def entries(tmp_path):
+def events(tmp_path):
     found = []
     for line in (tmp_path / FILE_NAME).read_text(encoding="utf-8").splitlines():
         try:
@@ -47,7 +47,7 @@ def entries(tmp_path):
     return found
 
 
-def test_a_line_that_a_crash_has_torn_takes_no_other_with_it(tmp_path):
+def test_an_audit_line_cut_off_by_a_crash_damages_no_other_line(tmp_path):
     audit = AuditWriter(tmp_path)
     audit.record(1.0, "start", "7")
     audit.flush()
@@ -57,11 +57,11 @@ def test_a_line_that_a_crash_has_torn_takes_no_other_with_it(tmp_path):
     audit.flush()
     audit.record(3.0, "left", "8")
     audit.flush()
-    assert entries(tmp_path) == ["torn", "ended", "left"]
+    assert events(tmp_path) == ["torn", "ended", "left"]
 
 
-def test_a_full_disk_tears_no_line_and_what_it_refuses_is_written_later(tmp_path):
-    """EFBIG stands for ENOSPC: a part is taken, then the rest is refused."""
+def test_a_full_disk_cuts_off_no_line_and_the_line_is_written_later(tmp_path):
+    """EFBIG takes the place of ENOSPC: a part is written, then the rest is refused."""
     audit = AuditWriter(tmp_path)
     audit.record(1.0, "start", "7")
     audit.flush()
@@ -73,13 +73,13 @@ def test_a_full_disk_tears_no_line_and_what_it_refuses_is_written_later(tmp_path
             audit.flush()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert entries(tmp_path) == ["start"]
+    assert events(tmp_path) == ["start"]
     audit.flush()
-    assert entries(tmp_path) == ["start", "ended"]
+    assert events(tmp_path) == ["start", "ended"]
 
 
-def test_of_what_can_never_be_written_the_oldest_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MOST_UNWRITTEN", 2)
+def test_when_too_many_entries_are_unwritten_the_oldest_are_dropped(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MAX_UNWRITTEN", 2)
     audit = AuditWriter(tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
@@ -91,10 +91,10 @@ def test_of_what_can_never_be_written_the_oldest_goes(tmp_path, monkeypatch):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     audit.flush()
-    assert entries(tmp_path) == ["event2", "event3"]
+    assert events(tmp_path) == ["event2", "event3"]
 
 
-def test_what_is_written_to_slurm_is_in_the_trail_before(bench):
+def test_a_start_is_audited_before_it_is_written_to_slurm(bench):
     job_id = bench.slurm.submit(4)
     update, seen = bench.slurm.update, []
 
@@ -108,8 +108,8 @@ def test_what_is_written_to_slurm_is_in_the_trail_before(bench):
     assert len(seen) == 1
 
 
-def test_an_end_is_in_the_trail_before_it_is_in_the_history(bench, monkeypatch):
-    """Else a crash between the two would leave a run that the trail never tells."""
+def test_an_end_is_audited_before_it_is_in_the_history(bench, monkeypatch):
+    """Otherwise a crash between the two would leave a run that is missing from the trail."""
     job_id = bench.slurm.submit(4)
     bench.cycle(3)
     bench.slurm.end(job_id)

@@ -1,4 +1,4 @@
-"""The clock steps: nothing waits for a time that is past or an hour away, and nothing is written by two clocks."""
+"""Clock steps: no job waits for a wrong time, and nothing is written while two clocks disagree."""
 
 import json
 import threading
@@ -20,7 +20,7 @@ HOUR = 3600.0
 
 
 class Clocks:
-    """time.time and time.monotonic of one machine: of these two only the first can step."""
+    """time.time and time.monotonic of one machine; only the first can step."""
 
     def __init__(self, now=1_000_000.0):
         self.now, self.stepped = now, 0.0
@@ -35,7 +35,7 @@ class Clocks:
         self.now += seconds
 
 
-def test_steps_are_seen_once_and_drifts_are_none():
+def test_a_clock_step_is_reported_once_and_drift_is_not():
     clocks = Clocks()
     watch = ClockStepDetector(clocks)
     clocks.now += 5
@@ -52,16 +52,16 @@ def test_steps_are_seen_once_and_drifts_are_none():
 @pytest.mark.parametrize(
     ("there", "fits"), [(0.0, True), (1000.0, True), (996.0, True), (900.0, False), (4600.0, False)]
 )
-def test_slurmctld_must_have_our_time(there, fits):
+def test_slurmctlds_clock_must_agree_with_asrptds(there, fits):
     config = SlurmConfig("22.05.8", "c", False, False, time=there)
     if fits:
         check_same_clock(config, 1000.0)
     else:
-        with pytest.raises(SlurmError, match=r"slurmctld's clock is [-+]\d+ s from asrptd's"):
+        with pytest.raises(SlurmError, match=r"slurmctld's clock differs from asrptd's by [-+]\d+ s"):
             check_same_clock(config, 1000.0)
 
 
-def test_what_slurmctld_says_of_its_time():
+def test_slurmctlds_time_is_parsed():
     assert parse_config_time("Configuration data as of 1792891800\nA = b\n") == 1792891800
     for text in ("", "Configuration data as of yesterday\n", "x = Configuration data as of 1792891800\n"):
         assert parse_config_time(text) == 0.0
@@ -77,7 +77,7 @@ def clocks(monkeypatch):
 
 @pytest.fixture(params=["asrpt", "asrpt-gated"])
 def daemon(request, clocks, tmp_path, monkeypatch):
-    """On the host of slurmctld, so that both clocks are one."""
+    """asrptd on the host of slurmctld, so that both have the same clock."""
     slurm = FakeSlurm(now=clocks.time())
     monkeypatch.setattr(main, "CliClient", lambda settings: slurm)
     settings, stopping = make_settings(tmp_path, policy=request.param), threading.Event()
@@ -88,28 +88,28 @@ def daemon(request, clocks, tmp_path, monkeypatch):
     daemon.close()
 
 
-def cycles(daemon, clocks, count):
+def run_cycles(daemon, clocks, count):
     for _ in range(count):
-        daemon._cycle(clocks.time())
+        daemon.cycle(clocks.time())
         clocks.now += 1
         daemon.client.tick(clocks.time() - daemon.client.now)
 
 
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
-def test_jobs_go_on_as_if_the_clock_had_not_stepped(daemon, clocks, step):
+def test_jobs_are_scheduled_normally_after_a_clock_step(daemon, clocks, step):
     slurm = daemon.client
     blocker = slurm.submit(12)
-    cycles(daemon, clocks, 2)
+    run_cycles(daemon, clocks, 2)
     jobs = [slurm.submit(12, iterations=20), slurm.submit(4, iterations=10)]
-    cycles(daemon, clocks, 3)
+    run_cycles(daemon, clocks, 3)
     clocks.stepped = step
     slurm.tick(step)
-    cycles(daemon, clocks, 2)
+    run_cycles(daemon, clocks, 2)
     leases = [slurm.records[job_id].eligible_time - clocks.time() for job_id in jobs]
     assert all(lease <= 602 for lease in leases)
     slurm.end(blocker)
     for _ in range(2):
-        cycles(daemon, clocks, 40)
+        run_cycles(daemon, clocks, 40)
         for job_id in jobs:
             if slurm.records[job_id].state == "RUNNING":
                 slurm.end(job_id)
@@ -119,33 +119,33 @@ def test_jobs_go_on_as_if_the_clock_had_not_stepped(daemon, clocks, step):
     assert f'"clock-step", "seconds": {step}' in trail
 
 
-def test_a_pin_that_slurm_has_not_followed_is_taken_back_after_a_step_back(daemon, clocks):
+def test_a_pin_that_slurm_ignored_is_withdrawn_after_a_step_back(daemon, clocks):
     slurm = daemon.client
     slurm.starts_jobs = False
     job_id = slurm.submit(4)
-    cycles(daemon, clocks, 2)
-    assert daemon.scheduling.scheduler.jobs[job_id].state is JobState.PINNED
+    run_cycles(daemon, clocks, 2)
+    assert daemon.scheduling.jobs[job_id].state is JobState.PINNED
     clocks.stepped = -HOUR
     slurm.tick(-HOUR)
-    cycles(daemon, clocks, 14)
+    run_cycles(daemon, clocks, 14)
     assert any(u.fields.get("ReqNodeList") == "" for u in slurm.writes)
 
 
-def test_forecasts_go_on_after_a_step_back(daemon, clocks):
-    """Else what-ifs would play an hour from now for an hour, and nobody be told of a start."""
+def test_forecasts_continue_after_a_step_back(daemon, clocks):
+    """Otherwise what-ifs would start an hour ahead, and no job would get an estimate for an hour."""
     slurm = daemon.client
     slurm.submit(12)
     slurm.submit(12)
-    cycles(daemon, clocks, 3)
+    run_cycles(daemon, clocks, 3)
     clocks.stepped = -HOUR
     slurm.tick(-HOUR)
-    cycles(daemon, clocks, 2)
-    cycles(daemon, clocks, 130)
+    run_cycles(daemon, clocks, 2)
+    run_cycles(daemon, clocks, 130)
     published = json.loads((daemon.settings.paths.run / PUBLISHED).read_text(encoding="utf-8"))
     assert clocks.time() - 70 < published["now"] <= clocks.time()
 
 
-def test_while_the_clocks_differ_nothing_is_written_and_then_it_goes_on(daemon, clocks, monkeypatch):
+def test_nothing_is_written_while_the_clocks_differ(daemon, clocks, monkeypatch):
     """asrptd on another host than slurmctld."""
     slurm = daemon.client
     config = slurm.config
@@ -154,22 +154,22 @@ def test_while_the_clocks_differ_nothing_is_written_and_then_it_goes_on(daemon, 
     before = len(slurm.writes)
     clocks.stepped = -HOUR
     for _ in range(3):
-        with pytest.raises(SlurmError, match=r"slurmctld's clock is \+3600 s from asrptd's"):
-            daemon._cycle(clocks.time())
+        with pytest.raises(SlurmError, match=r"slurmctld's clock differs from asrptd's by \+3600 s"):
+            daemon.cycle(clocks.time())
     assert len(slurm.writes) == before
     clocks.stepped = 0.0
-    cycles(daemon, clocks, 2)
+    run_cycles(daemon, clocks, 2)
     assert slurm.records[job_id].state == "RUNNING"
     assert config().version == "22.05.8"
 
 
-def test_a_step_back_during_a_cycle_does_not_send_the_loop_to_sleep(daemon, clocks):
+def test_a_step_back_during_a_cycle_does_not_lengthen_the_pause(daemon, clocks):
     began = clocks.time()
     clocks.stepped = -HOUR
-    assert daemon._pause(began, None, 0) == daemon.settings.daemon.interval_s
+    assert daemon.pause_s(began, None, 0) == daemon.settings.daemon.interval_s
 
 
-def test_a_step_back_while_asrptd_is_away_makes_the_saved_queue_one_of_yesterday(bench):
+def test_a_saved_queue_from_the_future_is_loaded_after_a_step_back(bench):
     bench.slurm.submit(12)
     bench.cycle(2)
     jobs = [bench.slurm.submit(12, iterations=n) for n in (30, 20)]
@@ -178,12 +178,12 @@ def test_a_step_back_while_asrptd_is_away_makes_the_saved_queue_one_of_yesterday
     bench.slurm.tick(-HOUR)
     bench.start()
     bench.cycle(2)
-    assert {str(job_id) for job_id, _ in bench.scheduler.policy.queue(bench.slurm.now)} == set(jobs)
-    machine = bench.scheduler.policy.dump()["machine"]
+    assert {str(job_id) for job_id, _ in bench.scheduler.decider.policy.queue(bench.slurm.now)} == set(jobs)
+    machine = bench.scheduler.decider.policy.dump()["machine"]
     assert machine["clock"] <= bench.slurm.now
 
 
-def test_a_daemon_waits_for_slurmctld_to_have_its_time(daemon, clocks, monkeypatch):
+def test_a_daemon_waits_until_slurmctlds_clock_agrees(daemon, clocks, monkeypatch):
     slurm, asked = daemon.client, []
 
     def config():
@@ -191,6 +191,8 @@ def test_a_daemon_waits_for_slurmctld_to_have_its_time(daemon, clocks, monkeypat
         return SlurmConfig("22.05.8", "c", False, False, time=clocks.now if len(asked) > 2 else 5.0)
 
     monkeypatch.setattr(slurm, "config", config)
-    monkeypatch.setattr(daemon.stopping, "wait", lambda seconds: None)
-    assert daemon._wait_for_slurm(once=False) is not None
+    monkeypatch.setattr(daemon.stopping, "wait", lambda seconds: daemon.stopping.set() if len(asked) > 2 else None)
+    job_id = slurm.submit(4)
+    daemon.run()
     assert len(asked) == 3
+    assert job_id in daemon.scheduling.jobs

@@ -1,4 +1,4 @@
-"""asrptd's own start on what the release before left: state, history, models and table, with jobs in every place."""
+"""asrptd starts on the files of the previous release: state, history, models and table, with jobs in every state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TAG = Tag(GROUP, 100, low=80, high=120).format()
 
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    """As it was when the earlier asrptd stopped: one job runs, one is pinned, one waits in the policy's queue."""
+    """Slurm when the previous asrptd stopped: one job runs, one is pinned, one waits in the policy's queue."""
     slurm = FakeSlurm(starts_jobs=False)
     slurm.submit(8, admin_comment=TAG)
     slurm.change(
@@ -69,27 +69,27 @@ def daemon(slurm: FakeSlurm, tmp_path: Path) -> Iterator[Daemon]:
     made.close()
 
 
-def places(daemon: Daemon) -> dict[str, JobState]:
+def job_states(daemon: Daemon) -> dict[str, JobState]:
     assert daemon.scheduling.scheduler is not None
-    return {job_id: tracked.state for job_id, tracked in daemon.scheduling.scheduler.jobs.items()}
+    return {job_id: tracked.state for job_id, tracked in daemon.scheduling.jobs.items()}
 
 
-def test_jobs_stay_where_they_are_and_nothing_is_written_to_slurm(daemon: Daemon, slurm: FakeSlurm) -> None:
+def test_an_upgrade_keeps_jobs_in_place_and_writes_nothing_to_slurm(daemon: Daemon, slurm: FakeSlurm) -> None:
     daemon.run(once=True)
-    assert places(daemon) == {"1": JobState.RUNNING, "2": JobState.PINNED, "3": JobState.QUEUED}
+    assert job_states(daemon) == {"1": JobState.RUNNING, "2": JobState.PINNED, "3": JobState.QUEUED}
     assert slurm.writes == []
     assert daemon.scheduling.scheduler is not None
-    tracked, recorded = daemon.scheduling.scheduler.jobs, json.loads((RECORDED / "state.json").read_text())
+    tracked, recorded = daemon.scheduling.jobs, json.loads((RECORDED / "state.json").read_text())
     pin = tracked["2"].pin
     assert pin is not None
     assert (pin.gpus, pin.at) == ({"n3": 4}, recorded["jobs"]["2"]["pin"]["at"])
     assert tracked["1"].service == Service(0.0, 1_000_000.0, 8.0)
-    assert daemon.scheduling.scheduler.policy.dump()["runs"] == recorded["policy"]["runs"]
+    assert daemon.scheduling.scheduler.decider.policy.dump()["runs"] == recorded["policy"]["runs"]
     audit = "".join(path.read_text() for path in daemon.settings.paths.state.glob("audit*"))
     assert "lost" not in audit
 
 
-def test_what_it_writes_is_of_this_release(daemon: Daemon, slurm: FakeSlurm) -> None:
+def test_after_an_upgrade_files_are_written_in_the_new_format(daemon: Daemon, slurm: FakeSlurm) -> None:
     daemon.run(once=True)
     state = json.loads((daemon.settings.paths.state / "state.json").read_text())
     assert (state["schema"], set(state["jobs"])) == (SCHEMA, {"1", "2", "3"})
@@ -97,7 +97,7 @@ def test_what_it_writes_is_of_this_release(daemon: Daemon, slurm: FakeSlurm) -> 
         assert [run.predicted_mean for run in history.runs()] == [0] * 7
 
 
-def test_its_jobs_run_and_end_and_what_they_did_is_kept(daemon: Daemon, slurm: FakeSlurm) -> None:
+def test_jobs_from_before_an_upgrade_end_normally_and_are_recorded(daemon: Daemon, slurm: FakeSlurm) -> None:
     daemon.run(once=True)
     slurm.starts_jobs = True
     slurm.tick(100)
@@ -105,12 +105,12 @@ def test_its_jobs_run_and_end_and_what_they_did_is_kept(daemon: Daemon, slurm: F
     for _ in range(3):
         daemon.run(once=True)
         slurm.tick(1)
-    assert places(daemon) == {"2": JobState.RUNNING, "3": JobState.QUEUED}
+    assert job_states(daemon) == {"2": JobState.RUNNING, "3": JobState.QUEUED}
     slurm.end("2")
     for _ in range(3):
         daemon.run(once=True)
         slurm.tick(1)
-    assert places(daemon) == {"3": JobState.RUNNING}
+    assert job_states(daemon) == {"3": JobState.RUNNING}
     with History(daemon.settings.paths.state / "history.sqlite", read_only=True) as history:
         runs = {run.job_id: run for run in history.runs() if run.group_id == GROUP and run.uid == 1001}
     said = {
@@ -123,7 +123,7 @@ def test_its_jobs_run_and_end_and_what_they_did_is_kept(daemon: Daemon, slurm: F
     }
 
 
-def test_a_retraining_beside_it_brings_the_table_of_this_release(daemon: Daemon) -> None:
+def test_retraining_after_an_upgrade_writes_the_new_table_format(daemon: Daemon) -> None:
     daemon.run(once=True)
     assert active_name(models_folder(daemon.settings)) == MODEL
     table = daemon.settings.paths.hook / "table.txt"

@@ -1,4 +1,4 @@
-"""easy-backfill in the daemon: time limits come from Slurm, and running jobs of others count."""
+"""easy-backfill in the daemon: time limits come from Slurm, and jobs that Slurm started count."""
 
 import math
 
@@ -23,7 +23,7 @@ def rows(bench):
     ("limit", "passes"),
     [(600.0, True), (2 * HOUR, False), (0.0, False)],  # 0: no limit at all
 )
-def test_a_small_job_passes_a_blocked_head_only_if_its_limit_allows(bench, limit, passes):
+def test_a_job_backfills_only_if_its_time_limit_allows(bench, limit, passes):
     running = bench.slurm.submit(6, time_limit=HOUR)
     bench.cycle(2)
     head = bench.slurm.submit(8, time_limit=HOUR)
@@ -41,7 +41,7 @@ def test_a_small_job_passes_a_blocked_head_only_if_its_limit_allows(bench, limit
         assert row.text.startswith(f"would delay job {head}, which has 8 GPUs reserved about 00:59:")
 
 
-def test_a_limit_changed_by_scontrol_counts(bench):
+def test_a_time_limit_changed_with_scontrol_is_used(bench):
     bench.slurm.submit(6, time_limit=HOUR)
     bench.slurm.submit(8, time_limit=HOUR)
     small = bench.slurm.submit(2, time_limit=2 * HOUR)
@@ -52,7 +52,7 @@ def test_a_limit_changed_by_scontrol_counts(bench):
     assert bench.state(small) == "RUNNING"
 
 
-def test_running_jobs_that_slurm_started_hold_the_reservation_too(bench):
+def test_jobs_that_slurm_started_count_for_the_reservation(bench):
     bench.slurm.submit(6, time_limit=HOUR, leased=False, contiguous=True)  # left to Slurm, which starts it
     head = bench.slurm.submit(8, time_limit=HOUR)
     long, short = bench.slurm.submit(1, time_limit=2 * HOUR), bench.slurm.submit(1, time_limit=600.0)
@@ -60,7 +60,7 @@ def test_running_jobs_that_slurm_started_hold_the_reservation_too(bench):
     assert [bench.state(j) for j in (head, long, short)] == ["PENDING", "PENDING", "RUNNING"]
 
 
-def test_without_any_time_limit_nobody_knows_when_the_head_starts(bench):
+def test_without_time_limits_nothing_is_backfilled(bench):
     bench.slurm.submit(6)
     head = bench.slurm.submit(8)
     small = bench.slurm.submit(2)
@@ -84,19 +84,19 @@ def test_a_restart_keeps_the_reservation(bench):
     bench.start()
     bench.cycle(2)
     assert bench.state(small) == "PENDING"
-    policy = bench.scheduler.policy
+    policy = bench.scheduler.decider.policy
     assert policy.reservation.time == bench.slurm.records[first].start_time + HOUR
-    assert set(policy._running) == {first}
+    assert [job_id for _, job_id, *_ in policy.dump()["running"]] == [first]
 
 
-def test_a_job_that_slurm_did_not_start_holds_nothing(bench):
+def test_a_job_that_slurm_did_not_start_holds_no_gpus(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(8, time_limit=HOUR)
     bench.cycle(25)
     assert bench.audit("not-started", job_id)
     bench.slurm.hold(job_id)
     bench.cycle(2)
-    assert bench.scheduler.policy._running == {}
+    assert bench.scheduler.decider.policy.dump()["running"] == []
 
 
 def test_another_policy_than_the_saved_one_counts_waiting_from_submission(make_bench):
@@ -110,8 +110,8 @@ def test_another_policy_than_the_saved_one_counts_waiting_from_submission(make_b
     )
     bench.restart()
     bench.cycle()
-    assert bench.scheduler.feed.cold
-    assert [job_id for job_id, _ in bench.scheduler.policy.queue(bench.slurm.now)] == [waiting]
+    assert bench.scheduler.eligibility.feed.cold
+    assert [job_id for job_id, _ in bench.scheduler.decider.policy.queue(bench.slurm.now)] == [waiting]
 
 
 def test_no_limit_is_infinite_for_a_policy(bench):

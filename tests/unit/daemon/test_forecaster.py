@@ -21,8 +21,8 @@ from tests.benches.fake_slurm import GROUP
 EVERY_S = 60.0  # the default
 
 
-class Works:
-    """Computations that answer when they are told to."""
+class FakeComputations:
+    """Forecast computations whose answers the test sets."""
 
     def __init__(self):
         self.snapshots, self.answers, self.stopped, self.cpu_s = [], [], 0, 0.1
@@ -42,15 +42,15 @@ class Works:
         self.stopped += 1
 
 
-class Watched:
-    """A bench with a forecaster beside it."""
+class ForecastBench:
+    """A bench and a forecaster."""
 
-    def __init__(self, bench, works):
-        self.bench, self.works, self.slurm = bench, works, bench.slurm
+    def __init__(self, bench, computations):
+        self.bench, self.computations, self.slurm = bench, computations, bench.slurm
         self.start()
 
     def start(self):
-        self.forecaster = self.bench.forecaster(self.works)
+        self.forecaster = self.bench.forecaster(self.computations)
 
     def cycle(self, seconds=1.0):
         now = self.slurm.now
@@ -62,18 +62,18 @@ class Watched:
         status = self.bench.status(self.slurm.now, self.forecaster)
         return next(row for row in status.jobs if row.job_id == job_id)
 
-    def tell(self, job_id, *times):
-        """An estimate of a waiting job, made and picked up."""
+    def estimate(self, job_id, *times):
+        """Make and publish an estimate for a pending job. Returns when it was made."""
         self.cycle()
-        made = self.works.snapshots[-1].now
-        self.works.answers.append({job_id: times})
+        made = self.computations.snapshots[-1].now
+        self.computations.answers.append({job_id: times})
         self.cycle()
         return made
 
 
 @pytest.fixture
-def works():
-    return Works()
+def computations():
+    return FakeComputations()
 
 
 @pytest.fixture
@@ -82,105 +82,105 @@ def bench_gated(make_bench):
 
 
 @pytest.fixture
-def watched(bench_gated, works):
-    return Watched(bench_gated, works)
+def forecasts(bench_gated, computations):
+    return ForecastBench(bench_gated, computations)
 
 
 @pytest.fixture
-def waiting(watched):
-    """A job that waits until another one of all GPUs has ended."""
-    watched.slurm.submit(12, 100)
-    watched.cycle()
-    job_id = watched.slurm.submit(4, 50, admin_comment=Tag(GROUP, 50, low=30, high=90).format())
-    watched.cycle(0.0)
+def waiting(forecasts):
+    """A job that waits for another one, which has all GPUs."""
+    forecasts.slurm.submit(12, 100)
+    forecasts.cycle()
+    job_id = forecasts.slurm.submit(4, 50, admin_comment=Tag(GROUP, 50, low=30, high=90).format())
+    forecasts.cycle(0.0)
     return job_id
 
 
-PROVEN = StartConformal(MIN_STARTS * (ConformityScore(0.0, 0.0, 0.0),))
-"""So many starts as were foretold: there may be upper ends."""
+ENOUGH_STARTS = StartConformal(MIN_STARTS * (ConformityScore(0.0, 0.0, 0.0),))
+"""As many predicted starts as upper ends require."""
 
 
-def test_an_estimate_is_shown_and_the_first_one_is_judged(watched, waiting):
-    begin = watched.slurm.now
-    watched.bench.recent.start_adjustment = PROVEN
-    made = watched.tell(waiting, begin + 80, begin + 100, begin + 200.5)
-    row = watched.row(waiting)
+def test_the_latest_estimate_is_shown_and_the_first_is_judged(forecasts, waiting):
+    begin = forecasts.slurm.now
+    forecasts.bench.recent.start_adjustment = ENOUGH_STARTS
+    made = forecasts.estimate(waiting, begin + 80, begin + 100, begin + 200.5)
+    row = forecasts.row(waiting)
     assert (row.start_earliest, row.start_median, row.start_latest) == (begin + 80, begin + 100, begin + 200.5)
     assert (row.start_made, row.start_unknown) == (made, "")
-    watched.cycle(EVERY_S)
-    watched.tell(waiting, begin + 90, begin + 100, None)
-    assert watched.row(waiting).start_latest is None
-    watched.slurm.end("1")
-    watched.cycle()
-    assert watched.row(waiting).start_earliest is None
-    watched.cycle()
-    watched.slurm.end(waiting)
-    watched.cycle()
-    run = watched.bench.runs()[waiting]
+    forecasts.cycle(EVERY_S)
+    forecasts.estimate(waiting, begin + 90, begin + 100, None)
+    assert forecasts.row(waiting).start_latest is None
+    forecasts.slurm.end("1")
+    forecasts.cycle()
+    assert forecasts.row(waiting).start_earliest is None
+    forecasts.cycle()
+    forecasts.slurm.end(waiting)
+    forecasts.cycle()
+    run = forecasts.bench.runs()[waiting]
     told = (run.forecast_made, run.forecast_low, run.forecast_median, run.forecast_high)
     assert told == (made, begin + 80, begin + 100, begin + 201)
 
 
-def test_the_snapshot_has_the_present_and_the_last_day(watched, works, waiting):
-    watched.cycle()
-    (snapshot,) = works.snapshots
+def test_a_snapshot_has_the_current_jobs_and_recent_arrivals(forecasts, computations, waiting):
+    forecasts.cycle()
+    (snapshot,) = computations.snapshots
     (run,), (each,) = snapshot.running, snapshot.waiting
     assert (run.job_id, sum(run.gpus.values()), run.span.middle) == ("1", 12, 100)
     assert (each.job.id, each.span.low, each.span.middle, each.span.high) == (waiting, 30, 50, 90)
     assert sum(snapshot.free.values()) == 0
     assert [job.job.id for job in snapshot.recent] == ["1", waiting]
-    assert works.budget_s == EVERY_S / 4
+    assert computations.budget_s == EVERY_S / 4
 
 
 @pytest.fixture
-def untiring(monkeypatch):
-    """Publishing, however long it takes here, is done again at once."""
+def no_pauses(monkeypatch):
+    """Publishing is repeated without a pause, however long it takes here."""
     monkeypatch.setattr(throttle, "PAUSE_FACTOR", 0.0)
 
 
-def test_what_ifs_get_another_snapshot_once_the_queue_has_changed(untiring, watched, waiting):
-    published = watched.bench.settings.paths.run / PUBLISHED
-    watched.cycle()
+def test_a_new_snapshot_is_published_when_the_queue_has_changed(no_pauses, forecasts, waiting):
+    published = forecasts.bench.settings.paths.run / PUBLISHED
+    forecasts.cycle()
     first = from_json(published.read_bytes())
-    watched.cycle()
+    forecasts.cycle()
     assert from_json(published.read_bytes()).now == first.now
-    later = watched.slurm.submit(2, 50)
-    watched.cycle()
+    later = forecasts.slurm.submit(2, 50)
+    forecasts.cycle()
     assert {each.job.id for each in from_json(published.read_bytes()).waiting} == {waiting, later}
 
 
-def test_one_at_a_time_and_none_too_often(watched, works, waiting):
+def test_forecasts_run_one_at_a_time_and_not_too_often(forecasts, computations, waiting):
     for _ in range(10):
-        watched.cycle(EVERY_S / 4)
-    assert len(works.snapshots) == 1  # it has not answered
-    works.answers.append({})
+        forecasts.cycle(EVERY_S / 4)
+    assert len(computations.snapshots) == 1  # it has not answered
+    computations.answers.append({})
     for _ in range(3):
-        watched.cycle(EVERY_S / 4)
-    assert len(works.snapshots) == 2
-    assert watched.row(waiting).start_unknown.startswith("not within 24 hours")
+        forecasts.cycle(EVERY_S / 4)
+    assert len(computations.snapshots) == 2
+    assert forecasts.row(waiting).start_unknown.startswith("not within 24 hours")
 
 
-def test_what_takes_long_gets_a_tenth_of_a_core(watched, works, waiting):
-    """A queue of thousands uses up all that a forecast may have."""
-    works.cpu_s = 2 * EVERY_S / 10
-    works.answers.append({})
+def test_long_forecasts_take_at_most_a_tenth_of_a_core(forecasts, computations, waiting):
+    """As with a queue of thousands of jobs."""
+    computations.cpu_s = 2 * EVERY_S / 10
+    computations.answers.append({})
     for _ in range(5):
-        watched.cycle(EVERY_S / 2)
-    assert len(works.snapshots) == 2
-    works.answers.append({})
+        forecasts.cycle(EVERY_S / 2)
+    assert len(computations.snapshots) == 2
+    computations.answers.append({})
     for _ in range(3):
-        watched.cycle(EVERY_S / 2)
-    assert len(works.snapshots) == 2
-    watched.cycle()
-    assert len(works.snapshots) == 3
+        forecasts.cycle(EVERY_S / 2)
+    assert len(computations.snapshots) == 2
+    forecasts.cycle()
+    assert len(computations.snapshots) == 3
 
 
-def test_an_old_estimate_is_withdrawn(watched, waiting):
-    watched.tell(waiting, watched.slurm.now + 3000, None, None)
-    watched.slurm.tick(withdrawn_after(EVERY_S) - 10)
-    assert watched.row(waiting).start_earliest is not None
-    watched.slurm.tick(20)
-    assert watched.row(waiting).start_earliest is None
+def test_an_old_estimate_is_withdrawn(forecasts, waiting):
+    forecasts.estimate(waiting, forecasts.slurm.now + 3000, None, None)
+    forecasts.slurm.tick(withdrawn_after(EVERY_S) - 10)
+    assert forecasts.row(waiting).start_earliest is not None
+    forecasts.slurm.tick(20)
+    assert forecasts.row(waiting).start_earliest is None
 
 
 def changed(slurm, job_id):
@@ -201,64 +201,65 @@ def depends(slurm, job_id):
 
 @pytest.mark.parametrize(
     ("what", "says"),
-    [(changed, "none yet"), (held, "held"), (left, "contiguous nodes"), (depends, "dependency")],
+    [(changed, "no estimate yet"), (held, "held"), (left, "contiguous nodes"), (depends, "dependency")],
 )
-def test_what_no_longer_holds_is_withdrawn_and_not_judged(watched, waiting, what, says):
-    watched.tell(waiting, watched.slurm.now + 80, None, None)
-    assert watched.bench.job(waiting).forecast is not None
-    what(watched.slurm, waiting)
-    watched.cycle()
-    row = watched.row(waiting)
-    assert (row.start_earliest, watched.bench.job(waiting).forecast) == (None, None)
+def test_an_estimate_of_a_changed_job_is_withdrawn_and_not_judged(forecasts, waiting, what, says):
+    forecasts.estimate(waiting, forecasts.slurm.now + 80, None, None)
+    assert forecasts.bench.job(waiting).forecast is not None
+    what(forecasts.slurm, waiting)
+    forecasts.cycle()
+    row = forecasts.row(waiting)
+    assert (row.start_earliest, forecasts.bench.job(waiting).forecast) == (None, None)
     assert says in row.start_unknown
 
 
-def test_what_was_said_survives_a_restart(watched, waiting):
-    begin = watched.slurm.now
-    watched.tell(waiting, begin + 80, begin + 90, None)
-    said = watched.bench.job(waiting).forecast
-    watched.cycle()
-    watched.bench.restart()
-    watched.start()
-    watched.cycle()
-    assert watched.bench.job(waiting).forecast == said
-    assert watched.row(waiting).start_unknown == f"none yet; the first {MAX_JOBS} in the queue get one"
+def test_the_first_estimate_survives_a_restart(forecasts, waiting):
+    begin = forecasts.slurm.now
+    forecasts.estimate(waiting, begin + 80, begin + 90, None)
+    said = forecasts.bench.job(waiting).forecast
+    forecasts.cycle()
+    forecasts.bench.restart()
+    forecasts.start()
+    forecasts.cycle()
+    assert forecasts.bench.job(waiting).forecast == said
+    why = forecasts.row(waiting).start_unknown
+    assert why == f"no estimate yet; only the first {MAX_JOBS} jobs in the queue get one"
 
 
-def test_a_process_that_fails_or_hangs_is_told_and_tried_again(watched, works, waiting, caplog):
-    watched.cycle()
-    works.answers.append(OSError("exit code 1: no memory"))
-    watched.cycle(EVERY_S)
+def test_a_forecast_process_that_fails_or_hangs_is_logged_and_retried(forecasts, computations, waiting, caplog):
+    forecasts.cycle()
+    computations.answers.append(OSError("exit code 1: no memory"))
+    forecasts.cycle(EVERY_S)
     assert "no memory" in caplog.text
-    watched.cycle(EVERY_S * 11)
-    watched.cycle()
-    watched.cycle()
-    assert (len(works.snapshots), works.stopped) == (3, 1)
-    watched.forecaster.close()
-    assert works.stopped == 2
+    forecasts.cycle(EVERY_S * 11)
+    forecasts.cycle()
+    forecasts.cycle()
+    assert (len(computations.snapshots), computations.stopped) == (3, 1)
+    forecasts.forecaster.close()
+    assert computations.stopped == 2
 
 
 @pytest.mark.parametrize("mode", ["shadow", "order"])
-def test_where_slurm_decides_nothing_is_estimated(make_bench, works, mode):
-    watched = Watched(make_bench(mode=mode), works)
-    watched.slurm.submit(12, leased=False)
-    job_id = watched.slurm.submit(12, leased=False)
-    watched.cycle()
-    assert works.snapshots == []
-    assert watched.row(job_id).start_unknown.startswith("Slurm decides")
+def test_no_estimates_are_made_where_slurm_decides(make_bench, computations, mode):
+    forecasts = ForecastBench(make_bench(mode=mode), computations)
+    forecasts.slurm.submit(12, leased=False)
+    job_id = forecasts.slurm.submit(12, leased=False)
+    forecasts.cycle()
+    assert computations.snapshots == []
+    assert forecasts.row(job_id).start_unknown.startswith("Slurm decides")
 
 
-def test_a_prediction_shows_its_interval_also_of_what_is_left(watched, waiting):
-    watched.slurm.end("1")
-    watched.cycle()
-    row = watched.row(waiting)
+def test_intervals_of_the_runtime_and_the_remaining_time_are_shown(forecasts, waiting):
+    forecasts.slurm.end("1")
+    forecasts.cycle()
+    row = forecasts.row(waiting)
     assert (row.predicted_low, row.predicted_high) == (30, 90)
     assert (row.predicted_run_low_s, row.predicted_run_s, row.predicted_run_high_s) == (30, 50, 90)
-    watched.cycle(40)
-    row = watched.row(waiting)
+    forecasts.cycle(40)
+    row = forecasts.row(waiting)
     assert 0 < row.remaining_low_s <= row.remaining_s < row.remaining_high_s
-    watched.cycle(100)
-    row = watched.row(waiting)  # it has outrun its prediction: nobody knows but that it goes on
+    forecasts.cycle(100)
+    row = forecasts.row(waiting)  # it has outrun its prediction: the median is unknown
     assert row.remaining_s is None
     assert 0 < row.remaining_low_s < row.remaining_high_s
 
@@ -267,7 +268,7 @@ def run(number, start, made=10, low=20, high=30):
     return Run(str(number), start, end_time=1000, forecast_made=made, forecast_low=low, forecast_high=high)
 
 
-def test_calibration_counts_inside_early_and_late(bench):
+def test_calibration_counts_starts_inside_before_and_after_the_interval(bench):
     assert calibration(bench.history, 0) == Calibration(0, 0.0, 0.0, 0.0)
     runs = [run(1, 20), run(2, 30), run(3, 19), run(4, 31), run(5, 99, high=0), run(6, 99, made=0)]
     bench.history.record([*runs, run(7, 25), run(8, 24)])
@@ -276,10 +277,10 @@ def test_calibration_counts_inside_early_and_late(bench):
     assert calibration(bench.history, 1001).jobs == 0
 
 
-def test_a_real_queue_through_the_real_process(bench_gated):
-    """Jobs of all GPUs, one after the other: each starts later than the one before it, and at the end all is judged."""
+def test_the_real_forecast_process_estimates_a_queue(bench_gated):
+    """Jobs that need all GPUs run one after the other: each starts later than the previous one, and all are judged."""
     slurm, forecaster = bench_gated.slurm, bench_gated.forecaster()
-    bench_gated.recent.start_adjustment = PROVEN
+    bench_gated.recent.start_adjustment = ENOUGH_STARTS
     jobs = [slurm.submit(12, 100, admin_comment=Tag(GROUP, 100, low=80, high=130).format()) for _ in range(4)]
     deadline = time.monotonic() + 120
     bench_gated.cycle()
@@ -299,53 +300,53 @@ def test_a_real_queue_through_the_real_process(bench_gated):
     assert calibration(bench_gated.history, 0) == Calibration(3, 1.0, 0.0, 0.0, closed=3)
 
 
-def test_what_slurm_takes_between_two_jobs_is_in_the_forecasts(watched, waiting):
-    assert watched.works.snapshots[-1].rest_s == 0
-    watched.slurm.end("1")
-    watched.slurm.tick(3)  # so late asrptd sees it
-    watched.cycle(2)
-    began = watched.slurm.now
-    watched.cycle()
-    record = watched.bench.job(waiting).record
-    watched.cycle()
-    gaps = watched.bench.recent.idle_gaps
+def test_forecasts_include_slurms_delay_between_two_jobs(forecasts, waiting):
+    assert forecasts.computations.snapshots[-1].rest_s == 0
+    forecasts.slurm.end("1")
+    forecasts.slurm.tick(3)  # asrptd sees it this late
+    forecasts.cycle(2)
+    began = forecasts.slurm.now
+    forecasts.cycle()
+    record = forecasts.bench.job(waiting).record
+    forecasts.cycle()
+    gaps = forecasts.bench.recent.idle_gaps
     assert record.start_time <= began
     assert gaps.typical_s() == pytest.approx(record.start_time - (began - 5))
 
 
-def test_who_waits_beyond_what_was_said_is_told_of_no_end(watched, waiting):
-    begin = watched.slurm.now
-    watched.tell(waiting, begin + 1, begin + 2, begin + 3)
+def test_jobs_that_wait_beyond_their_interval_widen_the_margins(forecasts, waiting):
+    begin = forecasts.slurm.now
+    forecasts.estimate(waiting, begin + 1, begin + 2, begin + 3)
     for _ in range(3):
-        watched.cycle(EVERY_S)
-    margins = watched.works.snapshots[-1].margins
-    published = from_json((watched.bench.settings.paths.run / PUBLISHED).read_bytes()).margins
+        forecasts.cycle(EVERY_S)
+    margins = forecasts.computations.snapshots[-1].margins
+    published = from_json((forecasts.bench.settings.paths.run / PUBLISHED).read_bytes()).margins
     assert margins == StartConformal()
     assert [miss.waits for miss in published.waiting] == [True]
     assert published.waiting[0].latest > 3
 
 
-def test_a_start_that_is_seen_before_the_end_that_made_room_for_it(watched, waiting):
-    nodes = watched.bench.scheduler.cluster.view.nodes
+def test_a_start_seen_before_the_end_that_made_room_fits_the_snapshot(forecasts, waiting):
+    nodes = forecasts.bench.scheduler.decider.cluster.view.nodes
     first, second = (Running(JobId(n), {nodes[0].name: nodes[0].gpus}, Request(), 0.0, UNKNOWN_S, 9.0) for n in "12")
     assert with_room([first, second], nodes) == [first]
 
 
-def test_starts_teach_margins_that_survive_a_restart(watched, waiting):
-    begin = watched.slurm.now
-    made = watched.tell(waiting, begin + 80, begin + 100, begin + 120)
-    watched.slurm.end("1")  # far earlier than foretold
-    watched.cycle()
-    watched.cycle()
-    watched.cycle()
-    margins = watched.bench.recent.start_adjustment
+def test_conformal_margins_learned_from_starts_survive_a_restart(forecasts, waiting):
+    begin = forecasts.slurm.now
+    made = forecasts.estimate(waiting, begin + 80, begin + 100, begin + 120)
+    forecasts.slurm.end("1")  # far earlier than predicted
+    forecasts.cycle()
+    forecasts.cycle()
+    forecasts.cycle()
+    margins = forecasts.bench.recent.start_adjustment
     simulated, told = (
         StartInterval(begin + 80, begin + 100, begin + 120),
         StartInterval(begin + 80, begin + 100, math.inf),
     )
-    assert margins == StartConformal().updated(simulated, told, made, watched.bench.job(waiting).record.start_time)
+    assert margins == StartConformal().updated(simulated, told, made, forecasts.bench.job(waiting).record.start_time)
     assert margins.misses
-    watched.bench.restart()
-    watched.start()
-    watched.cycle()
-    assert watched.bench.recent.start_adjustment == margins
+    forecasts.bench.restart()
+    forecasts.start()
+    forecasts.cycle()
+    assert forecasts.bench.recent.start_adjustment == margins

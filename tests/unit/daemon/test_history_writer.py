@@ -1,4 +1,4 @@
-"""What becomes of runs however they end, and where the history cannot be written."""
+"""How runs are recorded, however they end, and when the history cannot be written."""
 
 import logging
 
@@ -18,7 +18,7 @@ from tests.benches.fake_slurm import GROUP
     "state",
     ["COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"],
 )
-def test_every_end_is_recorded_as_such_with_what_was_done(bench, state):
+def test_every_end_state_is_recorded_with_the_iterations_done(bench, state):
     job_id = bench.slurm.submit(4, profile="flat")
     bench.cycle(10)
     bench.report(job_id, "3 1000\n")
@@ -29,7 +29,7 @@ def test_every_end_is_recorded_as_such_with_what_was_done(bench, state):
     assert run.end_time - run.start_time == 10
 
 
-def test_a_job_cancelled_while_it_waited_is_no_run(bench):
+def test_a_job_cancelled_while_pending_is_not_recorded(bench):
     bench.slurm.submit(12)
     waiting = bench.slurm.submit(4)
     bench.cycle(2)
@@ -71,19 +71,19 @@ def test_a_requeue_seen_while_it_ends_the_run_does_not_change_the_runs_start(ben
     assert (run.state, run.start_time) == ("REQUEUED", first)
 
 
-def test_a_requeued_job_rests_before_it_starts_again(bench, monkeypatch):
+def test_a_requeued_job_pauses_before_it_starts_again(bench, monkeypatch):
     monkeypatch.setattr(admission, "REQUEUE_PAUSE_S", 10.0)
     job_id = bench.slurm.submit(4)
     bench.cycle(10)
     bench.slurm.requeue(job_id)
-    bench.slurm.change(job_id, eligible_time=bench.slurm.now + 1)  # its owner: StartTime=now+1
+    bench.slurm.change(job_id, eligible_time=bench.slurm.now + 1)  # scontrol update StartTime=now+1
     bench.cycle(8)
     assert bench.job_state(job_id) is JobState.INELIGIBLE
     bench.cycle(5)
     assert bench.slurm.records[job_id].state == "RUNNING"
 
 
-def test_a_second_run_that_reports_nothing_does_not_get_the_first_ones_figure(bench):
+def test_a_second_run_without_reports_does_not_inherit_the_first_ones_iterations(bench):
     job_id = bench.slurm.submit(4, profile="flat")
     bench.cycle(10)
     bench.report(job_id, "700 1000\n")
@@ -96,7 +96,7 @@ def test_a_second_run_that_reports_nothing_does_not_get_the_first_ones_figure(be
     assert (last.state, last.iterations_source, last.reported_total) == ("COMPLETED", Source.ELAPSED, 0)
 
 
-def test_a_requeue_of_a_job_that_never_ran_leaves_no_run(bench):
+def test_requeueing_a_job_that_never_ran_records_no_run(bench):
     bench.slurm.submit(12)
     waiting = bench.slurm.submit(4)
     bench.cycle(2)
@@ -105,7 +105,7 @@ def test_a_requeue_of_a_job_that_never_ran_leaves_no_run(bench):
     assert bench.runs() == {}
 
 
-def test_what_sacct_told_first_gives_way(bench):
+def test_asrptds_row_replaces_one_imported_from_sacct(bench):
     job_id = bench.slurm.submit(4, profile="flat")
     bench.cycle(10)
     start = int(bench.slurm.records[job_id].start_time)
@@ -116,7 +116,7 @@ def test_what_sacct_told_first_gives_way(bench):
     assert (bench.runs()[job_id].origin, bench.runs()[job_id].iterations) == (Origin.ASRPTD, 3)
 
 
-def test_a_history_that_cannot_be_written_stops_nothing_and_loses_nothing(bench, monkeypatch, caplog):
+def test_runs_are_kept_until_the_history_can_be_written(bench, monkeypatch, caplog):
     def refuse(self, runs):
         raise HistoryError("database is locked")
 
@@ -135,17 +135,17 @@ def test_a_history_that_cannot_be_written_stops_nothing_and_loses_nothing(bench,
     assert bench.runs().keys() == set(jobs)
 
 
-def test_a_daemon_that_stops_before_it_could_write_says_so(bench, monkeypatch, caplog):
+def test_runs_lost_at_shutdown_are_logged(bench, monkeypatch, caplog):
     recorder = bench.history_writer
     monkeypatch.setattr(recorder, "unwritten", [Run("1", 5), Run("2", 5)])
     monkeypatch.setattr(recorder.history, "record", lambda runs: (_ for _ in ()).throw(HistoryError("gone")))
     with caplog.at_level(logging.ERROR, "asrptd"):
         recorder.close()
-    assert "lost: 2 runs that could not be written" in caplog.text
+    assert "2 runs could not be written and are lost" in caplog.text
 
 
-def test_a_history_that_is_locked_at_the_start_is_opened_later_and_its_rows_stay(bench, caplog):
-    """After a restart less is known of a run than when it ended: what is in the history already is not written over."""
+def test_a_history_locked_at_startup_is_opened_later_and_its_rows_are_kept(bench, caplog):
+    """After a restart less is known of a run than when it ended: rows in the history are not overwritten."""
     known, new = bench.slurm.submit(4, profile="flat"), bench.slurm.submit(4)
     bench.cycle(5)
     bench.report(known, "77 100\n")
@@ -170,7 +170,7 @@ def test_a_history_that_is_locked_at_the_start_is_opened_later_and_its_rows_stay
 
 
 @pytest.mark.parametrize("kind", [module.DamagedError, module.ReadOnlyError])
-def test_a_history_that_is_damaged_or_read_only_while_asrptd_runs_is_opened_anew(bench, tmp_path, kind):
+def test_a_history_that_becomes_damaged_or_read_only_is_reopened(bench, tmp_path, kind):
     opened = []
 
     def open_next():
@@ -187,8 +187,8 @@ def test_a_history_that_is_damaged_or_read_only_while_asrptd_runs_is_opened_anew
     recorder.close()
 
 
-def test_ends_move_the_intervals_of_jobs_that_are_there(make_bench):
-    """What a job's user has just done says more than the day-old table."""
+def test_ended_runs_adjust_the_intervals_of_current_jobs(make_bench):
+    """The latest runs of a job's user tell more than the day-old table."""
     bench = make_bench(policy="asrpt-gated")
     tag = Tag(GROUP, 100, low=80, high=120).format()
     told = list[tuple[int | None, int | None]]()
@@ -204,7 +204,9 @@ def test_ends_move_the_intervals_of_jobs_that_are_there(make_bench):
     assert told[0] == (80, 120)
     assert told[-1][0] <= 100
     assert 380 < told[-1][1] < 420
-    assert bench.runs()["1"].predicted_high == 120, "the history keeps what the tag said: from it they are made anew"
+    assert bench.runs()["1"].predicted_high == 120, (
+        "the history keeps what the tag said: intervals are recomputed from it"
+    )
     assert RunConformal.of_history(bench.history, bench.slurm.now).adjusted(1001, 80, 100, 120) == pytest.approx(
         bench.recent.run_adjustment.adjusted(1001, 80, 100, 120)
     )

@@ -1,4 +1,4 @@
-"""Only slurm_asrpt/daemon/jobs assigns to the state of a managed job; others call a method that says what happened."""
+"""Only slurm_asrpt/daemon/jobs assigns to the state of a managed job; others call its methods."""
 
 import ast
 from dataclasses import fields
@@ -13,7 +13,7 @@ PACKAGE = Path(slurm_asrpt.__file__).parent
 OWNER = PACKAGE / "daemon" / "jobs"
 FIELDS = frozenset(each.name for each in fields(ManagedJob))
 COMMON = frozenset({"state", "reason"})
-"""Names that rows of status.json have, too."""
+"""Fields that rows of status.json have, too."""
 
 
 def assigned(source: str) -> set[str]:
@@ -28,8 +28,8 @@ def assigned(source: str) -> set[str]:
     return found
 
 
-def trespasses(source: str) -> set[str]:
-    """Assignments to what may be a field of a managed job. ``self`` is none outside of its package."""
+def foreign_assignments(source: str) -> set[str]:
+    """Assignments to possible fields of a managed job; outside of its package, ``self`` is never one."""
     found = set()
     for target in assigned(source):
         owner, _, name = target.rpartition(".")
@@ -52,24 +52,24 @@ def trespasses(source: str) -> set[str]:
         "for job.reason in found: pass",
     ],
 )
-def test_it_sees_an_assignment(source: str) -> None:
-    assert trespasses(source)
+def test_the_ownership_check_finds_assignments(source: str) -> None:
+    assert foreign_assignments(source)
 
 
 @pytest.mark.parametrize(
     "source", ["self.pin = None", "row.state = 1", "job.pinned(1)", "pin = job.pin", "row.rank = 1"]
 )
-def test_it_lets_others_be(source: str) -> None:
-    assert not trespasses(source)
+def test_the_ownership_check_ignores_other_code(source: str) -> None:
+    assert not foreign_assignments(source)
 
 
-def test_the_owner_itself_assigns() -> None:
+def test_the_owning_package_assigns_to_its_fields() -> None:
     written = assigned((OWNER / "managed_job.py").read_text(encoding="utf-8"))
     assert {f"self.{name}" for name in ("pin", "state", "service", "lease_until")} <= written
 
 
-def test_nobody_else_in_the_daemon_assigns_to_a_field_of_a_managed_job() -> None:
+def test_no_other_module_assigns_to_a_field_of_a_managed_job() -> None:
     modules = [path for path in (PACKAGE / "daemon").rglob("*.py") if OWNER not in path.parents]
     assert len(modules) > 20
-    found = {str(path.relative_to(PACKAGE)): trespasses(path.read_text(encoding="utf-8")) for path in modules}
+    found = {str(path.relative_to(PACKAGE)): foreign_assignments(path.read_text(encoding="utf-8")) for path in modules}
     assert {name: what for name, what in found.items() if what} == {}

@@ -1,4 +1,4 @@
-"""Of several asrptd on one state folder one leads; the next takes over; who has lost the lead writes nothing more."""
+"""Of several asrptd on one state directory, one leads and the others stand by; without the lock nothing is written."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def lead(tmp_path):
 
 @pytest.fixture
 def other(tmp_path):
-    """Another process that leads, and its name."""
+    """Another process that holds the lock, and its name."""
     command = [sys.executable, "-c", HOLD, str(tmp_path / "state")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     yield process, process.stdout.readline().strip()
@@ -44,7 +44,7 @@ def other(tmp_path):
     process.communicate()
 
 
-def test_one_leads_and_its_name_can_be_read(lead):
+def test_one_daemon_leads_and_its_name_can_be_read(lead):
     assert lead.take()
     second = LeaderLock(lead.folder)
     assert not second.take()
@@ -57,7 +57,7 @@ def test_one_leads_and_its_name_can_be_read(lead):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_who_stands_by_takes_over_when_the_leader_has_ended_however(tmp_path, other, number, caplog, monkeypatch):
+def test_a_standby_takes_over_however_the_leader_ended(tmp_path, other, number, caplog, monkeypatch):
     caplog.set_level("INFO")
     monkeypatch.setattr(leader_module, "STANDBY_S", 0.01)
     process, name = other
@@ -69,25 +69,25 @@ def test_who_stands_by_takes_over_when_the_leader_has_ended_however(tmp_path, ot
     assert process.wait() == -number
     said = [record.message for record in caplog.records]
     assert said == [
-        f"standing by: {name} leads; this asrptd takes over when that one is gone",
+        f"standing by: {name} leads; this asrptd takes over when it ends",
         f"leading: {lead.name}",
     ]
     lead.close()
 
 
-def test_who_stands_by_can_be_stopped(tmp_path, other, monkeypatch):
+def test_a_standby_can_be_stopped(tmp_path, other, monkeypatch):
     monkeypatch.setattr(leader_module, "STANDBY_S", 0.01)
     stopping = threading.Event()
     threading.Timer(0.1, stopping.set).start()
     assert wait_to_lead(tmp_path / "state", stopping) is None
 
 
-def test_once_does_not_stand_by(tmp_path, other):
+def test_with_once_asrptd_does_not_stand_by(tmp_path, other):
     with pytest.raises(AsrptError, match=r"another asrptd leads \(.* pid \d+ since .*stop it first"):
         wait_to_lead(tmp_path / "state", threading.Event(), once=True)
 
 
-def test_a_folder_that_cannot_be_is_said_so(tmp_path):
+def test_an_unusable_state_directory_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(AsrptError, match="cannot be used"):
         LeaderLock(tmp_path / "file" / "state")
@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_is_said_so(tmp_path):
         LeaderLock(tmp_path).take()
 
 
-def test_what_stands_in_the_lock_cannot_steer_a_terminal(lead):
+def test_the_lock_files_text_cannot_control_a_terminal(lead):
     assert lead.take()
     lead.path.write_bytes(b"\x1b[2J\xff" + b"x" * 10_000)
     assert lead.holder().startswith("\\x1b[2J")
@@ -104,7 +104,7 @@ def test_what_stands_in_the_lock_cannot_steer_a_terminal(lead):
 
 
 @pytest.mark.parametrize("damage", ["deleted", "taken"])
-def test_who_has_lost_the_lock_saves_nothing_more(lead, damage):
+def test_a_daemon_that_lost_the_lock_saves_nothing(lead, damage):
     assert lead.take()
     store = StateStore(lead)
     store.save({}, {}, 1.0)
@@ -113,10 +113,10 @@ def test_who_has_lost_the_lock_saves_nothing_more(lead, damage):
     second = LeaderLock(lead.folder)
     if damage == "taken":
         assert second.take()
-        lead.close()  # both are this process: the names would be the same within a second
+        lead.close()  # both locks belong to this process: within a second, their names would be the same
         second.name = "elsewhere pid 1 since today"
         second.path.write_text(second.name)
-    with pytest.raises(LeadershipLostError, match="it is gone" if damage == "deleted" else "elsewhere pid 1"):
+    with pytest.raises(LeadershipLostError, match="it is missing" if damage == "deleted" else "elsewhere pid 1"):
         store.save({}, {"1": "{}"}, 2.0)
     assert store.path.read_bytes() == before
     second.close()
@@ -131,13 +131,13 @@ def daemon(tmp_path, monkeypatch):
     return main.Daemon(settings, wait_to_lead(settings.paths.state, stopping), stopping)
 
 
-def test_the_status_says_who_leads(daemon):
+def test_the_status_names_the_leader(daemon):
     daemon.run(once=True)
     assert read_status(daemon.settings.paths.run).leader == daemon.leader.name
     daemon.close()
 
 
-def test_a_daemon_that_has_lost_the_lead_ends_and_leaves_the_hook_to_the_other(daemon):
+def test_a_daemon_that_lost_the_lead_ends_and_leaves_hook_conf_to_the_other(daemon):
     daemon.run(once=True)
     hook = daemon.settings.paths.hook / "hook.conf"
     before = hook.read_bytes()

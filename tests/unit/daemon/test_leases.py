@@ -1,4 +1,4 @@
-"""Leases: renewed in time, not more often, in all that waits, and never in what is Slurm's."""
+"""Leases: all managed pending jobs are renewed in time, not more often, and other jobs never."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.writes import leases as module
 
 
-def fill(bench):
+def fill_cluster(bench):
     blocker = bench.slurm.submit(12)
     bench.cycle(2)
     return blocker
@@ -20,10 +20,10 @@ def leases(bench, job_id):
 
 
 @pytest.mark.parametrize(("lease_s", "after_s"), [(600, 400), (100, 50)])
-def test_a_lease_is_renewed_at_half_time_or_with_200_s_left_and_not_before(make_bench, lease_s, after_s):
+def test_a_lease_is_renewed_at_half_its_time_or_with_200_s_left(make_bench, lease_s, after_s):
     bench = make_bench(lease_s=lease_s)
     bench.slurm.lease = float(lease_s)
-    fill(bench)
+    fill_cluster(bench)
     job_id = bench.slurm.submit(12)  # the hook's lease
     bench.cycle(after_s)
     assert leases(bench, job_id) == []
@@ -36,21 +36,21 @@ def test_a_lease_is_renewed_at_half_time_or_with_200_s_left_and_not_before(make_
 
 
 def test_an_unleased_job_gets_a_lease_at_once(bench):
-    """The hook leased nothing, because the daemon had been away."""
-    fill(bench)
+    """The hook leased nothing, because the daemon was down."""
+    fill_cluster(bench)
     job_id = bench.slurm.submit(12, leased=False)
     bench.cycle()
     assert bench.slurm.records[job_id].eligible_time == bench.slurm.now - 1 + 600
 
 
 def test_leases_of_dependent_jobs_are_not_written_every_cycle(bench):
-    """Slurm shows no begin time of a job that waits for another: what we wrote last counts."""
+    """Slurm shows no begin time of a dependent job: the lease written last counts."""
     job_id = bench.slurm.submit(2, reason="Dependency", eligible_time=0.0)
     bench.cycle(100)
     assert len(leases(bench, job_id)) == 1
 
 
-def test_the_owners_begin_stays_where_it_is_whatever_we_renew(bench):
+def test_renewing_a_lease_keeps_the_owners_begin_time(bench):
     job_id = bench.slurm.submit(2)
     begin = bench.slurm.now + 4000
     bench.slurm.change(job_id, eligible_time=begin)
@@ -66,8 +66,8 @@ def test_the_owners_begin_stays_where_it_is_whatever_we_renew(bench):
     assert bench.job_state(job_id) is JobState.RUNNING
 
 
-def test_the_owners_begin_outlives_a_lost_state(bench):
-    """The hook has written the user's --begin into the tag; the job's begin time is that and a lease."""
+def test_the_owners_begin_time_survives_a_lost_state_file(bench):
+    """The tag has the user's --begin; the job's begin time in Slurm is the later one of the lease."""
     begin = int(bench.slurm.now) + 4000
     tag = f"asrpt1:g=0123456789abcdef;n=0;b={begin}"
     job_id = bench.slurm.submit(2, admin_comment=tag, eligible_time=begin + 600.0)
@@ -81,21 +81,21 @@ def test_the_owners_begin_outlives_a_lost_state(bench):
     assert bench.job_state(job_id) is JobState.RUNNING
 
 
-def starts_now(bench, job_id):
-    """Its owner: scontrol update StartTime=now."""
+def set_start_time_now(bench, job_id):
+    """The owner runs scontrol update StartTime=now."""
     bench.slurm.change(job_id, eligible_time=bench.slurm.now, reason="Resources")
 
 
-def put_off(bench):
-    """A job that is tagged to begin in 4,000 s, on a cluster that is full."""
-    blocker = fill(bench)
+def deferred_job(bench):
+    """A job tagged to begin in 4,000 s, on a full cluster."""
+    blocker = fill_cluster(bench)
     tag = f"asrpt1:g=0123456789abcdef;n=0;b={int(bench.slurm.now) + 4000}"
     return blocker, bench.slurm.submit(2, admin_comment=tag, eligible_time=bench.slurm.now + 4600)
 
 
-def test_an_owner_who_starts_a_job_before_it_was_ever_seen_is_obeyed(bench):
-    blocker, job_id = put_off(bench)
-    starts_now(bench, job_id)
+def test_starttime_now_is_respected_on_a_job_asrptd_has_not_seen(bench):
+    blocker, job_id = deferred_job(bench)
+    set_start_time_now(bench, job_id)
     bench.cycle()
     bench.slurm.end(blocker)
     bench.cycle(2)
@@ -103,11 +103,11 @@ def test_an_owner_who_starts_a_job_before_it_was_ever_seen_is_obeyed(bench):
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["there", "away"])
-def test_an_owner_who_starts_a_job_between_its_requeue_and_our_look_is_obeyed(bench, away):
-    """Its tag still says that it was to begin later; it began sooner by its owner's will."""
-    blocker, job_id = put_off(bench)
+def test_starttime_now_is_respected_right_after_a_requeue(bench, away):
+    """The tag still has the later begin time; the owner has started the job earlier."""
+    blocker, job_id = deferred_job(bench)
     bench.cycle()
-    starts_now(bench, job_id)
+    set_start_time_now(bench, job_id)
     bench.slurm.end(blocker)
     bench.cycle(3)
     assert bench.job_state(job_id) is JobState.RUNNING
@@ -115,29 +115,29 @@ def test_an_owner_who_starts_a_job_between_its_requeue_and_our_look_is_obeyed(be
     bench.cycle(2)
     bench.slurm.starts_jobs = False
     bench.slurm.requeue(job_id)
-    starts_now(bench, job_id)
+    set_start_time_now(bench, job_id)
     if away:
         bench.restart()
-    bench.cycle(5)  # a requeued job rests for two seconds
+    bench.cycle(5)  # a requeued job pauses for two seconds
     assert bench.job(job_id).begin_time == 0.0
     assert bench.job_state(job_id) is JobState.PINNED
     assert [bench.job_state(b) for b in blockers] == [JobState.RUNNING] * 2
 
 
 @pytest.mark.parametrize("pinned", [True, False], ids=["our start", "Slurm's"])
-def test_what_is_released_after_requeuehold_waits_for_slurms_pause_as_without_us(bench, pinned):
+def test_a_job_released_after_requeuehold_waits_for_slurms_pause(bench, pinned):
     job_id = bench.slurm.submit(4)
     if pinned:
         bench.cycle()
     else:
-        bench.slurm.tick(bench.slurm.lease)  # nobody was there
+        bench.slurm.tick(bench.slurm.lease)  # asrptd was down
     bench.cycle(2)
     assert bench.job_state(job_id) is JobState.RUNNING
     bench.slurm.requeued(job_id)
     bench.slurm.hold(job_id)
     pause_ends = bench.slurm.records[job_id].eligible_time
     for _ in range(10):
-        bench.slurm.tick(10)  # its lease is renewed meanwhile
+        bench.slurm.tick(10)  # its lease is renewed
         bench.cycle()
     assert bench.slurm.records[job_id].required_nodes == ""
     bench.slurm.release(job_id)
@@ -149,12 +149,12 @@ def test_what_is_released_after_requeuehold_waits_for_slurms_pause_as_without_us
     assert bench.job_state(job_id) is JobState.RUNNING
 
 
-def test_a_requeued_job_rests_also_where_slurms_clock_is_behind_ours(bench):
-    """Slurm would start it in the second of its requeue, and end it."""
+def test_a_requeued_job_pauses_even_if_slurms_clock_is_behind(bench):
+    """Slurm would start it in the second of its requeue, and that start fails."""
     job_id = bench.slurm.submit(4)
     bench.cycle(2)
     assert bench.job_state(job_id) is JobState.RUNNING
-    bench.slurm.starts_jobs = False  # or it would itself
+    bench.slurm.starts_jobs = False  # otherwise Slurm would start it
     bench.slurm.requeue(job_id)
     bench.slurm.change(job_id, submit_time=bench.slurm.now - 4, eligible_time=bench.slurm.now - 4)  # its now is past
     seen = bench.slurm.now
@@ -163,8 +163,8 @@ def test_a_requeued_job_rests_also_where_slurms_clock_is_behind_ours(bench):
     assert start["time"] >= seen + REQUEUE_PAUSE_S
 
 
-def test_a_refused_lease_is_audited_and_tried_again_only_when_due(bench):
-    fill(bench)
+def test_a_refused_lease_is_audited(bench):
+    fill_cluster(bench)
     job_id = bench.slurm.submit(12, leased=False, priority=0, reason="JobHeldUser")
     bench.slurm.errors[job_id] = "Access/permission denied"
     bench.cycle(3)
@@ -172,8 +172,8 @@ def test_a_refused_lease_is_audited_and_tried_again_only_when_due(bench):
     assert refused[0]["error"] == "Access/permission denied"
 
 
-def test_a_dead_daemon_leaves_jobs_to_slurm_when_leases_run_out(bench):
-    blocker = fill(bench)
+def test_slurm_starts_jobs_whose_leases_run_out_after_asrptd_died(bench):
+    blocker = fill_cluster(bench)
     job_id = bench.slurm.submit(12)
     bench.cycle(3)
     bench.stop()
@@ -186,7 +186,7 @@ def test_a_dead_daemon_leaves_jobs_to_slurm_when_leases_run_out(bench):
 
 
 @pytest.mark.parametrize("multifactor", [False, True])
-def test_a_pinned_jobs_priority_is_put_back(make_bench, multifactor):
+def test_the_priority_of_a_pinned_job_is_restored(make_bench, multifactor):
     bench = make_bench()
     bench.slurm.multifactor = multifactor
     bench.restart()
@@ -202,13 +202,13 @@ def test_a_pinned_jobs_priority_is_put_back(make_bench, multifactor):
 
 
 @pytest.fixture
-def small_shares(monkeypatch):
-    monkeypatch.setattr(module, "FEWEST_RENEWALS", 3)
-    monkeypatch.setattr(module, "MOST_RENEWALS", 10)
+def few_renewals(monkeypatch):
+    monkeypatch.setattr(module, "MIN_RENEWALS", 3)
+    monkeypatch.setattr(module, "MAX_RENEWALS", 10)
 
 
 def renewed(bench, cycles):
-    """Jobs whose leases were written in each of so many cycles."""
+    """How many leases each of these cycles wrote."""
     counts = []
     for _ in range(cycles):
         before = len(bench.slurm.writes)
@@ -217,8 +217,8 @@ def renewed(bench, cycles):
     return counts
 
 
-def test_jobs_that_were_leased_together_are_renewed_little_by_little(bench, small_shares):
-    fill(bench)
+def test_leases_written_together_are_renewed_in_small_groups(bench, few_renewals):
+    fill_cluster(bench)
     jobs = [bench.slurm.submit(12) for _ in range(30)]
     bench.cycle(399)
     counts = renewed(bench, 20)
@@ -227,27 +227,27 @@ def test_jobs_that_were_leased_together_are_renewed_little_by_little(bench, smal
     assert min(bench.slurm.records[j].eligible_time for j in jobs) > bench.slurm.now + 500
 
 
-def test_with_many_jobs_as_many_are_renewed_as_come_due(make_bench, small_shares):
-    """A tenth of the lease is an interval: two fifths of the jobs are renewed in each, or some would be too late."""
+def test_with_many_jobs_all_leases_are_renewed_in_time(make_bench, few_renewals):
+    """The interval is a tenth of the lease: unless each cycle renews two fifths of the jobs, some leases run out."""
     bench = make_bench(lease_s=50, interval_s=5.0)
     bench.slurm.lease = 50
-    fill(bench)
+    fill_cluster(bench)
     jobs = [bench.slurm.submit(12) for _ in range(40)]
     for _ in range(40):
         bench.cycle(seconds=5.0)
         assert all(bench.slurm.records[j].eligible_time > bench.slurm.now for j in jobs)
 
 
-def test_leases_that_have_nearly_run_out_are_written_in_bounded_numbers(bench, small_shares):
-    """As after a long absence of the daemon."""
-    fill(bench)
+def test_the_number_of_leases_written_per_cycle_is_bounded(bench, few_renewals):
+    """As when the daemon was down for long."""
+    fill_cluster(bench)
     jobs = [bench.slurm.submit(12, leased=False) for _ in range(25)]
     assert renewed(bench, 4) == [10, 10, 5, 0]
     assert Counter(len(leases(bench, j)) for j in jobs) == {1: 25}
 
 
-def test_the_shortest_leases_are_renewed_first(bench, small_shares):
-    fill(bench)
+def test_the_shortest_leases_are_renewed_first(bench, few_renewals):
+    fill_cluster(bench)
     late, later = (bench.slurm.submit(12, eligible_time=bench.slurm.now + left) for left in (100, 190))
     others = [bench.slurm.submit(12, eligible_time=bench.slurm.now + 195) for _ in range(5)]
     bench.cycle()

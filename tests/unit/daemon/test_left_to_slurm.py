@@ -1,4 +1,4 @@
-"""Whom the scheduler does not start: what is left to Slurm, what waits for something else, nodes it may not use."""
+"""Jobs that asrptd does not start: those left to Slurm or not eligible, and nodes that it may not use."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from slurm_asrpt.daemon.jobs.saved_state import JobState
         ({"admin_comment": "asrpt1:g=0123456789abcdef;n=0;l=off"}, "off"),
     ],
 )
-def test_what_is_left_to_slurm_is_never_pinned_and_said_to_be_left(bench, changes, why):
+def test_jobs_left_to_slurm_are_never_pinned_and_the_reason_is_audited(bench, changes, why):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4, **changes)
     bench.cycle(3)
@@ -24,14 +24,14 @@ def test_what_is_left_to_slurm_is_never_pinned_and_said_to_be_left(bench, change
     assert not [w for w in bench.writes(job_id) if "ReqNodeList" in w or "NumNodes" in w]
 
 
-def test_a_leased_job_that_we_leave_is_handed_over_once(bench):
+def test_a_leased_job_is_handed_over_to_slurm_once(bench):
     job_id = bench.slurm.submit(4, contiguous=True)
     bench.cycle(4)
     assert bench.writes(job_id) == [{"StartTime": "now"}]
     assert bench.state(job_id) == "RUNNING"
 
 
-def test_a_job_moved_to_a_foreign_partition_is_given_back_clean(bench):
+def test_a_job_moved_to_an_unmanaged_partition_loses_its_pin_and_lease(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4)
     bench.cycle()
@@ -42,7 +42,7 @@ def test_a_job_moved_to_a_foreign_partition_is_given_back_clean(bench):
     assert bench.slurm.records[job_id].eligible_time <= bench.slurm.now
 
 
-def test_a_drained_node_is_planned_around_and_the_policy_told(bench):
+def test_drained_nodes_are_not_used_until_they_are_resumed(bench):
     bench.slurm.node_state("n1", "IDLE+DRAIN")
     job_id = bench.slurm.submit(8)
     bench.cycle(2)
@@ -52,14 +52,14 @@ def test_a_drained_node_is_planned_around_and_the_policy_told(bench):
     assert [e["gpus"] for e in bench.audit("cluster")] == [8, 12]
 
 
-def test_a_job_larger_than_the_cluster_blocks_nobody(bench):
+def test_a_job_larger_than_the_cluster_blocks_no_other_jobs(bench):
     large, small = bench.slurm.submit(40), bench.slurm.submit(4)
     bench.cycle(2)
     assert bench.job(large).reason.kind == "capacity"
     assert bench.job_state(small) is JobState.RUNNING
 
 
-def test_a_job_waits_for_its_dependency_its_hold_and_its_own_begin(bench):
+def test_a_job_waits_for_its_dependency_hold_or_begin_time(bench):
     dependent = bench.slurm.submit(2, reason="Dependency")
     held = bench.slurm.submit(2)
     bench.slurm.hold(held)
@@ -80,7 +80,7 @@ def test_a_job_waits_for_its_dependency_its_hold_and_its_own_begin(bench):
     assert bench.job_state(deferred) is JobState.RUNNING
 
 
-def test_an_owner_who_shrinks_a_waiting_job_is_heard(bench):
+def test_a_pending_job_shrunk_by_its_owner_starts(bench):
     """``scontrol update NumTasks=2`` on a job that was too large to start."""
     blocker = bench.slurm.submit(8)
     bench.cycle(2)
@@ -93,7 +93,7 @@ def test_an_owner_who_shrinks_a_waiting_job_is_heard(bench):
     assert bench.job_state(blocker) is JobState.RUNNING
 
 
-def test_a_node_in_a_state_that_we_do_not_know_is_not_used(bench):
+def test_nodes_in_unknown_states_are_not_used(bench):
     bench.slurm.node_state("n1", "IDLE+SOMETHING_NEW")
     bench.slurm.node_state("n2", "IDLE+MAINTENANCE+RESERVED")
     job_id = bench.slurm.submit(4)

@@ -1,4 +1,4 @@
-"""The scheduler's cycle: submit, start, end; requeues, cancellations, and a Slurm that is silent in between."""
+"""The scheduler's cycle: submit, start, end, requeue, cancel, and a Slurm that does not answer."""
 
 import dataclasses
 
@@ -19,12 +19,12 @@ def test_a_job_starts_where_it_was_planned_and_ends(bench):
     assert running["as_planned"]
     bench.slurm.end(job_id)
     bench.cycle()
-    assert job_id not in bench.scheduler.jobs
+    assert job_id not in bench.scheduling.jobs
     assert [e["state"] for e in bench.audit("ended", job_id)] == ["COMPLETED"]
     assert bench.runs()[job_id].nodes == started["gpus"]
 
 
-def test_a_start_is_a_lease_and_then_one_write_of_nodes_that_fit_their_number(bench):
+def test_a_start_is_a_lease_followed_by_one_write_of_all_fields(bench):
     job_id = bench.slurm.submit(6)
     bench.cycle()
     fence, written = bench.writes(job_id)
@@ -34,7 +34,7 @@ def test_a_start_is_a_lease_and_then_one_write_of_nodes_that_fit_their_number(be
     assert written["ReqNodeList"] == "n[1-2]"
 
 
-def test_a_full_cluster_makes_jobs_wait_leased_with_a_reason(bench):
+def test_on_a_full_cluster_jobs_wait_with_a_lease_and_a_reason(bench):
     first, second = bench.slurm.submit(12), bench.slurm.submit(4)
     bench.cycle(3)
     assert bench.state(first) == "RUNNING"
@@ -59,13 +59,13 @@ def test_a_cancelled_job_leaves_the_queue(bench):
     bench.cycle(2)
     bench.slurm.end(waiting, "CANCELLED")
     bench.cycle()
-    assert waiting not in bench.scheduler.jobs
-    assert [j for j, _ in bench.scheduler.policy.queue(bench.slurm.now)] == [JobId(last)]
+    assert waiting not in bench.scheduling.jobs
+    assert [j for j, _ in bench.scheduler.decider.policy.queue(bench.slurm.now)] == [JobId(last)]
     assert bench.runs().keys() == set()  # it never had a node
     assert bench.job_state(blocker) is JobState.RUNNING
 
 
-def test_a_vanished_job_is_said_to_be_gone(bench):
+def test_a_vanished_job_is_audited_and_forgotten(bench):
     job_id = bench.slurm.submit(12)
     other = bench.slurm.submit(12)
     bench.cycle(2)
@@ -73,8 +73,8 @@ def test_a_vanished_job_is_said_to_be_gone(bench):
     bench.slurm.forget(job_id)
     bench.cycle()
     assert {e["job"] for e in bench.audit("vanished")} == {job_id, other}
-    assert bench.scheduler.jobs == {}
-    assert list(bench.scheduler.policy.queue(bench.slurm.now)) == []
+    assert bench.scheduling.jobs == {}
+    assert list(bench.scheduler.decider.policy.queue(bench.slurm.now)) == []
 
 
 def test_a_requeued_job_loses_the_old_node_list_and_runs_again(bench):
@@ -89,7 +89,7 @@ def test_a_requeued_job_loses_the_old_node_list_and_runs_again(bench):
     bench.cycle(2)
     assert bench.slurm.records[job_id].required_nodes == ""
     assert bench.slurm.records[job_id].max_nodes == 3
-    # not taken for one whose owner chose the nodes, and given to Slurm; Slurm itself defers what was requeued
+    # the node list is not mistaken for the owner's; Slurm itself defers requeued jobs
     assert bench.job(job_id).reason.kind == "begin"
     assert {"StartTime": "now"} not in bench.writes(job_id)
     bench.slurm.end(blocker)
@@ -99,7 +99,7 @@ def test_a_requeued_job_loses_the_old_node_list_and_runs_again(bench):
     assert bench.slurm.starts[job_id] == 1
 
 
-def test_a_silent_slurm_raises_and_loses_nothing(bench):
+def test_a_slurm_that_does_not_answer_loses_no_job(bench):
     waiting = [bench.slurm.submit(12), bench.slurm.submit(12)]
     bench.cycle(2)
     bench.slurm.answers = False
@@ -107,11 +107,11 @@ def test_a_silent_slurm_raises_and_loses_nothing(bench):
         bench.cycle()
     bench.slurm.answers = True
     bench.cycle()
-    assert set(bench.scheduler.jobs) == set(waiting)
+    assert set(bench.scheduling.jobs) == set(waiting)
 
 
-def test_a_cycle_cut_off_between_its_writes_is_mended_by_the_next(bench):
-    """Slurm stops answering after the fence: the job is not pinned there, but we have noted that it may be."""
+def test_a_cycle_interrupted_between_its_writes_is_completed_by_later_ones(bench):
+    """Slurm stops answering after the fence: the job is not pinned, but asrptd has noted that it may be."""
     job_id = bench.slurm.submit(4)
     update = bench.slurm.update
 
@@ -131,7 +131,7 @@ def test_a_cycle_cut_off_between_its_writes_is_mended_by_the_next(bench):
     assert bench.slurm.starts[job_id] == 1
 
 
-def test_the_policy_sees_a_node_that_cleans_up_as_full(bench):
+def test_completing_nodes_have_no_free_gpus(bench):
     for name in ("n1", "n2", "n3"):
         bench.slurm.states[name] = "IDLE+COMPLETING"
     job_id = bench.slurm.submit(4)
@@ -142,26 +142,26 @@ def test_the_policy_sees_a_node_that_cleans_up_as_full(bench):
     assert bench.job_state(job_id) is JobState.RUNNING
 
 
-def test_jobs_of_equal_submit_time_queue_by_number(bench):
+def test_jobs_with_equal_submit_times_are_ordered_by_number(bench):
     blocker = bench.slurm.submit(12)
     bench.cycle(2)
     jobs = [bench.slurm.submit(12) for _ in range(12)]
     bench.cycle(2)
-    assert [j for j, _ in bench.scheduler.policy.queue(bench.slurm.now)] == jobs
+    assert [j for j, _ in bench.scheduler.decider.policy.queue(bench.slurm.now)] == jobs
     assert bench.job_state(blocker) is JobState.RUNNING
 
 
-def test_records_are_only_ever_replaced(bench):
-    """The fake hands out frozen records: a daemon that edits them would fail here."""
+def test_the_daemon_never_modifies_job_records(bench):
+    """FakeSlurm returns frozen records: a daemon that modifies them would fail here."""
     job_id = bench.slurm.submit(2)
     with pytest.raises(dataclasses.FrozenInstanceError):
         bench.slurm.jobs()[0].state = "RUNNING"
     bench.cycle()
-    assert job_id in bench.scheduler.jobs
+    assert job_id in bench.scheduling.jobs
 
 
-def test_a_job_under_a_limit_gives_its_gpus_back_at_once(bench):
-    """Slurm answers a start with a limit that asrptd did not know: its scope waits, and others get the GPUs."""
+def test_a_job_blocked_by_an_association_limit_frees_its_gpus_at_once(bench):
+    """If a limit of the association blocks a start, the reason is shown, and others get the GPUs."""
     bench.slurm.starts_jobs = False
     limited = bench.slurm.submit(12)
     bench.cycle()

@@ -1,4 +1,4 @@
-"""asrptd's loop: goes on after failures, pauses longer after each, keeps the hook informed, ends cleanly."""
+"""asrptd's loop: it continues after failures with growing pauses, informs the hook, and ends cleanly."""
 
 import time
 from threading import Event
@@ -13,7 +13,7 @@ from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
 from slurm_asrpt.core.policies.queue_policy import QueuePolicy
 from slurm_asrpt.core.policies.registry import policy_class, policy_names
 from slurm_asrpt.daemon import main, setup
-from slurm_asrpt.daemon.clock import LONGEST_PAUSE_S, pause_after
+from slurm_asrpt.daemon.clock import MAX_PAUSE_S, pause_after
 from slurm_asrpt.daemon.leader import wait_to_lead
 from slurm_asrpt.daemon.main import Daemon
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
@@ -49,7 +49,7 @@ def make_daemon(slurm, tmp_path, monkeypatch):
 
 
 def run_cycles(daemon, outcomes):
-    """Run the loop, each cycle with one of these outcomes, then stop it. Returns the pauses."""
+    """Run the loop with one cycle for each outcome: None or an exception. Returns the pauses."""
     pauses, left = [], list(outcomes)
 
     def cycle(now):
@@ -65,13 +65,13 @@ def run_cycles(daemon, outcomes):
             self.wait = pauses.append
 
     daemon.stopping = Stopping(daemon.stopping)
-    daemon._cycle = cycle
+    daemon.cycle = cycle
     daemon.run()
     assert left == []
     return pauses
 
 
-def test_a_damaged_history_is_set_aside_and_the_daemon_goes_on(make_daemon, tmp_path, caplog):
+def test_a_damaged_history_is_set_aside_and_the_daemon_continues(make_daemon, tmp_path, caplog):
     path = tmp_path / "state" / HISTORY_FILE
     path.parent.mkdir()
     path.write_bytes(b"rubbish" * 1000)
@@ -82,7 +82,7 @@ def test_a_damaged_history_is_set_aside_and_the_daemon_goes_on(make_daemon, tmp_
     assert [aside.read_bytes() for aside in path.parent.glob("*.damaged-*")] == [b"rubbish" * 1000]
 
 
-def test_intervals_go_on_where_the_daemon_before_left_them(make_daemon, tmp_path):
+def test_conformal_adjustments_are_restored_from_the_history(make_daemon, tmp_path):
     (tmp_path / "state").mkdir(mode=0o700)
     missed = {"state": "COMPLETED", "predicted_low": 80, "predicted_iterations": 100, "predicted_high": 120}
     with History(tmp_path / "state" / HISTORY_FILE) as history:
@@ -97,18 +97,18 @@ def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
     daemon = make_daemon()
     predict = daemon.settings.predict.model_copy(update={"keep_days": 10})
     daemon.settings = daemon.settings.model_copy(update={"predict": predict})
-    daemon._remove_forgotten_progress = lambda now: None
-    now = 100 * DAY_S
+    daemon.run(once=True)
+    now = time.time() + 100 * DAY_S
     for hour, left in ((0, 1), (1, 2), (24, 1)):
-        daemon.history.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=now)])
-        daemon._maintain(now + 3600 * hour)
+        daemon.history.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=int(now))])
+        daemon.cycle(now + 3600 * hour)
         assert daemon.history.history.count("1", ()) == left
-    monkeypatch.setattr(main, "prune", fails)
-    daemon._maintain(now + 50 * 3600)
-    assert "locked; trying again tomorrow" in caplog.text
+    monkeypatch.setattr(main, "prune", history_is_locked)
+    daemon.cycle(now + 50 * 3600)
+    assert "locked; retrying tomorrow" in caplog.text
 
 
-def fails(*_):
+def history_is_locked(*_):
     raise HistoryError("locked")
 
 
@@ -123,8 +123,8 @@ def test_a_failed_cycle_does_not_end_the_loop(make_daemon, error):
     assert pauses[0] == pauses[2] == 2.0
 
 
-@pytest.mark.parametrize(("cost", "pause"), [(0.1, 3.0), (1.0, 3.0), (2.0, 6.0), (300.0, LONGEST_PAUSE_S)])
-def test_a_cycle_that_costs_much_is_followed_by_a_longer_pause(make_daemon, monkeypatch, cost, pause):
+@pytest.mark.parametrize(("cost", "pause"), [(0.1, 3.0), (1.0, 3.0), (2.0, 6.0), (300.0, MAX_PAUSE_S)])
+def test_an_expensive_cycle_is_followed_by_a_longer_pause(make_daemon, monkeypatch, cost, pause):
     daemon, spent = make_daemon(interval_s=5.0), [100.0]
     daemon.run(once=True)
     began, since = time.time(), time.monotonic()
@@ -138,13 +138,13 @@ def test_a_cycle_that_costs_much_is_followed_by_a_longer_pause(make_daemon, monk
 
     daemon.scheduling.scheduler.cycle = costly
     daemon.scheduling.scheduler.between_cycles = lambda pause_s: None
-    daemon._cycle(began)
-    assert daemon._pause(began, None, 0) == pytest.approx(pause)
-    assert daemon._pause(began, began + 2.0, 0) == pytest.approx(max(1.0, 3 * cost if cost < 10 else pause))
+    daemon.cycle(began)
+    assert daemon.pause_s(began, None, 0) == pytest.approx(pause)
+    assert daemon.pause_s(began, began + 2.0, 0) == pytest.approx(max(1.0, 3 * cost if cost < 10 else pause))
 
 
 @pytest.mark.parametrize(("cores", "pause"), [(1, 14.0), (2, 6.0), (4, 2.0), (8, 0.0), (64, 0.0)])
-def test_cycles_take_an_eighth_of_the_machine_at_most(cores, pause):
+def test_cycles_use_at_most_an_eighth_of_the_machine(cores, pause):
     assert pause_after(2.0, cores) == pytest.approx(pause)
 
 
@@ -154,13 +154,13 @@ def test_pauses_grow_with_failures_up_to_a_minute(make_daemon):
 
 
 @pytest.mark.parametrize("error", [SlurmError("away"), ValueError("a bug")])
-def test_once_raises_what_went_wrong(make_daemon, error):
+def test_with_once_errors_are_raised(make_daemon, error):
     daemon = make_daemon()
 
     def fail(now):
         raise error
 
-    daemon._cycle = fail
+    daemon.cycle = fail
     with pytest.raises(type(error)):
         daemon.run(once=True)
 
@@ -174,7 +174,7 @@ def test_one_cycle_writes_status_and_hook_conf(make_daemon, slurm):
     assert "lease_s=600" in hook_lines(daemon)
 
 
-def test_a_status_that_takes_long_is_not_written_in_every_cycle(make_daemon, slurm, monkeypatch):
+def test_an_expensive_status_is_not_written_in_every_cycle(make_daemon, slurm, monkeypatch):
     slurm.submit(4)
     daemon, clock, shown = make_daemon(), [0.0], []
     daemon.run(once=True)
@@ -186,14 +186,14 @@ def test_a_status_that_takes_long_is_not_written_in_every_cycle(make_daemon, slu
     monkeypatch.setattr("slurm_asrpt.daemon.main.write_status", slowly)
     daemon.status_throttle = Throttle(lambda: clock[0])
     for _ in range(30):
-        daemon._cycle(slurm.now)
+        daemon.cycle(slurm.now)
         clock[0] += 1.0
     assert shown == [0.0, 10.0, 20.0, 30.0]
 
 
 @pytest.mark.parametrize("what", ["write_status", "write_hook_conf"])
-def test_a_folder_for_others_that_is_full_keeps_no_job_waiting(make_daemon, slurm, monkeypatch, caplog, what):
-    """Else each cycle would be a failed one, with longer and longer pauses."""
+def test_scheduling_continues_when_status_or_hook_conf_cannot_be_written(make_daemon, slurm, monkeypatch, caplog, what):
+    """Otherwise each cycle would fail, with longer and longer pauses."""
     daemon = make_daemon()
 
     def full(*_, **__):
@@ -204,12 +204,12 @@ def test_a_folder_for_others_that_is_full_keeps_no_job_waiting(make_daemon, slur
     job_id, new = slurm.submit(4), []
     slurm.catch_up = lambda: new.append(True)
     for _ in range(3):
-        daemon._cycle(slurm.now)
+        daemon.cycle(slurm.now)
     assert slurm.records[job_id].state == "RUNNING"
     assert new == [True] * 3
     assert caplog.text.count("No space left") == 1
     monkeypatch.undo()
-    daemon._cycle(slurm.now)
+    daemon.cycle(slurm.now)
     assert (daemon.settings.paths.hook / "hook.conf").exists()
     assert read_status(daemon.settings.paths.run).jobs
 
@@ -227,16 +227,16 @@ def test_mode_order_needs_multifactor(make_daemon):
         make_daemon(mode="order").run()
 
 
-def test_bands_need_fair_share_and_a_policy_that_has_them(make_daemon, slurm):
-    with pytest.raises(InputError, match=r"fairshare_bands: needs .* and slurmdbd"):
+def test_fairshare_bands_need_fair_share_and_a_policy_with_bands(make_daemon, slurm):
+    with pytest.raises(InputError, match=r"fairshare_bands: requires .* and slurmdbd"):
         make_daemon(policy="asrpt-gated", fairshare_bands=4).run()
     slurm.multifactor, slurm.shares = True, {("ann", "lab"): 0.5}
-    with pytest.raises(InputError, match=r"fairshare_bands: asrpt has no bands; policies with bands: asrpt-gated"):
+    with pytest.raises(InputError, match=r"fairshare_bands: asrpt does not support bands; use asrpt-gated"):
         make_daemon(policy="asrpt", fairshare_bands=4)
 
 
-def waits(daemon, slurm, answers_after, stop_after=None):
-    """Run one cycle on a Slurm that is away for so many asks; the pauses."""
+def pauses_at_startup(daemon, slurm, answers_after, stop_after=None):
+    """Start on a Slurm that does not answer the first requests, and run one cycle. Returns the pauses."""
     pauses = []
 
     class Stopping:
@@ -251,34 +251,34 @@ def waits(daemon, slurm, answers_after, stop_after=None):
 
     slurm.answers = False
     daemon.stopping = Stopping(daemon.stopping)
-    cycle = daemon._cycle
+    cycle = daemon.cycle
 
     def last_cycle(now):
         daemon.stopping.set()
         return cycle(now)
 
-    daemon._cycle = last_cycle
+    daemon.cycle = last_cycle
     daemon.run()
     return pauses
 
 
-def test_a_slurm_that_is_away_at_the_start_is_waited_for(make_daemon, slurm, caplog):
+def test_asrptd_waits_for_slurm_at_startup(make_daemon, slurm, caplog):
     job_id = slurm.submit(4)
     daemon = make_daemon()
-    assert waits(daemon, slurm, answers_after=3)[:3] == [2, 4, 8]
+    assert pauses_at_startup(daemon, slurm, answers_after=3)[:3] == [2, 4, 8]
     said = [record.message for record in caplog.records if "does not answer yet" in record.message]
     assert said[0] == "Slurm does not answer yet (squeue failed: slurmctld is away); retrying in 2 s"
     assert len(said) == 3
     assert [row.job_id for row in read_status(daemon.settings.paths.run).jobs] == [job_id]
 
 
-def test_who_waits_for_slurm_vouches_for_nothing_and_can_be_stopped(make_daemon, slurm):
+def test_while_waiting_for_slurm_asrptd_writes_no_hook_conf_and_can_be_stopped(make_daemon, slurm):
     daemon = make_daemon()
-    assert waits(daemon, slurm, answers_after=99, stop_after=7) == [2, 4, 8, 16, 32, 60, 60]
+    assert pauses_at_startup(daemon, slurm, answers_after=99, stop_after=7) == [2, 4, 8, 16, 32, 60, 60]
     assert not (daemon.settings.paths.hook / "hook.conf").exists()
 
 
-def test_once_does_not_wait_for_slurm(make_daemon, slurm):
+def test_with_once_asrptd_does_not_wait_for_slurm(make_daemon, slurm):
     daemon = make_daemon()
     slurm.answers = False
     with pytest.raises(SlurmError, match="away"):
@@ -286,7 +286,7 @@ def test_once_does_not_wait_for_slurm(make_daemon, slurm):
 
 
 def test_a_daemon_reads_profiles_by_name_only(make_daemon, tmp_path):
-    """A name with a slash is no file of ours, whoever gets it into a tag."""
+    """A tag can name no file outside of the profile directories."""
     text = (LIBRARY / "vgg19-dp4.toml").read_text(encoding="utf-8")
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
     profiles = make_daemon().profiles
@@ -296,15 +296,15 @@ def test_a_daemon_reads_profiles_by_name_only(make_daemon, tmp_path):
         assert "is not a valid profile name" in profiles.problems[name]
 
 
-def test_a_clean_stop_ends_the_hooks_leases(make_daemon):
+def test_a_clean_stop_makes_the_hook_lease_no_more_jobs(make_daemon):
     daemon = make_daemon()
     daemon.run(once=True)
-    daemon._heartbeat(0.0, alive=False)
+    daemon.close()
     assert "lease_s=0" in hook_lines(daemon)
 
 
-def test_a_daemon_whose_cycles_fail_does_not_vouch_for_itself(make_daemon, slurm):
-    """Else the hook would go on leasing jobs that nobody plans."""
+def test_a_failed_cycle_writes_no_hook_conf(make_daemon, slurm):
+    """Otherwise the hook would lease jobs that nobody schedules."""
     daemon = make_daemon()
     slurm.answers = False
     with pytest.raises(SlurmError):
@@ -312,7 +312,7 @@ def test_a_daemon_whose_cycles_fail_does_not_vouch_for_itself(make_daemon, slurm
     assert not (daemon.settings.paths.hook / "hook.conf").exists()
 
 
-def test_a_policy_that_nobody_knows_is_said_to_be_unknown(tmp_path, slurm, monkeypatch):
+def test_an_unknown_policy_is_an_error_that_lists_the_known_ones(tmp_path, slurm, monkeypatch):
     monkeypatch.setattr(main, "CliClient", lambda settings: slurm)
     settings = make_settings(tmp_path)
     wrong = settings.model_copy(update={"policy": settings.policy.model_copy(update={"name": "lottery"})})
@@ -321,21 +321,21 @@ def test_a_policy_that_nobody_knows_is_said_to_be_unknown(tmp_path, slurm, monke
 
 
 @pytest.mark.parametrize("name", policy_names())
-def test_every_policy_by_name_drives_the_daemon(name):
-    """Each takes those of the settings that it knows."""
+def test_every_policy_can_be_configured_by_name(name):
+    """Each policy takes the settings that it knows."""
     settings = parse_settings({"policy": {"name": name, "tau": 3.0}}, "test")
     assert setup.configured_policy(settings).next_wakeup(0.0) is None
 
 
 @pytest.mark.parametrize("name", policy_names())
-def test_what_a_policy_takes_is_a_setting_with_the_same_type_and_default(name):
-    """Else asrptd would run another policy than the simulator does under the same name."""
+def test_policy_options_and_settings_have_the_same_types_and_defaults(name):
+    """Otherwise asrptd and the simulator would run different policies under one name."""
     section = PolicySettings.model_fields
     for key, field in policy_class(name).Options.model_fields.items():
         assert repr(section[key]) == repr(field)
 
 
-def test_the_default_policy_is_one():
+def test_the_default_policy_exists():
     assert PolicySettings().name == DEFAULT_POLICY
     assert DEFAULT_POLICY in policy_names()
 
@@ -347,7 +347,7 @@ class Picky(QueuePolicy):
         raise ValueError("tau is too large")
 
 
-def test_a_setting_that_a_policy_refuses_is_bad_input(monkeypatch):
+def test_an_option_that_a_policy_refuses_is_an_input_error(monkeypatch):
     monkeypatch.setattr(registry, "BUILT_IN", {"picky": f"{__name__}:Picky"})
     with pytest.raises(InputError, match="policy: tau is too large"):
         setup.configured_policy(parse_settings({"policy": {"name": "picky"}}, "test"))
@@ -356,7 +356,7 @@ def test_a_setting_that_a_policy_refuses_is_bad_input(monkeypatch):
 @pytest.mark.parametrize(
     ("choice", "fits", "taken"), [("auto", True, True), ("auto", False, False), ("cli", True, False)]
 )
-def test_pyslurm_is_taken_where_it_fits_and_may_be_used(make_daemon, slurm, monkeypatch, choice, fits, taken):
+def test_pyslurm_is_used_if_it_matches_and_the_settings_allow_it(make_daemon, slurm, monkeypatch, choice, fits, taken):
     quicker = FakeSlurm()
 
     def load(settings, version):
@@ -367,6 +367,8 @@ def test_pyslurm_is_taken_where_it_fits_and_may_be_used(make_daemon, slurm, monk
     monkeypatch.setattr(setup.pyslurm, "load", load)
     daemon = make_daemon()
     daemon.settings = daemon.settings.model_copy(update={"slurm": SlurmSettings(client=choice)})
+    used = quicker if taken else slurm
+    job_id = used.submit(4)
     daemon.run(once=True)
-    assert daemon.client is (quicker if taken else slurm)
-    assert daemon.scheduling.scheduler._client is daemon.client
+    assert daemon.client is used
+    assert list(daemon.scheduling.jobs) == [job_id]

@@ -1,4 +1,4 @@
-"""asrptd's metrics: their names, what they count, and that the docs and the dashboard know them."""
+"""asrptd's metrics: their names, what they count, and that the docs and the dashboard have them all."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"asrpt_{name}", labels)
 
 
-def exposed(metric: Metric) -> str:
-    """Prometheus's name; the client gives a counter's without its ending."""
+def exposed_name(metric: Metric) -> str:
+    """The name that Prometheus sees; for counters, the client omits the suffix."""
     return f"{metric.name}_total" if metric.type == "counter" else metric.name
 
 
-def test_names_keep_to_prometheuss_conventions(metrics: Metrics) -> None:
+def test_metric_names_follow_prometheus_conventions(metrics: Metrics) -> None:
     for metric in collected(metrics):
         assert re.fullmatch(r"asrpt(_[a-z0-9]+)+", metric.name)
         assert metric.documentation.endswith(".")
@@ -56,15 +56,15 @@ def test_names_keep_to_prometheuss_conventions(metrics: Metrics) -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on this machine (make test-packages)")
-def test_promtool_finds_nothing_to_say(metrics: Metrics) -> None:
+def test_promtool_accepts_the_metrics(metrics: Metrics) -> None:
     text = generate_latest(metrics.registry)
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_the_page_has_each_metric_and_no_other(metrics: Metrics) -> None:
+def test_the_docs_list_every_metric_and_no_other(metrics: Metrics) -> None:
     told = set(re.findall(r"`(asrpt_[a-z_]+)", (ROOT / "docs" / "metrics.md").read_text()))
-    assert told == {exposed(metric) for metric in collected(metrics)}
+    assert told == {exposed_name(metric) for metric in collected(metrics)}
 
 
 def queries() -> list[str]:
@@ -72,8 +72,8 @@ def queries() -> list[str]:
     return [target["expr"] for panel in board["panels"] for target in panel["targets"]]
 
 
-def test_the_dashboard_asks_for_what_is_there_and_for_all_of_it(metrics: Metrics) -> None:
-    there = {exposed(metric): metric.type for metric in collected(metrics)}
+def test_the_dashboard_queries_every_metric_and_no_other(metrics: Metrics) -> None:
+    there = {exposed_name(metric): metric.type for metric in collected(metrics)}
     asked = {name for query in queries() for name in re.findall(r"asrpt_[a-z_]+", query)}
     ends = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
     known = {f"{name}{end}" for name, kind in there.items() for end in ends.get(kind, ("",))}
@@ -81,7 +81,7 @@ def test_the_dashboard_asks_for_what_is_there_and_for_all_of_it(metrics: Metrics
     assert {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in asked} == set(there)
 
 
-def test_panels_have_ids_and_places_of_their_own() -> None:
+def test_dashboard_panels_have_distinct_ids_and_do_not_overlap() -> None:
     panels = json.loads((ROOT / "etc" / "grafana-dashboard.json").read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken = set()
@@ -94,7 +94,7 @@ def test_panels_have_ids_and_places_of_their_own() -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on this machine (make test-packages)")
-def test_prometheus_understands_the_queries(tmp_path: Path) -> None:
+def test_prometheus_accepts_the_queries(tmp_path: Path) -> None:
     alerts = re.findall(r"^    ((?:time|asrpt|increase).*)$", (ROOT / "docs" / "metrics.md").read_text(), re.M)
     asked = [query.replace("$__rate_interval", "5m").replace("$instance", ".*") for query in queries()]
     rules = [{"record": f"a:{at}", "expr": query} for at, query in enumerate([*asked, *alerts])]
@@ -104,8 +104,8 @@ def test_prometheus_understands_the_queries(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def watched(bench: Bench) -> Metrics:
-    """The bench's daemon with metrics."""
+def with_metrics(bench: Bench) -> Metrics:
+    """Let new metrics count the events of the bench."""
     metrics = Metrics("")
     bench.listen = metrics.event  # type: ignore[method-assign]
     return metrics
@@ -113,7 +113,7 @@ def watched(bench: Bench) -> Metrics:
 
 def test_starts_runs_and_refusals_are_counted(make_bench: Any) -> None:
     bench = make_bench((4, 1, 1), policy="asrpt-gated")
-    metrics = watched(bench)
+    metrics = with_metrics(bench)
     bench.slurm.submit(4, 30, "flat")
     bench.cycle(3)
     bench.slurm.tick(57)
@@ -138,9 +138,9 @@ def test_starts_runs_and_refusals_are_counted(make_bench: Any) -> None:
     assert value(metrics, "prediction_ratio_count") == 2
 
 
-def test_in_shadow_slurms_starts_are_held_against_ours(make_bench: Any) -> None:
+def test_in_shadow_slurms_starts_are_compared_with_asrptds(make_bench: Any) -> None:
     bench = make_bench((4, 4), mode="shadow", policy="asrpt-gated")
-    metrics = watched(bench)
+    metrics = with_metrics(bench)
     bench.slurm.starts_jobs = False
     ours = bench.slurm.submit(4, 30, "flat", leased=False)
     bench.cycle()

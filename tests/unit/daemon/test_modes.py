@@ -1,4 +1,4 @@
-"""Shadow writes nothing, order writes SiteFactors only; the recorder; the status that users see; the audit trail."""
+"""Shadow writes nothing, order writes only SiteFactors; recorded runs, the status, and the audit trail."""
 
 import json
 
@@ -23,7 +23,7 @@ def test_shadow_decides_and_writes_nothing(make_bench):
     bench.cycle(8)
     assert len(bench.audit("start", job_id)) == 1
     bench.cycle(22)
-    assert bench.audit("not-started", job_id)  # Slurm has not: the GPUs are not promised to it for ever
+    assert bench.audit("not-started", job_id)  # Slurm did not start it: its GPUs are not reserved forever
     assert bench.slurm.writes == []
     assert not bench.hosts(job_id).parent.exists()
     bench.slurm.starts_jobs = True
@@ -31,7 +31,7 @@ def test_shadow_decides_and_writes_nothing(make_bench):
     assert len(bench.audit("running", job_id)) == 1
 
 
-def test_in_shadow_nobody_is_told_that_slurm_did_not_obey(make_bench):
+def test_in_shadow_users_do_not_see_that_slurm_did_not_follow(make_bench):
     bench = make_bench(mode="shadow")
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(6, leased=False)
@@ -44,8 +44,8 @@ def test_in_shadow_nobody_is_told_that_slurm_did_not_obey(make_bench):
     assert "not-started" not in kinds
 
 
-def test_what_shadow_has_decided_enforce_plans_anew(make_bench):
-    """The way from shadow to enforce that the README recommends: no job may be stuck on a start never written."""
+def test_enforce_replans_what_shadow_decided(make_bench):
+    """The README recommends to go from shadow to enforce: no job may be stuck on a start that was never written."""
     bench = make_bench(mode="shadow")
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(6, leased=False)
@@ -70,10 +70,10 @@ def test_order_writes_descending_site_factors_and_nothing_else(make_bench):
     assert sorted(jobs, key=lambda j: -written[j]) == [jobs[1], jobs[2], jobs[0]]
     count = len(bench.slurm.writes)
     bench.cycle(3)
-    assert len(bench.slurm.writes) == count  # the order stands
+    assert len(bench.slurm.writes) == count  # the order has not changed
 
 
-def test_factors_change_as_few_jobs_as_possible():
+def test_site_factors_of_as_few_jobs_as_possible_change():
     first = factors(["a", "b", "c"], {})
     assert first["a"] > first["b"] > first["c"]
     assert factors(["b", "c"], first) == {}
@@ -82,7 +82,7 @@ def test_factors_change_as_few_jobs_as_possible():
     assert together["c"] > together["a"] > together["b"]
 
 
-def test_reported_iterations_count_for_a_profiled_job(bench):
+def test_reported_iterations_of_a_profiled_job_are_recorded(bench):
     job_id = bench.slurm.submit(4, profile="flat")
     bench.cycle(10)
     folder = bench.report(job_id, "123 1000\n")
@@ -93,7 +93,7 @@ def test_reported_iterations_count_for_a_profiled_job(bench):
     assert not folder.exists()
 
 
-def test_what_an_earlier_job_had_done_is_not_learned(bench):
+def test_iterations_before_the_checkpoint_are_not_recorded(bench):
     job_id = bench.slurm.submit(4, profile="flat")
     bench.cycle(10)
     bench.report(job_id, "523 1000 0.25 500\n")
@@ -103,7 +103,7 @@ def test_what_an_earlier_job_had_done_is_not_learned(bench):
 
 
 @pytest.mark.parametrize("text", [None, "", "many 1000", "-5 10", "0 1000", "9" * 30, "40 100 - 40"])
-def test_what_is_not_reported_is_elapsed_time_over_alpha(bench, text):
+def test_without_a_valid_report_iterations_are_elapsed_time_over_alpha(bench, text):
     job_id = bench.slurm.submit(4, profile="flat")
     bench.cycle(10)
     if text is not None:
@@ -115,7 +115,7 @@ def test_what_is_not_reported_is_elapsed_time_over_alpha(bench, text):
     assert (run.iterations, run.iterations_source) == (5, Source.ELAPSED)
 
 
-def test_a_job_without_a_profile_counts_seconds_whatever_it_reports(bench):
+def test_an_unprofiled_job_counts_seconds_whatever_it_reports(bench):
     job_id = bench.slurm.submit(4)
     bench.cycle(10)
     bench.report(job_id, "123 1000\n")
@@ -125,7 +125,7 @@ def test_a_job_without_a_profile_counts_seconds_whatever_it_reports(bench):
     assert (run.iterations, run.state) == (10, "FAILED")
 
 
-def test_a_profile_for_other_gpus_or_of_no_file_counts_as_none(bench):
+def test_missing_profiles_and_those_for_other_gpu_counts_are_ignored(bench):
     jobs = [bench.slurm.submit(2, profile="flat"), bench.slurm.submit(2, profile="nowhere")]
     bench.cycle(2)
     assert [bench.job(j).job.profiled for j in jobs] == [False, False]
@@ -134,7 +134,7 @@ def test_a_profile_for_other_gpus_or_of_no_file_counts_as_none(bench):
     assert problems["nowhere"] == "no profile nowhere"
 
 
-def test_only_so_many_profiles_are_kept():
+def test_the_profile_cache_is_bounded():
     loaded = []
 
     def load(name):
@@ -146,7 +146,7 @@ def test_only_so_many_profiles_are_kept():
     profiles = Profiles(load, most=3)
     for name in ("flat", "no1", "no2", "flat", "no3"):
         profiles.get(name, 4)
-    assert profiles.problems.keys() == {"no2", "no3"}  # no1 was asked for longest ago
+    assert profiles.problems.keys() == {"no2", "no3"}  # no1 is the least recently used
     assert profiles.get("flat", 4) is FLAT
     assert loaded == ["flat", "no1", "no2", "no3"]
     profiles.get("no1", 4)
@@ -156,7 +156,7 @@ def test_only_so_many_profiles_are_kept():
     assert len(profiles.problems) <= 3
 
 
-def test_what_was_cancelled_before_its_start_is_not_recorded(bench):
+def test_a_job_cancelled_before_its_start_is_not_recorded(bench):
     bench.slurm.submit(12)
     waiting = bench.slurm.submit(12)
     bench.cycle(2)
@@ -166,7 +166,7 @@ def test_what_was_cancelled_before_its_start_is_not_recorded(bench):
     assert not bench.audit("ended", waiting)
 
 
-def test_untagged_and_foreign_jobs_are_not_recorded(bench):
+def test_untagged_and_unmanaged_jobs_are_not_recorded(bench):
     foreign = bench.slurm.submit(2, partition="other", leased=False, admin_comment="")
     bench.cycle()
     bench.slurm.end(foreign)
@@ -174,7 +174,7 @@ def test_untagged_and_foreign_jobs_are_not_recorded(bench):
     assert bench.runs() == {}
 
 
-def test_the_status_shows_every_job_once_running_first_then_by_rank(bench, tmp_path):
+def test_the_status_lists_running_jobs_first_then_pending_ones_by_rank(bench, tmp_path):
     running = bench.slurm.submit(12, iterations=100)
     bench.cycle(120)
     long, short = bench.slurm.submit(12, iterations=10**6), bench.slurm.submit(12, iterations=10**3)
@@ -205,7 +205,7 @@ def test_the_status_shows_progress(bench):
     assert row.remaining_s == 58 * 2.0
 
 
-def test_a_job_that_reports_nothing_has_its_predicted_time_left(bench):
+def test_without_reports_the_remaining_time_is_the_predicted_one(bench):
     bench.slurm.submit(4, profile="flat", iterations=10)
     bench.cycle(11)
     (row,) = bench.status(bench.slurm.now).jobs
@@ -216,7 +216,7 @@ def test_a_job_that_reports_nothing_has_its_predicted_time_left(bench):
     assert row.remaining_s is None
 
 
-def test_without_a_profile_iterations_and_predicted_seconds_are_not_compared(bench):
+def test_iterations_of_unprofiled_jobs_are_not_compared_with_seconds(bench):
     job_id = bench.slurm.submit(4, iterations=10)
     bench.cycle(6)
     bench.report(job_id, "5000\n")
@@ -225,7 +225,7 @@ def test_without_a_profile_iterations_and_predicted_seconds_are_not_compared(ben
     assert row.remaining_s == 10 - (bench.slurm.now - row.start_time)
 
 
-def test_every_audit_line_is_an_object_with_time_and_event(bench):
+def test_every_audit_line_is_a_json_object_with_time_and_event(bench):
     bench.slurm.submit(12)
     bench.slurm.submit(12, profile='no"such')
     bench.cycle(40)

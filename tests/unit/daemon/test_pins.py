@@ -1,4 +1,4 @@
-"""Starts that are under way: the fence before a pin, pins that fail or come to nothing, and taking them back."""
+"""Pins: the fence before a pin, pins that fail or are not followed, and their withdrawal."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def test_a_pinned_job_keeps_its_gpus_from_others_until_it_runs(bench):
     assert bench.job_state(second) is JobState.QUEUED
 
 
-def test_what_does_not_start_is_taken_back_without_a_trace_and_planned_again(bench):
+def test_a_job_that_does_not_start_is_unpinned_completely_and_replanned(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(6)
     bench.cycle()
@@ -39,13 +39,13 @@ def test_what_does_not_start_is_taken_back_without_a_trace_and_planned_again(ben
     assert [e["why"] for e in bench.audit("not-started", job_id)] == ["None"]
     back = [w for w in bench.writes(job_id) if w.get("ReqNodeList") == ""]
     assert back == [{"NumNodes": "1-3", "ReqNodeList": "", "NumTasks": "6", "NumCPUs": "6", "Priority": "100"}]
-    assert len(bench.audit("start", job_id)) == 2  # at once again
+    assert len(bench.audit("start", job_id)) == 2  # replanned at once
 
 
 @pytest.mark.parametrize("restarted", ["never", "between", "away"])
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED"])
-def test_a_job_that_is_requeued_after_its_end_loses_its_node_list(bench, state, restarted):
-    """``scontrol requeue`` takes it, and Slurm has kept our pin. restarted: asrptd, before the requeue or beside it."""
+def test_a_job_requeued_after_its_end_loses_its_node_list(bench, state, restarted):
+    """Slurm keeps the pin of an ended job, and scontrol requeue accepts it. restarted: when asrptd restarts."""
     job_id = bench.slurm.submit(6)
     bench.cycle(2)
     bench.slurm.end(job_id, state)
@@ -65,7 +65,7 @@ def test_a_job_that_is_requeued_after_its_end_loses_its_node_list(bench, state, 
 
 
 @pytest.mark.parametrize("state", ["IDLE+DRAIN", "DOWN*"])
-def test_a_start_on_a_node_that_is_lost_meanwhile_is_taken_back_at_once(bench, state):
+def test_a_start_on_a_node_that_goes_down_is_withdrawn_at_once(bench, state):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4)
     bench.cycle()
@@ -77,8 +77,8 @@ def test_a_start_on_a_node_that_is_lost_meanwhile_is_taken_back_at_once(bench, s
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_job_that_our_pin_made_fail_is_told_once(bench, restarts):
-    """slurmctld came back without the node that our pin named: NODE_FAIL, and no way to requeue it."""
+def test_a_job_that_failed_because_of_its_pin_is_audited_once(bench, restarts):
+    """slurmctld restarted without the pinned node: the job ends as NODE_FAIL and cannot be requeued."""
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4)
     bench.cycle()
@@ -92,7 +92,7 @@ def test_a_job_that_our_pin_made_fail_is_told_once(bench, restarts):
     assert "submit it again" in told["remedy"]
 
 
-def test_a_node_that_fails_under_a_running_job_is_not_our_pins_doing(bench):
+def test_a_node_failure_of_a_running_job_is_not_blamed_on_the_pin(bench):
     job_id = bench.slurm.submit(4)
     bench.cycle(2)
     bench.slurm.end(job_id, "NODE_FAIL")
@@ -101,8 +101,8 @@ def test_a_node_that_fails_under_a_running_job_is_not_our_pins_doing(bench):
     assert not bench.audit("pin-failed")
 
 
-def test_a_start_has_its_time_from_when_it_was_written(bench):
-    """Where slurmctld takes long to answer, the cycle began long before that."""
+def test_the_start_timeout_counts_from_the_write(bench):
+    """If slurmctld answers slowly, the cycle began long before the write."""
     bench.slurm.starts_jobs = False
     job_id, jobs = bench.slurm.submit(4), bench.slurm.jobs
 
@@ -121,8 +121,8 @@ def test_a_start_has_its_time_from_when_it_was_written(bench):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_another_job_under_a_number_that_slurm_has_given_anew_is_another_job(bench, restarts):
-    """slurmctld was killed before it had written the first one down; nobody has requeued that."""
+def test_a_job_with_a_reused_number_is_another_job(bench, restarts):
+    """slurmctld was killed before it saved the first job; the second one is not a requeue of it."""
     bench.slurm.starts_jobs = False
     first = bench.slurm.submit(6, required_nodes="n1,n2")
     bench.cycle(2)
@@ -130,7 +130,7 @@ def test_another_job_under_a_number_that_slurm_has_given_anew_is_another_job(ben
     rank_maps.write_hosts(bench.settings.paths.spool, int(first), ["n1", "n2"])
     number = int(first) - 1
     bench.slurm.forget(first)
-    bench.slurm._last = number
+    bench.slurm.last_number = number
     if restarts:
         bench.stop()
     bench.slurm.tick(1)
@@ -158,7 +158,7 @@ def test_pauses_between_attempts_grow(bench):
     assert gaps[0] < 13 < gaps[-1]
 
 
-def test_a_job_backing_off_has_no_node_list_and_a_lease(bench):
+def test_a_job_in_backoff_has_a_lease_and_no_node_list(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4)
     bench.cycle(25)
@@ -169,7 +169,7 @@ def test_a_job_backing_off_has_no_node_list_and_a_lease(bench):
     assert bench.job(job_id).reason.kind == "not-started"
 
 
-def test_a_refused_pin_is_audited_and_tried_again(bench):
+def test_a_refused_pin_is_audited_and_retried(bench):
     job_id = bench.slurm.submit(4)
     update = bench.slurm.update
 
@@ -189,8 +189,8 @@ def test_a_refused_pin_is_audited_and_tried_again(bench):
     assert bench.job_state(job_id) is JobState.RUNNING
 
 
-def test_the_fence_keeps_a_job_that_has_just_started_from_being_resized(bench):
-    """Between our read and our write the owner lets the job start on its own."""
+def test_the_fence_prevents_resizing_a_job_that_has_just_started(bench):
+    """Between asrptd's read and its write, the owner lets the job start."""
     job_id = bench.slurm.submit(2)
     read = bench.slurm.nodes
 
@@ -210,14 +210,14 @@ def test_the_fence_keeps_a_job_that_has_just_started_from_being_resized(bench):
     assert bench.slurm.starts[job_id] == 1
 
 
-def test_without_the_fence_that_write_would_have_resized_it(bench):
-    """The fake Slurm behaves like the real one: else the test above would prove nothing."""
+def test_without_the_fence_the_write_would_resize_the_job(bench):
+    """FakeSlurm behaves like the real one: otherwise the test above would prove nothing."""
     job_id = bench.slurm.submit(2, leased=False)
     bench.slurm.update([pin(job_id, {"n2": 2}, multifactor=False)])
     assert bench.slurm.resized == [job_id]
 
 
-def test_the_taking_back_of_a_late_job_that_starts_meanwhile_does_not_resize_it(bench):
+def test_withdrawing_a_late_start_does_not_resize_a_job_that_just_started(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(6)
     bench.cycle(11)
@@ -237,7 +237,7 @@ def test_the_taking_back_of_a_late_job_that_starts_meanwhile_does_not_resize_it(
 
 
 def test_a_refused_fence_of_a_queued_job_does_not_submit_it_twice(bench):
-    """A requeued job that still carries our pin sits in the queue; Slurm refuses the fence for a while."""
+    """A requeued job that still has its pin is in the queue, and Slurm refuses the fence for a while."""
     job_id, blocker = bench.slurm.submit(4, iterations=30), bench.slurm.submit(8)
     bench.cycle(15)
     bench.slurm.requeue(job_id)
@@ -246,7 +246,7 @@ def test_a_refused_fence_of_a_queued_job_does_not_submit_it_twice(bench):
     bench.cycle(4)
     bench.slurm.errors.clear()
     bench.slurm.node_state("n1", "IDLE")
-    bench.slurm.tick(120)  # Slurm defers what was requeued
+    bench.slurm.tick(120)  # Slurm defers requeued jobs
     bench.cycle(15)
     assert bench.job_state(job_id) is JobState.RUNNING
     assert bench.job_state(blocker) is JobState.RUNNING

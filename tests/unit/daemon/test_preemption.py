@@ -1,4 +1,4 @@
-"""Interruptions by asrptd, on a Slurm in memory: signal, checkpoint, requeue, and whoever dies in between."""
+"""Preemption on a Slurm in memory: signal, checkpoint, requeue, and crashes in between."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def submit(bench: Bench, gpus: int = 4, interrupt: str = "B:USR1", **fields: Any
 
 
 def long_and_short(bench: Bench, **fields: Any) -> tuple[str, str]:
-    """A job that has had 80 GPU-seconds, and one that has just come."""
+    """A running job with 80 GPU-seconds of service, and one that has just been submitted."""
     long = submit(bench, **fields)
     bench.cycle(20)
     assert bench.state(long) == "RUNNING"
@@ -64,14 +64,14 @@ def row(bench: Bench, job_id: str) -> JobStatus:
     return next(job for job in bench.status(bench.slurm.now).jobs if job.job_id == job_id)
 
 
-def test_signal_checkpoint_requeue_and_its_turn_again(hlas: Bench) -> None:
+def test_a_preempted_job_is_signaled_requeued_and_runs_again(hlas: Bench) -> None:
     long, short = long_and_short(hlas)
     checkpoint(hlas, long, 3)
     hlas.cycle(1)
     assert hlas.slurm.signals == [(long, "USR1", True)]
     assert (row(hlas, long).reason, row(hlas, short).reason) == ("interrupting", "room")
     hlas.cycle(2)
-    assert hlas.state(long) == "RUNNING", "a checkpoint of before the signal says nothing"
+    assert hlas.state(long) == "RUNNING", "a checkpoint from before the signal does not count"
     checkpoint(hlas, long, 20)
     hlas.cycle(3)
     assert (hlas.state(long), hlas.state(short)) == ("PENDING", "RUNNING")
@@ -89,7 +89,7 @@ def test_signal_checkpoint_requeue_and_its_turn_again(hlas: Bench) -> None:
     assert service.past == pytest.approx(sum(4 * (e["ended"] - e["began"]) for e in hlas.audit("cut", long)))
 
 
-def test_without_a_report_it_has_its_time(hlas: Bench) -> None:
+def test_without_a_checkpoint_report_the_job_keeps_its_grace_time(hlas: Bench) -> None:
     long, short = long_and_short(hlas)
     hlas.cycle(1)
     hlas.cycle(int(GRACE_S) - 1)
@@ -106,11 +106,11 @@ def test_without_a_report_it_has_its_time(hlas: Bench) -> None:
         ({"admin_comment": "", "leased": False}, "the hook has not tagged it"),
         ({"requeue": False}, "--requeue"),
         ({"partition": "gpu,other"}, "interrupt.partitions"),
-        ({"exclusive": "user", "leased": False}, "left to Slurm"),
-        ({"contiguous": True, "leased": False}, "left to Slurm"),
+        ({"exclusive": "user", "leased": False}, "leaves such jobs to Slurm"),
+        ({"contiguous": True, "leased": False}, "leaves such jobs to Slurm"),
     ],
 )
-def test_who_did_not_opt_in_or_is_not_ours_is_never_interrupted(
+def test_jobs_that_did_not_opt_in_or_are_unmanaged_are_never_preempted(
     hlas: Bench, fields: dict[str, Any], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long, short = long_and_short(hlas, **fields)
@@ -126,7 +126,7 @@ def test_who_did_not_opt_in_or_is_not_ours_is_never_interrupted(
 
 
 @pytest.mark.parametrize("mode", ["shadow", "order"])
-def test_other_modes_interrupt_nobody(make: Callable[..., Bench], mode: str) -> None:
+def test_only_mode_enforce_preempts(make: Callable[..., Bench], mode: str) -> None:
     bench = make(mode)
     bench.slurm.multifactor = True
     long = submit(bench, leased=False)
@@ -137,7 +137,7 @@ def test_other_modes_interrupt_nobody(make: Callable[..., Bench], mode: str) -> 
     assert bench.state(long) == "RUNNING"
 
 
-def test_disabled_in_between_the_job_runs_on(hlas: Bench) -> None:
+def test_disabling_asrptd_during_a_preemption_lets_the_job_run_on(hlas: Bench) -> None:
     long, _ = long_and_short(hlas)
     hlas.cycle(1)
     hlas.mode.disabled = True
@@ -146,7 +146,7 @@ def test_disabled_in_between_the_job_runs_on(hlas: Bench) -> None:
     assert hlas.job(long).interruption is None
 
 
-def test_a_new_daemon_signals_again_and_goes_on(hlas: Bench) -> None:
+def test_after_a_restart_the_preemption_signal_is_sent_again(hlas: Bench) -> None:
     long, short = long_and_short(hlas)
     hlas.cycle(1)
     checkpoint(hlas, long, 20)
@@ -154,15 +154,15 @@ def test_a_new_daemon_signals_again_and_goes_on(hlas: Bench) -> None:
     hlas.restart()
     hlas.cycle(2)
     assert hlas.slurm.signals == [(long, "USR1", True)] * 2
-    assert hlas.state(long) == "RUNNING", "the checkpoint may be of long ago"
+    assert hlas.state(long) == "RUNNING", "the checkpoint may be old"
     checkpoint(hlas, long, 900)
     hlas.cycle(3)
     assert (hlas.state(long), hlas.state(short)) == ("PENDING", "RUNNING")
     assert hlas.job(long).service.interruptions == 1
 
 
-def test_requeued_while_no_daemon_was_there(hlas: Bench) -> None:
-    """As by a daemon that died in the moment after, or by the job's own handler."""
+def test_a_preempted_job_requeued_while_asrptd_is_down_counts_once(hlas: Bench) -> None:
+    """By a daemon that died right after the requeue, or by the job's own signal handler."""
     long, short = long_and_short(hlas)
     hlas.cycle(1)
     hlas.stop()
@@ -178,7 +178,7 @@ def test_requeued_while_no_daemon_was_there(hlas: Bench) -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_requeued_after_its_end_it_has_had_what_it_has_had(hlas: Bench, restarted: bool) -> None:
+def test_a_job_requeued_after_its_end_keeps_its_service(hlas: Bench, restarted: bool) -> None:
     long = submit(hlas)
     hlas.cycle(20)
     served = 4 * (hlas.slurm.now - hlas.slurm.records[long].start_time)
@@ -192,8 +192,8 @@ def test_requeued_after_its_end_it_has_had_what_it_has_had(hlas: Bench, restarte
     assert hlas.job(long).service.past == pytest.approx(served)
 
 
-def forgotten_requeue(bench: Bench) -> tuple[str, JobRecord]:
-    """A job that asrptd has requeued and seen wait, and its record of before, which slurmctld comes back with."""
+def lost_requeue(bench: Bench) -> tuple[str, JobRecord]:
+    """A job that asrptd has requeued, and its record from before, which slurmctld restores after a crash."""
     long, _ = long_and_short(bench)
     bench.cycle(1)
     checkpoint(bench, long, 20)
@@ -206,8 +206,8 @@ def forgotten_requeue(bench: Bench) -> tuple[str, JobRecord]:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_requeue_that_slurmctld_has_forgotten_is_asked_for_again(hlas: Bench, restarted: bool) -> None:
-    long, before = forgotten_requeue(hlas)
+def test_a_requeue_lost_by_slurmctld_is_requested_again(hlas: Bench, restarted: bool) -> None:
+    long, before = lost_requeue(hlas)
     served, short = hlas.job(long).service.past, str(int(long) + 1)
     hlas.slurm.records[long] = before
     if restarted:
@@ -218,8 +218,8 @@ def test_a_requeue_that_slurmctld_has_forgotten_is_asked_for_again(hlas: Bench, 
     assert (hlas.state(short), hlas.slurm.records[long].required_nodes) == ("RUNNING", "")
     service = hlas.job(long).service
     assert (service.past, service.interruptions, service.head) == (pytest.approx(served), 1, short)
-    assert len(hlas.slurm.signals) == len(hlas.audit("interrupt", long)) == 1, "nothing runs that a signal could reach"
-    assert len(hlas.audit("cut", long)) == len(hlas.audit("running", long)) == 1, "a run is told once"
+    assert len(hlas.slurm.signals) == len(hlas.audit("interrupt", long)) == 1, "there is no process to signal"
+    assert len(hlas.audit("cut", long)) == len(hlas.audit("running", long)) == 1, "each run is audited once"
     (again,) = hlas.audit("requeued-again", long)
     assert "had lost the requeue" in what(again)
     hlas.slurm.end(short)
@@ -228,28 +228,28 @@ def test_a_requeue_that_slurmctld_has_forgotten_is_asked_for_again(hlas: Bench, 
     assert (hlas.state(long), len(hlas.audit("requeued-again", long))) == ("RUNNING", 1)
 
 
-def killed(bench: Bench, before: JobRecord, state: str = "FAILED") -> None:
-    """slurmctld comes back without the requeue, and hears from the node of the script's end."""
+def end_killed_script(bench: Bench, before: JobRecord, state: str = "FAILED") -> None:
+    """slurmctld restarts without the requeue, and the node reports the end of the script."""
     ended = dataclasses.replace(before, state=state, end_time=bench.slurm.now, exit_code=143)
     bench.slurm.records[before.job_id] = ended
 
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("seen", [False, True])
-def test_the_end_of_a_script_that_a_requeue_has_killed(hlas: Bench, seen: bool, restarted: bool) -> None:
-    """seen: asrptd has seen it wait before slurmctld died."""
+def test_a_job_that_a_lost_requeue_killed_is_requeued_again(hlas: Bench, seen: bool, restarted: bool) -> None:
+    """seen: asrptd has seen the job pending before slurmctld died."""
     if seen:
-        long, before = forgotten_requeue(hlas)
+        long, before = lost_requeue(hlas)
     else:
         long, _ = long_and_short(hlas)
         hlas.cycle(1)
         checkpoint(hlas, long, 20)
         before = hlas.slurm.records[long]
-        hlas.scheduler.cycle(hlas.slurm.now)  # and asrptd dies, if it does, before it saves what came of it
+        hlas.scheduler.cycle(hlas.slurm.now)  # if asrptd dies, then before it saves the result
         assert hlas.audit("requeued", long)
         assert not hlas.audit("cut", long)
     short = str(int(long) + 1)
-    killed(hlas, before)
+    end_killed_script(hlas, before)
     if restarted:
         hlas.restart()
     hlas.cycle(2)
@@ -269,15 +269,15 @@ def test_the_end_of_a_script_that_a_requeue_has_killed(hlas: Bench, seen: bool, 
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "CANCELLED"])
-def test_another_end_after_a_forgotten_requeue_is_the_jobs(hlas: Bench, state: str) -> None:
-    long, before = forgotten_requeue(hlas)
-    killed(hlas, before, state)
+def test_other_end_states_after_a_lost_requeue_are_accepted(hlas: Bench, state: str) -> None:
+    long, before = lost_requeue(hlas)
+    end_killed_script(hlas, before, state)
     hlas.cycle(3)
     assert hlas.state(long) == state
-    assert long not in hlas.scheduler.jobs
+    assert long not in hlas.scheduling.jobs
 
 
-def test_a_job_that_fails_before_its_requeue_has_failed(hlas: Bench) -> None:
+def test_a_job_that_fails_before_its_requeue_stays_failed(hlas: Bench) -> None:
     long, _ = long_and_short(hlas)
     hlas.cycle(1)
     checkpoint(hlas, long, 20)
@@ -289,10 +289,10 @@ def test_a_job_that_fails_before_its_requeue_has_failed(hlas: Bench) -> None:
 
 
 @pytest.mark.parametrize("refuses", [True, False])
-def test_a_killed_job_that_slurm_will_not_requeue_has_failed(hlas: Bench, refuses: bool) -> None:
-    """refuses: else asrptd is disabled."""
-    long, before = forgotten_requeue(hlas)
-    killed(hlas, before)
+def test_a_killed_job_that_slurm_does_not_requeue_stays_failed(hlas: Bench, refuses: bool) -> None:
+    """refuses: Slurm refuses; otherwise asrptd is disabled."""
+    long, before = lost_requeue(hlas)
+    end_killed_script(hlas, before)
     if refuses:
         hlas.slurm.errors[long] = "Requested operation is presently disabled"
         hlas.cycle(2)
@@ -301,13 +301,13 @@ def test_a_killed_job_that_slurm_will_not_requeue_has_failed(hlas: Bench, refuse
         hlas.mode.disabled = True
     hlas.cycle(int(5 * GRACE_S))
     assert hlas.state(long) == "FAILED"
-    assert long not in hlas.scheduler.jobs
+    assert long not in hlas.scheduling.jobs
     assert len(hlas.audit("gone", long)) == 1
 
 
-def test_one_that_began_again_in_the_same_second_runs_on(hlas: Bench) -> None:
-    """Its owner has put it at StartTime=now, and the clock of a busy host has whole seconds."""
-    long, before = forgotten_requeue(hlas)
+def test_a_requeued_job_that_restarts_in_the_same_second_runs_on(hlas: Bench) -> None:
+    """The owner has set StartTime=now, and Slurm's times are whole seconds."""
+    long, before = lost_requeue(hlas)
     hlas.slurm.records[long] = dataclasses.replace(before, submit_time=before.start_time, restarts=1)
     hlas.cycle(3)
     assert hlas.state(long) == "RUNNING"
@@ -315,7 +315,7 @@ def test_one_that_began_again_in_the_same_second_runs_on(hlas: Bench) -> None:
     assert hlas.job(long).service.began == before.start_time
 
 
-def test_a_requeue_by_somebody_else_is_not_asked_for_again(hlas: Bench) -> None:
+def test_a_lost_requeue_by_somebody_else_is_not_requested_again(hlas: Bench) -> None:
     long = submit(hlas)
     hlas.cycle(10)
     before = hlas.slurm.records[long]
@@ -328,10 +328,10 @@ def test_a_requeue_by_somebody_else_is_not_asked_for_again(hlas: Bench) -> None:
 
 
 @pytest.mark.parametrize("refuses", [True, False])
-def test_a_slurm_that_will_not_requeue_again_is_not_asked_for_ever(make: Callable[..., Bench], refuses: bool) -> None:
-    """It refuses, or it takes the request and does nothing."""
+def test_retries_of_a_lost_requeue_are_bounded(make: Callable[..., Bench], refuses: bool) -> None:
+    """Slurm refuses, or accepts the request and does nothing."""
     hlas = make(max_interruptions=1)
-    long, before = forgotten_requeue(hlas)
+    long, before = lost_requeue(hlas)
     hlas.slurm.records[long] = before
     if refuses:
         hlas.slurm.errors[long] = "Requested operation is presently disabled"
@@ -341,14 +341,14 @@ def test_a_slurm_that_will_not_requeue_again_is_not_asked_for_ever(make: Callabl
     hlas.restart()
     hlas.cycle(int(5 * GRACE_S))
     (refused,) = hlas.audit("interrupt-refused", long)
-    assert ("disabled" if refuses else "shown as going on") in refused["error"]
+    assert ("disabled" if refuses else "still shows the ended run") in refused["error"]
     asked = len(hlas.audit("requeued-again", long))
     hlas.cycle(20)
     assert len(hlas.audit("requeued-again", long)) == asked
     assert (hlas.state(long), hlas.job(long).interruption) == ("RUNNING", None)
 
 
-def test_a_slurm_that_is_away_is_asked_again_and_one_that_refuses_is_not(hlas: Bench) -> None:
+def test_a_preemption_is_retried_for_a_while_and_then_given_up(hlas: Bench) -> None:
     long, short = long_and_short(hlas)
     hlas.slurm.errors[long] = "Requested operation is presently disabled"
     hlas.cycle(5)
@@ -363,7 +363,7 @@ def test_a_slurm_that_is_away_is_asked_again_and_one_that_refuses_is_not(hlas: B
     assert (hlas.state(long), hlas.state(short)) == ("RUNNING", "PENDING")
 
 
-def test_no_more_often_than_max_interruptions(make: Callable[..., Bench]) -> None:
+def test_a_job_is_preempted_at_most_max_interruptions_times(make: Callable[..., Bench]) -> None:
     bench = make(max_interruptions=1)
     long, short = long_and_short(bench)
     bench.cycle(15)
@@ -378,7 +378,7 @@ def test_no_more_often_than_max_interruptions(make: Callable[..., Bench]) -> Non
     assert len(bench.slurm.signals) == 1
 
 
-def test_what_users_see(hlas: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_users_see_why_a_job_is_preempted(hlas: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     long, short = long_and_short(hlas)
     hlas.cycle(1)
     found = hlas.status(hlas.slurm.now)

@@ -1,4 +1,4 @@
-"""What asrptd reads of running jobs: anything may lie there, and the file server may not answer."""
+"""How asrptd reads the progress of running jobs: files may be odd, and the file server may hang."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from slurm_asrpt.daemon.record import progress
 from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remaining_s, total_iterations
 from slurm_asrpt.spool import (
+    MAX_FILES,
     MAX_PROGRESS_BYTES,
-    MOST_FILES,
     Progress,
     parse_progress,
     progress_dir,
@@ -59,12 +59,12 @@ def report(spool: Path, job: str, text: str, written: float = 1000.0) -> None:
         (b"9" * 16, None),
     ],
 )
-def test_the_words(text: bytes, found: Progress | None) -> None:
+def test_progress_lines_are_parsed(text: bytes, found: Progress | None) -> None:
     assert parse_progress(text) == found
 
 
 @given(text=st.binary(max_size=300))
-def test_whatever_stands_there_is_data(text: bytes) -> None:
+def test_any_bytes_are_parsed_or_rejected(text: bytes) -> None:
     found = parse_progress(text)
     if found is not None:
         assert 0 <= found.done < 10**15
@@ -78,7 +78,7 @@ def huge(path: Path) -> None:
         file.truncate(10**12)
 
 
-ODD = [
+ODD_FILES = [
     Path.mkdir,
     os.mkfifo,
     huge,
@@ -89,9 +89,9 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("make", ODD)
+@pytest.mark.parametrize("make", ODD_FILES)
 @pytest.mark.parametrize("name", ["iterations", "losses"])
-def test_odd_things_are_no_progress_and_hold_nobody_up(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+def test_odd_files_are_ignored_and_block_nothing(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
     folder = progress_dir(tmp_path) / "7"
     folder.mkdir(parents=True)
     make(folder / name)
@@ -112,7 +112,7 @@ def test_a_link_to_a_number_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
 @pytest.mark.parametrize("theirs", [54321, 0])
-def test_a_hard_link_to_somebody_elses_file_is_no_progress(tmp_path: Path, theirs: int) -> None:
+def test_a_hard_link_to_another_users_file_is_not_read(tmp_path: Path, theirs: int) -> None:
     folder = progress_dir(tmp_path) / "7"
     folder.mkdir(parents=True)
     os.chown(folder, 12345, 0)
@@ -127,14 +127,14 @@ def test_a_hard_link_to_somebody_elses_file_is_no_progress(tmp_path: Path, their
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
-def test_a_device_is_no_progress(tmp_path: Path) -> None:
+def test_a_device_is_not_read(tmp_path: Path) -> None:
     folder = progress_dir(tmp_path) / "7"
     folder.mkdir(parents=True)
     os.mknod(folder / "iterations", 0o666 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
     assert read_progress(tmp_path, "7") is None
 
 
-def test_a_folder_that_is_a_link_is_not_entered(tmp_path: Path) -> None:
+def test_a_progress_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "iterations").write_text("42 43\n")
     progress_dir(tmp_path).mkdir()
@@ -144,8 +144,8 @@ def test_a_folder_that_is_a_link_is_not_entered(tmp_path: Path) -> None:
     assert (tmp_path / "other" / "iterations").read_text() == "42 43\n"
 
 
-def test_swapping_files_for_links_while_they_are_read_and_removed_reaches_nothing(tmp_path: Path) -> None:
-    """A user who is quicker than asrptd: between its look and its act the file has become a link, or a folder."""
+def test_swapping_files_for_links_during_reads_gives_no_access_to_other_files(tmp_path: Path) -> None:
+    """A user replaces the file by a link or a directory between asrptd's check and its read."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "iterations").write_text("42 43\n")
@@ -176,29 +176,29 @@ def test_swapping_files_for_links_while_they_are_read_and_removed_reaches_nothin
     assert (outside / "iterations").read_text() == "42 43\n"
 
 
-def test_folders_in_folders_cost_a_look_each_and_stay(tmp_path: Path) -> None:
-    """rmtree would follow a user down for as long as the user likes."""
+def test_nested_directories_are_not_removed(tmp_path: Path) -> None:
+    """rmtree would follow a user's directories to any depth."""
     deep = progress_dir(tmp_path) / "7" / "a"
     (deep / "b").mkdir(parents=True)
     remove_progress(tmp_path, "7")
     assert deep.exists()
 
 
-def test_of_very_many_files_some_go_at_a_time(tmp_path: Path) -> None:
+def test_very_many_files_are_removed_in_batches(tmp_path: Path) -> None:
     folder = progress_dir(tmp_path) / "7"
     folder.mkdir(parents=True)
-    for number in range(MOST_FILES + 5):
+    for number in range(MAX_FILES + 5):
         (folder / str(number)).touch()
     remove_progress(tmp_path, "7")
     assert len(list(folder.iterdir())) == 5
 
 
-def test_no_more_is_read_than_the_first_bytes(tmp_path: Path) -> None:
+def test_only_the_first_bytes_are_read(tmp_path: Path) -> None:
     report(tmp_path, "7", " " * MAX_PROGRESS_BYTES + "5 10")
     assert read_progress(tmp_path, "7") is None
 
 
-def test_the_curve(tmp_path: Path) -> None:
+def test_the_loss_curve_is_parsed_and_bounded(tmp_path: Path) -> None:
     folder = progress_dir(tmp_path) / "7"
     folder.mkdir(parents=True)
     (folder / "losses").write_text("0 2.5\nx 1\n10 nan\n20 1.5\n" + "30 1\n" * 10_000)
@@ -210,7 +210,7 @@ def test_the_curve(tmp_path: Path) -> None:
 # the watch
 
 
-def test_a_job_is_looked_at_once_in_ten_seconds(tmp_path: Path, watch: ProgressWatch, clock: Clock) -> None:
+def test_a_jobs_progress_is_read_once_per_interval(tmp_path: Path, watch: ProgressWatch, clock: Clock) -> None:
     running = {"7": 900.0}
     report(tmp_path, "7", "5 10")
     assert watch.look(running)["7"].progress.done == 5
@@ -221,7 +221,7 @@ def test_a_job_is_looked_at_once_in_ten_seconds(tmp_path: Path, watch: ProgressW
     assert watch.look(running)["7"] == Observed(Progress(6, 10, written=1002.0), 2.0)
 
 
-def test_speed_is_that_since_the_first_report_of_the_run(tmp_path: Path, watch: ProgressWatch, clock: Clock) -> None:
+def test_the_speed_counts_from_the_first_report_of_the_run(tmp_path: Path, watch: ProgressWatch, clock: Clock) -> None:
     alphas = []
     for done, written in [(0, 1000), (10, 1100), (110, 1150), (50, 1200), (60, 1300)]:  # back to a checkpoint at 50
         report(tmp_path, "7", f"{done} 200", written)
@@ -230,7 +230,7 @@ def test_speed_is_that_since_the_first_report_of_the_run(tmp_path: Path, watch: 
     assert alphas == [None, 10.0, 150 / 110, None, 10.0]
 
 
-def test_a_report_of_before_the_requeue_is_none_of_this_run(tmp_path: Path, watch: ProgressWatch, clock: Clock) -> None:
+def test_reports_from_before_a_requeue_are_ignored(tmp_path: Path, watch: ProgressWatch, clock: Clock) -> None:
     report(tmp_path, "7", "500 1000", 1000.0)
     assert watch.look({"7": 900.0})["7"].progress.done == 500
     assert watch.look({"7": 1100.0}) == {}
@@ -239,7 +239,7 @@ def test_a_report_of_before_the_requeue_is_none_of_this_run(tmp_path: Path, watc
     assert watch.look({"7": 1100.0})["7"] == Observed(Progress(510, 1000, written=1110.0), None)
 
 
-def test_what_cannot_be_read_now_is_as_it_was(tmp_path: Path, watch: ProgressWatch, clock: Clock) -> None:
+def test_an_unreadable_report_keeps_the_previous_values(tmp_path: Path, watch: ProgressWatch, clock: Clock) -> None:
     report(tmp_path, "7", "5 10")
     before = dict(watch.look({"7": 900.0}))
     (progress_dir(tmp_path) / "7" / "iterations").unlink()
@@ -247,16 +247,19 @@ def test_what_cannot_be_read_now_is_as_it_was(tmp_path: Path, watch: ProgressWat
     assert watch.look({"7": 900.0}) == before
 
 
-def test_jobs_that_have_ended_are_forgotten(tmp_path: Path, watch: ProgressWatch) -> None:
-    for number in range(20):
-        report(tmp_path, str(number), "5 10")
-    assert len(watch.look({str(number): 900.0 for number in range(20)})) == 20
+def test_progress_of_ended_jobs_is_forgotten(tmp_path: Path, watch: ProgressWatch) -> None:
+    running = {str(number): 900.0 for number in range(20)}
+    for number in running:
+        report(tmp_path, number, "5 10")
+    assert len(watch.look(running)) == 20
     assert watch.look({}) == {}
-    assert watch._watched == {}
+    for number in running:
+        report(tmp_path, number, "6 10")
+    assert {seen.progress.done for seen in watch.look(running).values()} == {6}  # read at once, as jobs never seen
 
 
-def test_a_server_that_does_not_answer_holds_up_no_cycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread stands; looking does not, and keeps what was known."""
+def test_a_file_server_that_hangs_does_not_delay_cycles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread hangs; ``look`` returns the previous values."""
     answers, asked = threading.Event(), threading.Event()
     watch = ProgressWatch(tmp_path, 1e-9)
     report(tmp_path, "7", "5 10")
@@ -277,18 +280,19 @@ def test_a_server_that_does_not_answer_holds_up_no_cycle(tmp_path: Path, monkeyp
         answers.set()
 
 
-def test_the_thread_reads_and_ends(tmp_path: Path) -> None:
+def test_the_reader_thread_reads_and_ends(tmp_path: Path) -> None:
     watch = ProgressWatch(tmp_path, 1e-9)
+    before = set(threading.enumerate())
     watch.start()
+    (thread,) = set(threading.enumerate()) - before
     report(tmp_path, "7", "5 10")
     deadline = time.monotonic() + 30
     while "7" not in watch.look({"7": 900.0}) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert watch.look({"7": 900.0})["7"].progress == Progress(5, 10, written=1000.0)
     watch.stop()
-    assert watch._thread is not None
-    watch._thread.join(30)
-    assert not watch._thread.is_alive()
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 # what is left
@@ -305,7 +309,9 @@ def test_the_thread_reads_and_ends(tmp_path: Path) -> None:
         (Observed(Progress(5, 70)), 100, 70),
     ],
 )
-def test_iterations_in_all(observed: Observed | None, predicted: int, total: int | None) -> None:
+def test_total_iterations_are_reported_or_predicted(
+    observed: Observed | None, predicted: int, total: int | None
+) -> None:
     assert total_iterations(observed, predicted) == total
 
 
@@ -323,7 +329,7 @@ def test_iterations_in_all(observed: Observed | None, predicted: int, total: int
         (Observed(Progress(100), 3.0), 100, 2.0, 200.0, 250.0, 0.0),
     ],
 )
-def test_time_left(
+def test_remaining_time_follows_reports_then_predictions(
     observed: Observed | None,
     total: int | None,
     alpha: float | None,

@@ -1,4 +1,4 @@
-"""Rank maps: announced before a start, written after it, and gone with the job."""
+"""Rank maps: announced before a start, written after it, removed with the job."""
 
 import errno
 
@@ -10,14 +10,14 @@ from slurm_asrpt.daemon.writes import rank_maps
 
 
 def make_shared(make_bench):
-    """Of n1's two GPUs one is another job's: only Slurm knows what a job on n1, n2 and n3 gets there."""
+    """Another job has one of n1's two GPUs: only Slurm knows what a job on n1, n2 and n3 gets there."""
     bench = make_bench(sizes=(2, 4, 1))
     bench.slurm.submit(1, leased=False, required_nodes="n1")
     return bench
 
 
-def test_an_allocation_that_cannot_be_the_jobs_own_makes_no_rank_map(make_bench):
-    """A user may name a job like scontrol's own fields; what comes of it must not stop the daemon."""
+def test_an_implausible_allocation_gets_no_rank_map(make_bench):
+    """A job's name can look like scontrol's own fields; the daemon must survive that."""
     bench = make_shared(make_bench)
     job_id = bench.slurm.submit(6, profile="tail")
     bench.slurm.allocations = lambda ids: {i: {"n1": 1, "n2": 4, "n9": 8} for i in ids}
@@ -27,7 +27,7 @@ def test_an_allocation_that_cannot_be_the_jobs_own_makes_no_rank_map(make_bench)
     assert bench.job_state(job_id) is JobState.RUNNING
 
 
-def test_a_rank_map_is_announced_written_and_removed(make_bench):
+def test_a_rank_map_is_announced_written_and_finally_removed(make_bench):
     bench = make_shared(make_bench)
     job_id = bench.slurm.submit(6, profile="tail")
     bench.cycle()
@@ -35,7 +35,7 @@ def test_a_rank_map_is_announced_written_and_removed(make_bench):
     assert tracked.mapped
     hosts = bench.hosts(job_id).read_text(encoding="utf-8").split()
     gpus = bench.slurm.records[job_id].gpus_by_node
-    expected = placement_of(tracked, gpus, bench.scheduler.cluster)
+    expected = placement_of(tracked, gpus, bench.scheduler.decider.cluster)
     assert hosts == list(expected.ranks)
     assert sorted(hosts) == ["n1"] + ["n2"] * 4 + ["n3"]
     assert not bench.hosts(f"{job_id}.wait").exists()
@@ -47,7 +47,7 @@ def test_a_rank_map_is_announced_written_and_removed(make_bench):
     assert not bench.hosts(job_id).exists()
 
 
-def test_the_rank_map_of_a_job_on_whole_servers_is_there_before_it_starts(make_bench):
+def test_the_rank_map_of_a_job_on_whole_nodes_is_written_before_its_start(make_bench):
     bench = make_bench(sizes=(1, 4, 1))
     job_id = bench.slurm.submit(6, profile="tail")
     written, update = [], bench.slurm.update
@@ -59,12 +59,12 @@ def test_the_rank_map_of_a_job_on_whole_servers_is_there_before_it_starts(make_b
     bench.slurm.update = watched
     bench.slurm.allocations = lambda ids: pytest.fail(f"asked for {ids}")
     bench.cycle()
-    assert written == [[False, False], [True, True]]  # not with the fence, which says whether it still waits
+    assert written == [[False, False], [True, True]]  # not with the fence, which shows whether the job is still pending
     assert sorted(bench.hosts(job_id).read_text(encoding="utf-8").split()) == ["n1"] + ["n2"] * 4 + ["n3"]
     assert not bench.hosts(f"{job_id}.wait").exists()
 
 
-def test_a_start_that_takes_longer_than_the_pause_gets_its_rank_map_in_the_next_one(make_bench):
+def test_a_slow_start_gets_its_rank_map_in_the_next_pause(make_bench):
     bench = make_shared(make_bench)
     job_id = bench.slurm.submit(6, profile="tail")
     bench.slurm.starts_jobs = False
@@ -76,8 +76,8 @@ def test_a_start_that_takes_longer_than_the_pause_gets_its_rank_map_in_the_next_
     assert bench.hosts(job_id).exists()
 
 
-def test_a_job_that_was_not_started_gets_no_rank_map_later(make_bench):
-    """Its files are removed with its pin; Slurm may be about to start it elsewhere."""
+def test_a_job_whose_start_was_withdrawn_gets_no_rank_map(make_bench):
+    """Its files are removed with its pin; Slurm may start it elsewhere."""
     bench = make_shared(make_bench)
     job_id = bench.slurm.submit(6, profile="tail")
     bench.slurm.starts_jobs = False
@@ -87,8 +87,8 @@ def test_a_job_that_was_not_started_gets_no_rank_map_later(make_bench):
     bench.scheduler.between_cycles(0.5)
 
 
-def test_a_spool_that_is_full_costs_the_rank_map_and_nothing_else(make_bench, monkeypatch, caplog):
-    """Users write there, too: none of them may stop the scheduling by filling it."""
+def test_a_full_spool_only_loses_the_rank_map(make_bench, monkeypatch, caplog):
+    """Users write there, too: filling it must not stop scheduling."""
 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "hosts")
@@ -104,7 +104,7 @@ def test_a_spool_that_is_full_costs_the_rank_map_and_nothing_else(make_bench, mo
     assert "No space left" in caplog.text
 
 
-def test_a_mapped_job_that_does_not_start_in_time_gets_its_map_when_it_runs(make_bench):
+def test_a_mapped_job_that_starts_late_gets_its_rank_map_when_it_runs(make_bench):
     bench = make_shared(make_bench)
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(6, profile="tail")
@@ -117,7 +117,7 @@ def test_a_mapped_job_that_does_not_start_in_time_gets_its_map_when_it_runs(make
     assert not bench.hosts(f"{job_id}.wait").exists()
 
 
-def test_a_job_taken_back_leaves_no_announcement(make_bench):
+def test_a_withdrawn_start_leaves_no_rank_map_announcement(make_bench):
     bench = make_shared(make_bench)
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(6, profile="tail")
@@ -128,7 +128,7 @@ def test_a_job_taken_back_leaves_no_announcement(make_bench):
     assert list(bench.hosts("x").parent.iterdir()) == []
 
 
-def test_files_that_cannot_be_removed_stop_nothing(make_bench, caplog):
+def test_rank_maps_that_cannot_be_removed_are_logged_only(make_bench, caplog):
     """As on a spool that has become read-only."""
     bench = make_shared(make_bench)
     job_id = bench.slurm.submit(6, profile="tail")
@@ -145,7 +145,7 @@ def test_files_that_cannot_be_removed_stop_nothing(make_bench, caplog):
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_requeued_job_does_not_keep_the_rank_map_of_its_first_run(make_bench, restarted):
-    """Its tasks would be told to run on nodes that it has no more."""
+    """Otherwise its tasks would be sent to nodes that it no longer has."""
     bench = make_shared(make_bench)
     job_id = bench.slurm.submit(6, profile="tail")
     bench.cycle(2)

@@ -1,4 +1,4 @@
-"""Whatever an enforcing or ordering daemon has left on waiting jobs, one that does not enforce takes off again."""
+"""A daemon that does not enforce removes leases, pins and site factors from pending jobs."""
 
 import os
 import shutil
@@ -20,12 +20,12 @@ from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm
 
 NOBODY = 65534
-RIGHTS = ("min_nodes", "max_nodes", "tasks", "required_nodes", "priority")
+PINNED_FIELDS = ("min_nodes", "max_nodes", "tasks", "required_nodes", "priority")
 
 
-def rights(bench, job_id):
-    """What of a job a pin overwrites."""
-    return {name: getattr(bench.slurm.records[job_id], name) for name in RIGHTS}
+def pinned_fields(bench, job_id):
+    """The fields of a job that a pin overwrites."""
+    return {name: getattr(bench.slurm.records[job_id], name) for name in PINNED_FIELDS}
 
 
 def switch_mode(bench, mode):
@@ -38,22 +38,22 @@ def disable(bench):
     bench.mode.disabled = True
 
 
-def after_sigkill(bench):
+def restart_in_shadow(bench):
     switch_mode(bench, Mode.SHADOW)
 
 
-@pytest.fixture(params=[disable, after_sigkill])
-def way_back(request):
+@pytest.fixture(params=[disable, restart_in_shadow])
+def stop_enforcing(request):
     return request.param
 
 
-def test_leases_are_handed_back_in_one_cycle(bench, way_back):
+def test_all_leases_are_released_in_one_cycle(bench, stop_enforcing):
     blocker = bench.slurm.submit(12)
     bench.cycle(2)
     jobs = [bench.slurm.submit(4) for _ in range(3)]
     bench.cycle(3)
-    late = bench.slurm.submit(4)  # leased by the hook, and no cycle has seen it
-    way_back(bench)
+    late = bench.slurm.submit(4)  # leased by the hook, not yet seen by any cycle
+    stop_enforcing(bench)
     bench.slurm.writes.clear()
     bench.cycle()
     assert [bench.slurm.records[j].eligible_time <= bench.slurm.now for j in (*jobs, late)] == [True] * 4
@@ -65,15 +65,15 @@ def test_leases_are_handed_back_in_one_cycle(bench, way_back):
     assert {e["job"] for e in bench.audit("handed-back")} == {*jobs, late}
 
 
-def test_a_pin_comes_off_and_all_it_overwrote_comes_back(bench, way_back):
+def test_removing_a_pin_restores_all_fields_it_overwrote(bench, stop_enforcing):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(8, min_nodes=1, max_nodes=3)
-    before = rights(bench, job_id)
+    before = pinned_fields(bench, job_id)
     bench.cycle()
     assert bench.slurm.records[job_id].required_nodes
-    way_back(bench)
+    stop_enforcing(bench)
     bench.cycle()
-    assert rights(bench, job_id) == before
+    assert pinned_fields(bench, job_id) == before
     assert bench.slurm.records[job_id].eligible_time <= bench.slurm.now
     bench.slurm.starts_jobs = True
     bench.cycle(2)
@@ -81,27 +81,27 @@ def test_a_pin_comes_off_and_all_it_overwrote_comes_back(bench, way_back):
     assert bench.slurm.resized == []
 
 
-def test_a_start_meanwhile_is_not_resized(bench, way_back):
-    """The job starts between the last look and the undoing of its pin."""
+def test_releasing_a_job_that_just_started_does_not_resize_it(bench, stop_enforcing):
+    """The job starts between the last read and the removal of its pin."""
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(8)
     bench.cycle()
-    way_back(bench)
+    stop_enforcing(bench)
     jobs = bench.slurm.jobs
 
-    def and_then_it_starts():
+    def jobs_and_a_start():
         found = jobs()
         bench.slurm.jobs, bench.slurm.starts_jobs = jobs, True
         bench.slurm.tick(0)
         return found
 
-    bench.slurm.jobs = and_then_it_starts
+    bench.slurm.jobs = jobs_and_a_start
     bench.cycle(2)
     assert bench.state(job_id) == "RUNNING"
     assert bench.slurm.resized == []
 
 
-def test_holds_dependencies_and_begin_times_stay_their_owners(bench, way_back):
+def test_holds_dependencies_and_begin_times_of_owners_are_kept(bench, stop_enforcing):
     begin = int(bench.slurm.now) + 5000
     comment = bench.slurm.records[bench.slurm.submit(1)].admin_comment
     held, dependent = bench.slurm.submit(4), bench.slurm.submit(4, reason="Dependency", dependency="afterok:1")
@@ -111,7 +111,7 @@ def test_holds_dependencies_and_begin_times_stay_their_owners(bench, way_back):
     bench.cycle(2)
     bench.slurm.change(later, eligible_time=bench.slurm.now + 9000)
     bench.cycle(2)
-    way_back(bench)
+    stop_enforcing(bench)
     bench.cycle()
     records = bench.slurm.records
     assert records[held].priority == 0
@@ -121,7 +121,7 @@ def test_holds_dependencies_and_begin_times_stay_their_owners(bench, way_back):
     assert records[later].eligible_time > bench.slurm.now + 8000
 
 
-def test_a_lease_over_a_begin_time_gives_way_to_it(bench):
+def test_releasing_a_lease_restores_the_owners_begin_time(bench):
     begin = bench.slurm.now + 300
     comment = bench.slurm.records[bench.slurm.submit(1)].admin_comment
     job_id = bench.slurm.submit(4, admin_comment=f"{comment};b={begin:.0f}")  # the hook: the later of both
@@ -132,7 +132,7 @@ def test_a_lease_over_a_begin_time_gives_way_to_it(bench):
     assert bench.state(job_id) == "PENDING"
 
 
-def test_the_order_is_taken_back_from_those_that_have_it(make_bench):
+def test_site_factors_are_reset_where_they_were_set(make_bench):
     bench = make_bench(mode="order")
     bench.slurm.starts_jobs = False
     jobs = [bench.slurm.submit(12, leased=False) for _ in range(3)]
@@ -149,7 +149,7 @@ def test_the_order_is_taken_back_from_those_that_have_it(make_bench):
     assert bench.slurm.records[owners].eligible_time > bench.slurm.now + 6000
 
 
-def test_a_pin_that_slurm_keeps_stays_leased_and_is_tried_again(bench):
+def test_a_pin_that_slurm_does_not_remove_stays_leased_and_is_retried(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(8)
     bench.cycle()
@@ -163,7 +163,7 @@ def test_a_pin_that_slurm_keeps_stays_leased_and_is_tried_again(bench):
     assert bench.slurm.records[job_id].eligible_time <= bench.slurm.now
 
 
-def test_disabled_it_says_so_and_enabled_again_it_plans_anew(bench):
+def test_disable_shows_in_the_status_and_enable_resumes_scheduling(bench):
     blocker = bench.slurm.submit(12)
     bench.cycle(2)
     job_id = bench.slurm.submit(12)
@@ -182,7 +182,7 @@ def test_disabled_it_says_so_and_enabled_again_it_plans_anew(bench):
     assert (bench.state(job_id), bench.slurm.starts[job_id]) == ("RUNNING", 1)
 
 
-def test_what_users_set_in_mode_shadow_is_theirs(make_bench):
+def test_in_shadow_begin_times_of_users_are_never_changed(make_bench):
     """--begin=now+600, as long as a lease would be."""
     bench = make_bench(mode="shadow")
     begin = int(bench.slurm.now) + 600
@@ -193,7 +193,7 @@ def test_what_users_set_in_mode_shadow_is_theirs(make_bench):
     assert bench.slurm.writes == []
 
 
-def test_the_switch_is_a_file(tmp_path):
+def test_the_disable_switch_can_be_set_and_reset(tmp_path):
     assert not switch.is_off(tmp_path)
     assert not switch.turn_on(tmp_path)
     switch.turn_off(tmp_path)
@@ -210,7 +210,7 @@ def test_the_switch_is_a_file(tmp_path):
         ("Access/permission denied for job 2", True),
     ],
 )
-def test_what_has_begun_or_ended_meanwhile_was_not_refused(bench, error, refused):
+def test_only_real_refusals_of_a_release_are_audited(bench, error, refused):
     bench.slurm.submit(12)
     bench.cycle(2)
     waiting = bench.slurm.submit(4)
@@ -223,7 +223,7 @@ def test_what_has_begun_or_ended_meanwhile_was_not_refused(bench, error, refused
     ] * refused
 
 
-def test_without_a_daemon_the_command_does_it_itself(bench):
+def test_without_a_daemon_disable_releases_the_jobs_itself(bench):
     bench.slurm.now = time.time()
     blocker = bench.slurm.submit(12)
     bench.cycle(2)
@@ -240,14 +240,14 @@ def test_without_a_daemon_the_command_does_it_itself(bench):
     again = disable_command(bench.settings, bench.slurm, lambda seconds: None)
     assert again.jobs == []
     assert valid_until((bench.settings.paths.hook / "hook.conf").read_bytes()) <= time.time()
-    bench.start()  # the next daemon finds the mark, and what it needs to learn from
+    bench.start()  # the next daemon finds the switch and the history
     bench.mode.disabled = switch.is_off(bench.settings.paths.state)
     bench.slurm.writes.clear()
     bench.cycle(3)
     assert bench.slurm.writes == []
 
 
-def test_with_a_daemon_the_command_waits_for_it(bench, monkeypatch):
+def test_with_a_daemon_disable_waits_for_its_next_cycle(bench, monkeypatch):
     bench.slurm.now = time.time()
     bench.slurm.submit(12)
     bench.cycle(2)
@@ -261,19 +261,19 @@ def test_with_a_daemon_the_command_waits_for_it(bench, monkeypatch):
 
     done = disable_command(bench.settings, bench.slurm, a_cycle_passes)
     assert (done.by, done.jobs) == ("asrptd", [waiting])
-    monkeypatch.setattr(disable_module, "PATIENCE_S", -10.0)  # from here on it does not answer
+    monkeypatch.setattr(disable_module, "PATIENCE_S", -10.0)  # from here on, asrptd does not answer
     with pytest.raises(AsrptError, match="systemctl stop asrptd"):
         disable_command(bench.settings, bench.slurm, lambda seconds: None)
 
 
-def test_where_asrptd_has_never_run_there_is_nothing_to_hand_back(tmp_path):
+def test_disable_fails_where_asrptd_has_never_run(tmp_path):
     settings = parse_settings({"paths": {"state": str(tmp_path / "none")}}, "test")
     with pytest.raises(InputError, match="has not run here"):
         disable_command(settings, FakeSlurm(), lambda seconds: None)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
-def test_root_leaves_nothing_that_the_daemons_user_could_not_write():
+def test_disable_as_root_keeps_files_writable_for_the_daemons_user():
     folder = Path(tempfile.mkdtemp(prefix="asrpt-own-", dir="/tmp"))
     folder.chmod(0o755)
     bench = Bench(folder, FakeSlurm(now=time.time()))

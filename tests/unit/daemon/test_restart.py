@@ -1,4 +1,4 @@
-"""A new daemon on an old state: same order, nothing twice, and a state that cannot be read stops nobody."""
+"""A restart: the same order, no job started twice, and no job lost with a damaged state file."""
 
 import errno
 import json
@@ -12,8 +12,8 @@ from slurm_asrpt.daemon.state import SCHEMA, StateStore
 from slurm_asrpt.errors import AsrptError, InputError
 
 
-def order(bench):
-    return [str(job_id) for job_id, _ in bench.scheduler.policy.queue(bench.slurm.now)]
+def queue_order(bench):
+    return [str(job_id) for job_id, _ in bench.scheduler.decider.policy.queue(bench.slurm.now)]
 
 
 def state_file(bench):
@@ -21,7 +21,7 @@ def state_file(bench):
 
 
 def queue_up(bench, lengths=(500, 20, 900, 100)):
-    """A full cluster and jobs of different predicted length behind it."""
+    """A full cluster, and pending jobs of different predicted runtimes."""
     blocker = bench.slurm.submit(12)
     bench.cycle(2)
     jobs = [bench.slurm.submit(12, iterations=n) for n in lengths]
@@ -31,30 +31,32 @@ def queue_up(bench, lengths=(500, 20, 900, 100)):
 
 def test_a_restart_resumes_the_same_policy_order(bench):
     queue_up(bench)
-    before = order(bench)
-    left = bench.scheduler.policy.dump()
+    before = queue_order(bench)
+    left = bench.scheduler.decider.policy.dump()
     bench.restart()
     bench.cycle()
-    assert order(bench) == before
-    assert bench.scheduler.policy.dump()["machine"]["jobs"] != []
-    assert [j[0] for j in bench.scheduler.policy.dump()["machine"]["jobs"]] == [j[0] for j in left["machine"]["jobs"]]
+    assert queue_order(bench) == before
+    assert bench.scheduler.decider.policy.dump()["machine"]["jobs"] != []
+    assert [j[0] for j in bench.scheduler.decider.policy.dump()["machine"]["jobs"]] == [
+        j[0] for j in left["machine"]["jobs"]
+    ]
 
 
-def test_a_restart_keeps_what_has_been_served_on_the_virtual_machine(bench):
+def test_a_restart_keeps_the_service_on_the_virtual_machine(bench):
     blocker, _ = queue_up(bench, lengths=(50, 40))
     bench.cycle(30)
-    before = bench.scheduler.policy.dump()["machine"]
+    before = bench.scheduler.decider.policy.dump()["machine"]
     bench.restart()
     bench.cycle()
-    after = bench.scheduler.policy.dump()["machine"]
-    gpu_seconds = (after["clock"] - before["clock"]) * bench.scheduler.policy._machine.speed
+    after = bench.scheduler.decider.policy.dump()["machine"]
+    gpu_seconds = (after["clock"] - before["clock"]) * sum(bench.slurm.sizes)
     lost = {job: left for job, left, _, _ in before["jobs"]}
     served = sum(lost.pop(job) - left for job, left, _, _ in after["jobs"]) + sum(lost.values())
     assert served == pytest.approx(gpu_seconds)
     assert bench.job_state(blocker) is JobState.RUNNING
 
 
-def test_a_restart_starts_nothing_twice_and_keeps_pins(bench):
+def test_a_restart_keeps_pins_and_starts_no_job_twice(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4)
     bench.cycle()
@@ -68,7 +70,7 @@ def test_a_restart_starts_nothing_twice_and_keeps_pins(bench):
     assert bench.audit("running", job_id)[0]["as_planned"]
 
 
-def test_a_pin_of_the_daemon_before_is_undone(bench):
+def test_a_pin_from_before_a_restart_is_withdrawn(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4)
     bench.cycle()
@@ -79,7 +81,7 @@ def test_a_pin_of_the_daemon_before_is_undone(bench):
     assert bench.job_state(job_id) is not JobState.LEFT_TO_SLURM
 
 
-def test_a_job_that_was_reused_by_another_submission_takes_nothing_over(bench):
+def test_a_job_with_a_reused_id_inherits_no_state(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4)
     bench.cycle()
@@ -91,15 +93,15 @@ def test_a_job_that_was_reused_by_another_submission_takes_nothing_over(bench):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 0}', '{"schema": "2"}', "\x00\xff"])
-def test_a_damaged_state_is_kept_aside_and_the_daemon_starts_anew(bench, text, caplog):
+def test_a_damaged_state_file_is_set_aside_and_the_daemon_starts_fresh(bench, text, caplog):
     blocker, jobs = queue_up(bench)
     bench.stop()
     state_file(bench).write_bytes(text.encode("latin-1"))
     bench.start()
     bench.cycle()
     assert state_file(bench).with_suffix(".damaged").read_bytes() == text.encode("latin-1")
-    assert "state.json is damaged: kept as " in caplog.text
-    assert set(order(bench)) == set(jobs)
+    assert "state.json is damaged and was renamed to " in caplog.text
+    assert set(queue_order(bench)) == set(jobs)
     assert bench.job_state(blocker) is JobState.RUNNING
 
 
@@ -122,7 +124,7 @@ def test_a_damaged_state_is_kept_aside_and_the_daemon_starts_anew(bench, text, c
         lambda s: s.update(policy_name="another"),
     ],
 )
-def test_a_state_that_is_json_but_not_ours_loses_no_job(bench, damage):
+def test_an_invalid_json_state_loses_no_job(bench, damage):
     blocker, jobs = queue_up(bench)
     bench.stop()
     state = json.loads(state_file(bench).read_text(encoding="utf-8"))
@@ -130,12 +132,12 @@ def test_a_state_that_is_json_but_not_ours_loses_no_job(bench, damage):
     state_file(bench).write_text(json.dumps(state), encoding="utf-8")
     bench.start()
     bench.cycle(2)
-    assert set(order(bench)) == set(jobs)
+    assert set(queue_order(bench)) == set(jobs)
     assert all(bench.job_state(j) is JobState.QUEUED for j in jobs)
     assert bench.job_state(blocker) is JobState.RUNNING
 
 
-def test_jobs_that_came_and_went_while_we_were_away(bench):
+def test_jobs_that_came_and_went_while_asrptd_was_down_are_noticed(bench):
     _, jobs = queue_up(bench)
     bench.stop()
     bench.slurm.end(jobs[0], "CANCELLED")
@@ -143,10 +145,10 @@ def test_jobs_that_came_and_went_while_we_were_away(bench):
     new = bench.slurm.submit(12, iterations=5)
     bench.start()
     bench.cycle()
-    assert set(order(bench)) == {new, *jobs[2:]}
+    assert set(queue_order(bench)) == {new, *jobs[2:]}
 
 
-def test_a_run_recorded_before_the_restart_is_not_overwritten_after_it(bench):
+def test_a_run_recorded_before_a_restart_is_not_overwritten(bench):
     job_id = bench.slurm.submit(4, profile="flat")
     bench.cycle(5)
     bench.report(job_id, "77 100\n")
@@ -159,7 +161,7 @@ def test_a_run_recorded_before_the_restart_is_not_overwritten_after_it(bench):
     assert bench.runs()[job_id] == before
 
 
-def test_a_run_that_ended_while_we_were_away_is_recorded_with_its_placement(bench):
+def test_a_run_that_ended_while_asrptd_was_down_is_recorded(bench):
     job_id = bench.slurm.submit(4, profile="flat")
     bench.cycle(5)
     bench.stop()
@@ -172,7 +174,7 @@ def test_a_run_that_ended_while_we_were_away_is_recorded_with_its_placement(benc
     assert run.iterations == 10  # 20 s of 2 s each
 
 
-def test_a_job_requeued_while_we_were_away_loses_our_node_list(bench):
+def test_a_job_requeued_while_asrptd_was_down_loses_its_node_list(bench):
     job_id = bench.slurm.submit(12)
     bench.cycle(2)
     bench.stop()
@@ -187,7 +189,7 @@ def test_a_job_requeued_while_we_were_away_loses_our_node_list(bench):
     assert bench.slurm.records[job_id].required_nodes == ""
 
 
-def test_a_dump_is_made_anew_as_soon_as_a_saved_value_changes(bench):
+def test_a_cached_dump_is_replaced_when_a_saved_value_changes(bench):
     job_id = bench.slurm.submit(12)
     bench.cycle()
     job = bench.job(job_id)
@@ -198,8 +200,8 @@ def test_a_dump_is_made_anew_as_soon_as_a_saved_value_changes(bench):
 
 
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
-def test_a_state_that_cannot_be_read_now_is_not_damaged(bench, monkeypatch, number):
-    """A file server may be back in a moment; what the pins have overwritten stands nowhere else."""
+def test_an_unreadable_state_file_is_not_treated_as_damaged(bench, monkeypatch, number):
+    """A file server may recover soon, and only the state file has the fields that pins overwrote."""
     queue_up(bench)
     before = state_file(bench).read_text()
     bench.stop()
@@ -216,7 +218,7 @@ def test_a_state_that_cannot_be_read_now_is_not_damaged(bench, monkeypatch, numb
     assert state_file(bench).read_text() == before
 
 
-def test_an_unchanged_state_is_not_written_again(tmp_path):
+def test_an_unchanged_state_is_not_rewritten(tmp_path):
     lead = LeaderLock(tmp_path)
     assert lead.take()
     store = StateStore(lead)
@@ -230,10 +232,10 @@ def test_an_unchanged_state_is_not_written_again(tmp_path):
     lead.close()
 
 
-def test_the_state_of_an_older_release_is_taken_up(bench):
-    """Schema 1 did not know the order that had been written."""
+def test_the_state_of_an_older_release_is_loaded(bench):
+    """Schema 1 had no site factors."""
     queue_up(bench)
-    before = order(bench)
+    before = queue_order(bench)
     bench.stop()
     state = json.loads(state_file(bench).read_text())
     for job in state["jobs"].values():
@@ -241,16 +243,16 @@ def test_the_state_of_an_older_release_is_taken_up(bench):
     state_file(bench).write_text(json.dumps({**state, "schema": 1}))
     bench.start()
     bench.cycle()
-    assert order(bench) == before
+    assert queue_order(bench) == before
     assert not bench.audit("job-state-lost")
     assert json.loads(state_file(bench).read_text())["schema"] == SCHEMA
 
 
-def test_the_state_of_a_later_release_is_refused_and_left_where_it_is(bench):
+def test_the_state_of_a_later_release_is_refused_and_kept(bench):
     queue_up(bench)
     bench.stop()
     text = json.dumps({"schema": SCHEMA + 1, "jobs": {}})
     state_file(bench).write_text(text)
-    with pytest.raises(InputError, match=f"schema {SCHEMA + 1}.*reads up to {SCHEMA}; install"):
+    with pytest.raises(InputError, match=f"schema {SCHEMA + 1}.*reads up to {SCHEMA}. Install"):
         bench.start()
     assert state_file(bench).read_text() == text

@@ -1,4 +1,4 @@
-"""What is saved of a job: the state.json of the release before, with a value in every field, is read and written."""
+"""The saved state of a job: a state.json of the previous release, with all fields set, is read and written back."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ JOBS = json.loads(RECORDED.read_text(encoding="utf-8"))["jobs"]
 NOW = 1_000_010.0
 
 
-def slurms_record(job_id: str, **fields: object) -> JobRecord:
+def slurm_record(job_id: str, **fields: object) -> JobRecord:
     saved = JOBS[job_id]
     known = {"job_id": job_id, "name": "train", "user": "asrpt1", "uid": 1001, "partition": "gpu", "state": PENDING}
     record = JobRecord(**known, reason="None", submit_time=saved["submit_time"], number=int(job_id))  # type: ignore[arg-type]
@@ -24,29 +24,29 @@ def slurms_record(job_id: str, **fields: object) -> JobRecord:
 
 
 def restored(job_id: str, now: float = NOW, **fields: object) -> ManagedJob:
-    job = ManagedJob(record=slurms_record(job_id, **fields))
+    job = ManagedJob(record=slurm_record(job_id, **fields))
     job.read_tag(job.record)
     job.restore(JOBS[job_id], now)
     return job
 
 
 @pytest.mark.parametrize("job_id", JOBS)
-def test_all_fields_are_taken_up_and_written_as_before(job_id: str) -> None:
+def test_all_saved_fields_are_read_and_written_back(job_id: str) -> None:
     saved = dict(JOBS[job_id])
-    if saved["interruption"]:  # the signal is sent anew
+    if saved["interruption"]:  # the signal is sent again
         saved["interruption"] = [*saved["interruption"][:2], 0.0, "", False]
     assert json.loads(restored(job_id).dump()) == saved
 
 
-def test_every_field_is_recorded_with_a_value_of_its_own() -> None:
-    untouched = json.loads(ManagedJob(record=slurms_record("2", submit_time=0.0)).dump())
+def test_the_recorded_state_has_every_field() -> None:
+    untouched = json.loads(ManagedJob(record=slurm_record("2", submit_time=0.0)).dump())
     jobs = [json.loads(restored(job_id).dump()) for job_id in JOBS]
     same = {name for name in untouched if all(job[name] == untouched[name] for job in jobs)}
     assert same == {"restarts"}
     assert len(untouched) == len(SAVED)
 
 
-def test_values_have_their_types() -> None:
+def test_saved_values_are_restored_with_their_types() -> None:
     running, queued = restored("1"), restored("3")
     before = Original(1, 0, 6, 100, 6)
     assert (running.state, queued.state) == (JobState.RUNNING, JobState.QUEUED)
@@ -60,14 +60,14 @@ def test_values_have_their_types() -> None:
     assert queued.forecast == Forecast(1_000_006.0, 1_000_017.0, 1_000_027.0, None, times)
 
 
-def test_after_a_step_back_of_the_clock_nothing_lies_ahead() -> None:
+def test_saved_times_from_the_future_are_limited() -> None:
     job = restored("1", now=999_000.0)
     assert job.pin is not None
     assert job.pin.at == 999_000.0
     assert restored("3", now=999_000.0).retry_at == 999_300.0
 
 
-def test_a_job_that_was_requeued_meanwhile_keeps_its_service_and_what_the_pin_overwrote() -> None:
+def test_a_requeued_job_keeps_its_service_and_the_original_fields() -> None:
     job = restored("1", submit_time=1_000_008.0, restarts=1, required_nodes="n[1-2]")
     assert job.state is JobState.INELIGIBLE
     assert job.original == Original(1, 0, 6, 100, 6)
@@ -78,23 +78,23 @@ def test_a_job_that_was_requeued_meanwhile_keeps_its_service_and_what_the_pin_ov
 @pytest.mark.parametrize(
     "raw", [None, 7, [], {}, {"submit_time": "x"}, {**JOBS["1"], "pin": 3}, {**JOBS["1"], "place": "no"}]
 )
-def test_what_is_no_saved_job_changes_nothing(raw: object) -> None:
-    job = ManagedJob(record=slurms_record("1"))
+def test_invalid_saved_jobs_are_refused_and_change_nothing(raw: object) -> None:
+    job = ManagedJob(record=slurm_record("1"))
     before = job.dump()
     with pytest.raises(ValueError, match="SavedJob"):
         job.restore(raw, NOW)
     assert job.dump() == before
 
 
-def test_a_field_of_another_release_does_no_harm() -> None:
+def test_fields_of_other_releases_are_ignored() -> None:
     less = {name: value for name, value in JOBS["1"].items() if name not in ("over", "restarts")}
-    job = ManagedJob(record=slurms_record("1"))
+    job = ManagedJob(record=slurm_record("1"))
     job.restore({**less, "of_tomorrow": 1, "service": [1.0, 2.0, 3.0, 4, "5", "more"]}, NOW)
     assert job.service == Service(1.0, 2.0, 3.0, 4, "5")
     assert job.requeued_run is None
 
 
-def test_a_job_is_dumped_anew_only_when_it_has_changed() -> None:
+def test_a_job_is_dumped_again_only_when_it_has_changed() -> None:
     job = restored("2")
     assert job.dump() is job.dump()
     before = job.dump()
@@ -102,6 +102,6 @@ def test_a_job_is_dumped_anew_only_when_it_has_changed() -> None:
     assert json.loads(job.dump()) == {**json.loads(before), "site_factor": 5}
 
 
-def test_what_slurm_says_is_not_taken_from_the_file() -> None:
+def test_the_saved_fields_are_those_of_the_model() -> None:
     assert set(SAVED) > FROM_SLURM
     assert set(SAVED) == set(SavedJob.__dataclass_fields__)

@@ -1,4 +1,4 @@
-"""What an admin has set that bears on single jobs: reservations ahead, preemption, fair-share bands."""
+"""Rules of the site for single jobs: upcoming reservations, preemption, fair-share bands."""
 
 import pytest
 from hypothesis import given
@@ -19,13 +19,13 @@ def row(bench, job_id):
 
 def maintenance(bench, in_s, *nodes):
     start = bench.slurm.now + in_s
-    bench.slurm.ahead = [Reservation("maint", start, start + HOUR, frozenset(nodes))]
+    bench.slurm.reserved = [Reservation("maint", start, start + HOUR, frozenset(nodes))]
 
 
 # reservations ahead
 
 
-def test_who_would_reach_into_a_reservation_goes_elsewhere_or_says_why_it_waits(bench):
+def test_jobs_that_would_overlap_a_reservation_run_elsewhere_or_wait(bench):
     maintenance(bench, HOUR, "n1", "n2")
     one = bench.slurm.submit(4, time_limit=2 * HOUR)
     two = bench.slurm.submit(8, time_limit=2 * HOUR)
@@ -36,12 +36,12 @@ def test_who_would_reach_into_a_reservation_goes_elsewhere_or_says_why_it_waits(
     assert (said.reason, said.facts["reservation"]) == ("ahead", "maint")
     assert "reservation maint, which begins about 00:59:57 from now" in said.text
     assert not bench.audit("not-started")
-    bench.slurm.ahead = []
+    bench.slurm.reserved = []
     bench.cycle(3)
     assert bench.state(two) == "RUNNING"
 
 
-def test_who_ends_before_the_reservation_may_use_its_nodes_until_it_is_too_late(bench):
+def test_jobs_that_end_before_a_reservation_may_use_its_nodes(bench):
     maintenance(bench, HOUR, "n1", "n2", "n3")
     early = bench.slurm.submit(12, time_limit=HOUR / 2)
     late = bench.slurm.submit(12, time_limit=HOUR / 2)
@@ -56,7 +56,7 @@ def test_who_ends_before_the_reservation_may_use_its_nodes_until_it_is_too_late(
     assert row(bench, late).reason == "ahead"
 
 
-def test_a_reservation_is_no_reason_where_there_would_be_no_room_without_it(bench):
+def test_a_reservation_is_the_reason_only_if_it_alone_blocks_the_job(bench):
     small = [bench.slurm.submit(1, required_nodes=f"n{n}", min_nodes=1, max_nodes=1, time_limit=60) for n in (1, 2, 3)]
     bench.cycle(3)
     assert {bench.state(job_id) for job_id in small} == {"RUNNING"}
@@ -80,7 +80,7 @@ def preemption(bench, by, *names):
 
 
 @pytest.mark.parametrize(("by", "names"), [("qos", {"urgent"}), ("partition_prio", {"gpu"})])
-def test_who_may_preempt_is_left_to_slurm(bench, by, names):
+def test_jobs_that_may_preempt_are_left_to_slurm(bench, by, names):
     preemption(bench, by, *names)
     job_id = bench.slurm.submit(4, qos="urgent")
     other = bench.slurm.submit(4, qos="normal")
@@ -89,7 +89,7 @@ def test_who_may_preempt_is_left_to_slurm(bench, by, names):
     assert bool(bench.audit("left", other)) == (by == "partition_prio")
 
 
-def test_while_slurmdbd_is_away_what_it_said_last_counts(bench, caplog):
+def test_while_slurmdbd_is_down_its_last_answer_is_used(bench, caplog):
     preemption(bench, "qos", "urgent")
     bench.cycle()
     bench.slurm.accounting = False
@@ -103,7 +103,7 @@ def test_while_slurmdbd_is_away_what_it_said_last_counts(bench, caplog):
 # bands
 
 
-def test_the_least_served_go_first_and_work_decides_within_a_band(make_bench):
+def test_bands_order_by_fair_share_and_then_by_work(make_bench):
     bench = make_bench(policy="asrpt-gated", fairshare_bands=2)
     slurm = bench.slurm
     slurm.shares = {("ann", "lab"): 0.9, ("bob", "lab"): 0.2}
@@ -119,17 +119,17 @@ def test_the_least_served_go_first_and_work_decides_within_a_band(make_bench):
         )
     }
     bench.cycle()
-    order = [job_id for job_id, _ in bench.scheduler.policy.queue(slurm.now)]
+    order = [job_id for job_id, _ in bench.scheduler.decider.policy.queue(slurm.now)]
     assert order == [jobs["middle"], jobs["long"], jobs["nobody"], jobs["short"]]
     assert [row(bench, jobs[name]).band for name in ("middle", "nobody", "short")] == [1, 2, 2]
     slurm.shares = {("ann", "lab"): 0.1, ("bob", "lab"): 0.8}
     slurm.tick(120.0)
     bench.cycle()
-    order = [job_id for job_id, _ in bench.scheduler.policy.queue(slurm.now)]
+    order = [job_id for job_id, _ in bench.scheduler.decider.policy.queue(slurm.now)]
     assert order == [jobs["short"], jobs["nobody"], jobs["middle"], jobs["long"]]
 
 
-def test_without_bands_nobody_has_one(bench):
+def test_without_fairshare_bands_jobs_have_no_band(bench):
     job_id = bench.slurm.submit(4)
     bench.cycle()
     assert row(bench, job_id).band is None
@@ -145,8 +145,8 @@ rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([1.0, 20.0, 300.0])
 
 @pytest.mark.parametrize("name", banded_policies())
 @given(rows=rows, moves=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 3)), max_size=6))
-def test_a_policy_with_bands_orders_each_band_as_it_orders_all(name, rows, moves):
-    """The order is that of the same policy without bands, sorted by band; also after bands change, and a restart."""
+def test_bands_keep_the_policys_order_within_each_band(name, rows, moves):
+    """The order is that of the policy without bands, sorted by band; also after changes of bands and a restart."""
     view = cluster(0, 0)
 
     def waiting(banded):
@@ -174,7 +174,7 @@ def test_a_policy_with_bands_orders_each_band_as_it_orders_all(name, rows, moves
 
 
 @pytest.mark.parametrize("name", banded_policies())
-def test_a_job_handed_back_goes_before_all_bands(name):
+def test_a_returned_job_is_ordered_before_all_bands(name):
     view = cluster(0, 0)
     policy = make_policy(name, fabric=FABRIC)
     policy.cluster_changed(view.nodes, 0.0)

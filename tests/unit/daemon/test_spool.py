@@ -1,4 +1,4 @@
-"""The progress folder is its user's: whatever lies in it, asrptd goes on."""
+"""A user's progress directory may contain anything: asrptd removes what it can and continues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.spool import MOST_FILES, forgotten_progress, progress_dir, remove_progress
+from slurm_asrpt.spool import MAX_FILES, forgotten_progress, progress_dir, remove_progress
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_files_and_links_go_and_what_links_lead_to_stays(folder: Path, tmp_path: Path) -> None:
+def test_links_are_removed_and_their_targets_are_kept(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("x")
     (folder / "iterations").write_text("1 2\n")
     (folder / "link").symlink_to(tmp_path / "precious")
@@ -28,7 +28,7 @@ def test_files_and_links_go_and_what_links_lead_to_stays(folder: Path, tmp_path:
     assert (tmp_path / "precious").exists()
 
 
-def test_folders_nested_without_end_stop_nothing(folder: Path, tmp_path: Path) -> None:
+def test_deeply_nested_directories_are_left_in_place(folder: Path, tmp_path: Path) -> None:
     here = os.open(folder, os.O_RDONLY)
     for _ in range(1200):
         os.mkdir("d", dir_fd=here)
@@ -39,11 +39,11 @@ def test_folders_nested_without_end_stop_nothing(folder: Path, tmp_path: Path) -
     (folder / "iterations").write_text("1 2\n")
     remove_progress(tmp_path, "7")
     assert os.listdir(folder) == ["d"]
-    subprocess.run(["rm", "-r", folder], check=True)  # pytest's own removal is recursive, too
+    subprocess.run(["rm", "-r", folder], check=True)  # pytest's own removal is recursive
 
 
-def test_a_flood_of_files_is_removed_bit_by_bit(folder: Path, tmp_path: Path) -> None:
-    for number in range(MOST_FILES + 5):
+def test_many_files_are_removed_in_several_steps(folder: Path, tmp_path: Path) -> None:
+    for number in range(MAX_FILES + 5):
         (folder / str(number)).touch()
     remove_progress(tmp_path, "7")
     assert len(os.listdir(folder)) == 5
@@ -51,7 +51,7 @@ def test_a_flood_of_files_is_removed_bit_by_bit(folder: Path, tmp_path: Path) ->
     assert not folder.exists()
 
 
-def test_a_link_in_place_of_the_folder_is_not_followed(folder: Path, tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_progress_directory_is_not_followed(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
     (target / "precious").touch()
@@ -61,7 +61,7 @@ def test_a_link_in_place_of_the_folder_is_not_followed(folder: Path, tmp_path: P
     assert (target / "precious").exists()
 
 
-def test_only_old_folders_of_unknown_jobs_are_forgotten(tmp_path: Path) -> None:
+def test_only_old_directories_of_unknown_jobs_are_removed(tmp_path: Path) -> None:
     for name, changed in (("7", 10.0), ("8", 10.0), ("9", 1000.0), (".stale.6.1", 10.0)):
         made = progress_dir(tmp_path) / name
         made.mkdir(parents=True)

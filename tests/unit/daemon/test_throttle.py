@@ -1,4 +1,4 @@
-"""What costs much is done seldom."""
+"""Expensive work is followed by pauses."""
 
 import pytest
 
@@ -12,7 +12,7 @@ class Clock:
         return self.now
 
 
-def test_after_some_time_of_it_there_is_a_rest_many_times_as_long() -> None:
+def test_expensive_work_is_followed_by_a_proportional_pause() -> None:
     clock = Clock()
     work = Throttle(clock)
     assert work.due
@@ -25,7 +25,7 @@ def test_after_some_time_of_it_there_is_a_rest_many_times_as_long() -> None:
     assert work.due
 
 
-def test_a_rest_can_be_bounded() -> None:
+def test_the_pause_can_be_bounded() -> None:
     clock = Clock()
     work = Throttle(clock, most_s=5.0)
     with work.spending():
@@ -36,7 +36,7 @@ def test_a_rest_can_be_bounded() -> None:
     assert work.due
 
 
-def test_what_has_failed_stays_due() -> None:
+def test_failed_work_stays_due() -> None:
     clock = Clock()
     work = Throttle(clock)
 

@@ -1,4 +1,4 @@
-"""The placement benchmark: what it draws and how it sums up."""
+"""The placement benchmark: its random cases and its summary."""
 
 import random
 
@@ -8,14 +8,14 @@ from benchmarks import heavy_edge as benchmark
 from slurm_asrpt.profile.schema import load_profile
 
 
-def test_it_covers_the_nine_models_of_table_1():
+def test_the_benchmark_covers_the_nine_models_of_table_1():
     found = benchmark.models()
     assert len(found) == 9
-    assert all(2 <= profile.gpus <= benchmark.MOST_GPUS for profiles in found.values() for profile in profiles)
+    assert all(2 <= profile.gpus <= benchmark.MAX_GPUS for profiles in found.values() for profile in profiles)
 
 
 @pytest.mark.parametrize("gpus", [2, 3, 8, 32])
-def test_patterns_hold_the_job_on_two_servers_or_more(gpus):
+def test_patterns_fit_the_job_on_two_or_more_servers(gpus):
     draw = random.Random(0)
     for _ in range(50):
         counts = benchmark.pattern(gpus, draw)
@@ -38,6 +38,6 @@ def test_a_case_compares_both_methods_with_the_exact_placement():
     assert found["models"]["VGG19"]["heavy_edge"]["ratio_mean"] == round(outcome.ratio("heavy_edge"), 4)
 
 
-def test_percentile_is_the_smallest_value_that_enough_others_do_not_exceed():
+def test_a_percentile_is_the_nearest_rank():
     assert benchmark.percentile(list(range(1, 21)), 0.95) == 19
     assert benchmark.percentile([3.0], 0.95) == 3.0

@@ -1,4 +1,4 @@
-"""Hashes of schedules: what they tell apart, and what two files of them differ in."""
+"""Hashes of schedules: what they distinguish, and the differences between two files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.schedules import COLUMNS, GROUPS, cell_name, differences, digest
 def _result(
     folder: Path, start: str = "1.5", node: int = 3, word: str = "gpus", bits: type[np.integer] = np.int32
 ) -> Path:
-    """A result folder of one job on one server."""
+    """A result of one job on one server."""
     folder.mkdir()
     with gzip.open(folder / "jobs.csv.gz", "wt", encoding="utf-8", newline="") as file:
         rows = csv.DictWriter(file, [*COLUMNS, "why"])
@@ -26,14 +26,14 @@ def _result(
     return folder
 
 
-def test_a_schedule_is_starts_and_servers_not_words_or_widths(tmp_path: Path) -> None:
+def test_a_schedule_hash_covers_starts_and_servers_not_representation(tmp_path: Path) -> None:
     same = schedule_digest(_result(tmp_path / "a"))
     assert schedule_digest(_result(tmp_path / "b", word="other word", bits=np.int64)) == same
     assert schedule_digest(_result(tmp_path / "c", start="1.5000000000000002")) != same
     assert schedule_digest(_result(tmp_path / "d", node=4)) != same
 
 
-def test_texts_do_not_run_into_one_another() -> None:
+def test_texts_are_separated_in_the_hash() -> None:
     assert digest([b"ab", b"c"]) != digest([b"a", b"bc"])
     assert figures_digest({"a": 1, "b": 0.1}) == figures_digest({"b": 0.1, "a": 1})
 
@@ -46,11 +46,11 @@ def test_texts_do_not_run_into_one_another() -> None:
         ([358.0, 140.7, 600.0, 32], [358.0, 140.7, 600.0, 32]),
     ],
 )
-def test_the_time_that_a_simulation_took_does_not_count(document: object, left: object) -> None:
+def test_the_wall_time_of_a_simulation_does_not_count(document: object, left: object) -> None:
     assert kept(document) == left
 
 
-def test_differences_are_named_and_only_of_groups_that_ran() -> None:
+def test_differences_are_listed_for_groups_that_ran() -> None:
     before = {"delays: fifo load=1": "a", "delays: spjf load=1": "b", "gates: fifo load=1": "c", "papers: fig6": "d"}
     after = {"delays: fifo load=1": "x", "delays: new load=1": "b"}
     assert differences(before, before, ["delays", "gates", "papers: fig6"]) == []
@@ -62,6 +62,6 @@ def test_differences_are_named_and_only_of_groups_that_ran() -> None:
     ]
 
 
-def test_names_tell_cells_apart() -> None:
+def test_cells_have_distinct_names() -> None:
     assert cell_name("delays", {"policy": "fifo", "load": 0.8}, ["policy", "load"]) == "delays: fifo load=0.8"
     assert len({group.name for group in GROUPS}) == len(GROUPS)

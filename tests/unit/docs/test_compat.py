@@ -1,4 +1,4 @@
-"""The table of docs/compatibility.md, and another Debian's environment."""
+"""The table of docs/compatibility.md, and the environment inside another Debian."""
 
 import pytest
 
@@ -17,23 +17,23 @@ Text with a | 24.11.5 | in it.
 """
 
 
-def test_a_row_takes_the_place_of_the_older_one_of_its_release():
+def test_a_row_replaces_the_older_one_of_its_release():
     page = with_rows(PAGE, ["| 26.05.5 | 9 |", "| 24.11.5 | 7 |"])
     assert "|---|---|\n| 22.05.8 | 1 |\n| 24.11.5 | 7 |\n| 26.05.5 | 9 |\n\nText with a | 24.11.5 | in it.\n" in page
     assert with_rows(page, []) == page
 
 
-def test_a_test_that_could_not_be_set_up_has_failed(tmp_path):
+def test_a_test_whose_setup_failed_counts_as_failed(tmp_path):
     report = tmp_path / "r.xml"
     report.write_text('<testsuites><testsuite tests="10" failures="2" errors="1" skipped="3"/></testsuites>')
     assert counts(report) == (4, 3, 3)
 
 
-def test_a_release_is_tested_in_pieces():
+def test_a_release_can_be_tested_in_parts():
     assert total([(4, 1, 0), (3, 0, 2)]) == (7, 1, 2)
 
 
-def test_nothing_that_names_this_machine_goes_into_another_root():
+def test_no_variable_of_this_machine_is_passed_into_another_root():
     own = {"SLURM_CONF": "/etc/x", "ASRPT_CONFIG": "/y", "TMPDIR": "/z", "VIRTUAL_ENV": "/v", "PATH": "/p", "TERM": "t"}
     inside = other_release.environment(own)
     assert inside.keys().isdisjoint({"SLURM_CONF", "ASRPT_CONFIG", "TMPDIR", "VIRTUAL_ENV"})

@@ -1,4 +1,4 @@
-"""etc/asrpt.toml, man/asrpt.toml.5 and docs/settings.md are made from the settings and say every one of them."""
+"""etc/asrpt.toml, man/asrpt.toml.5 and docs/settings.md are generated from the settings and document all of them."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ def uncommented(text: str) -> str:
     return re.sub(r"^#(\w+ = )", r"\1", text, flags=re.MULTILINE)
 
 
-def test_the_files_are_what_the_generator_writes(tmp_path: Path) -> None:
+def test_the_files_equal_the_generators_output(tmp_path: Path) -> None:
     for name in ("etc", "man", "docs"):
         (tmp_path / name).mkdir()
     reference.write(tmp_path)
@@ -28,7 +28,7 @@ def test_the_files_are_what_the_generator_writes(tmp_path: Path) -> None:
         assert (ROOT / name).read_text() == (tmp_path / name).read_text(), "run python -m slurm_asrpt.config.reference"
 
 
-def test_the_example_is_the_defaults() -> None:
+def test_the_example_equals_the_defaults() -> None:
     assert load_settings(EXAMPLE) == Settings()
 
 
@@ -38,7 +38,7 @@ def test_the_commented_values_are_the_defaults() -> None:
     assert [(name, key) for name, table in raw.items() for key in table] == NAMES
 
 
-def test_every_setting_has_a_text() -> None:
+def test_every_setting_has_a_description() -> None:
     for name, text, settings in reference.sections():
         assert text.endswith("."), name
         for setting in settings:
@@ -61,11 +61,11 @@ def test_the_manual_has_each_setting(section: str, key: str) -> None:
         ("Many, e.g. two.", "Many, e.g. two."),
     ],
 )
-def test_text_is_no_roff(text: str, expected: str) -> None:
+def test_text_is_escaped_for_roff(text: str, expected: str) -> None:
     assert reference.roff(text) == expected
 
 
-def test_units_bounds_and_choices_are_said() -> None:
+def test_units_bounds_and_choices_are_documented() -> None:
     found = {(name, s.name): s.kind for name, _, settings in reference.sections() for s in settings}
     assert found["daemon", "lease_s"] == "whole number of seconds, at least 5, at most 86400"
     assert found["daemon", "mode"] == "one of shadow, order, enforce"
@@ -74,8 +74,8 @@ def test_units_bounds_and_choices_are_said() -> None:
     assert found["paths", "profiles"] == "list of paths"
 
 
-def test_the_unit_is_one_that_systemd_understands() -> None:
-    """Sections and keys only: systemd itself is not on every test machine."""
+def test_the_unit_is_valid_for_systemd() -> None:
+    """Only sections and keys: systemd is not installed on every test machine."""
     section = ""
     for line in (ROOT / "etc" / "systemd" / "asrptd.service").read_text().splitlines():
         if line.startswith("["):
@@ -85,7 +85,7 @@ def test_the_unit_is_one_that_systemd_understands() -> None:
             assert re.match(r"[A-Z][A-Za-z]+=(\S|$)", line), line
 
 
-def test_the_unit_may_write_where_the_defaults_are() -> None:
+def test_the_unit_may_write_to_the_default_paths() -> None:
     unit = (ROOT / "etc" / "systemd" / "asrptd.service").read_text()
     paths = Settings().paths
     assert f"-{paths.hook} -{paths.spool}" in unit
@@ -98,7 +98,7 @@ def test_the_unit_may_write_where_the_defaults_are() -> None:
 
 
 @pytest.mark.parametrize("unit", ["asrptd.service", "asrpt-retrain.service"])
-def test_no_unit_may_write_what_root_runs(unit: str) -> None:
+def test_no_unit_may_write_files_that_root_runs(unit: str) -> None:
     text = (ROOT / "etc" / "systemd" / unit).read_text()
     assert "ProtectSystem=strict\n" in text
     writable = re.findall(r"^ReadWritePaths=(.*)$", text, flags=re.MULTILINE)

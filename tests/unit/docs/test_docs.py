@@ -1,4 +1,4 @@
-"""Manual pages and docs say what the program is: every command, every option, every dependency."""
+"""Manual pages and docs are complete: every command, every option, every dependency."""
 
 import re
 import shutil
@@ -31,17 +31,16 @@ def options() -> Iterator[tuple[str, str, str]]:
         for name, sub in commands(root):
             for parameter in sub.params:
                 if parameter.param_type_name == "option":
-                    # of --hook/--no-hook the manual tells the one that is not the default
+                    # of --hook/--no-hook the manual lists the one that is not the default
                     flags = parameter.secondary_opts if parameter.default is True else parameter.opts
                     yield from ((command, name, flag) for flag in flags if flag != "--help")
 
 
 def test_each_option_of_asrpt_report_is_in_the_manual() -> None:
-    """It is no Typer program: it has to start quickly."""
+    """Not a Typer program, because it must start quickly."""
     text = page_of("asrpt-report").read_text().replace("\\-", "-")
-    for action in report.parser()._actions:
-        for flag in action.option_strings:
-            assert re.search(rf"[ ,|]{re.escape(flag.removeprefix('-'))}\b", text), flag
+    for flag in re.findall(r"(?:^  |, )(--?[A-Za-z][\w-]*)", report.parser().format_help(), re.MULTILINE):
+        assert re.search(rf"[ ,|]{re.escape(flag.removeprefix('-'))}\b", text), flag
 
 
 def test_each_command_and_the_settings_have_a_page() -> None:
@@ -67,7 +66,7 @@ def test_pages_are_well_formed(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_bears_its_own_name_and_section(page: Path) -> None:
+def test_a_page_has_its_own_name_and_section(page: Path) -> None:
     text = page.read_text()
     assert f".Dt {page.stem.upper()} {page.suffix[1:]}\n" in text
     assert f".Nm {page.stem}\n" in text
@@ -85,7 +84,7 @@ ROWS = re.findall(r"^\| (.+) \| (.+) \| `(\S+)::(\w+)` \|$", (ROOT / "docs" / "s
 
 
 @pytest.mark.parametrize(("feature", "what", "file", "test"), ROWS)
-def test_each_feature_of_slurm_has_the_test_that_the_table_names(feature: str, what: str, file: str, test: str) -> None:
+def test_each_feature_names_an_existing_test(feature: str, what: str, file: str, test: str) -> None:
     assert re.search("managed|left to Slurm|setting|go on|untouched", what), feature
     assert file.startswith("e2e/"), f"{feature}: on a real Slurm"
     assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text()
@@ -95,7 +94,7 @@ NAMED = re.compile(r"`(?:tests/)?((?:unit|property|e2e|faults)/\w+\.py)(?:::(\w+
 
 
 @pytest.mark.parametrize("page", ["compatibility", "faults", "slurm-features"])
-def test_each_test_that_a_page_names_is_there(page: str) -> None:
+def test_each_test_named_in_a_page_exists(page: str) -> None:
     named = NAMED.findall((ROOT / "docs" / f"{page}.md").read_text())
     assert named
     for file, test in named:
@@ -103,7 +102,7 @@ def test_each_test_that_a_page_names_is_there(page: str) -> None:
         assert not test or f"\ndef {test}(" in text, f"{file}::{test}"
 
 
-def test_each_row_of_the_features_is_checked() -> None:
+def test_each_row_of_the_feature_table_is_checked() -> None:
     text = (ROOT / "docs" / "slurm-features.md").read_text()
     assert len(ROWS) == len(re.findall(r"^\|", text, re.M)) - 2 >= 30
 
@@ -121,7 +120,7 @@ def test_each_dependency_has_a_reason() -> None:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not on this machine")
-def test_packages_are_of_this_version_and_need_a_python_that_is_new_enough() -> None:
+def test_packages_have_this_version_and_require_a_supported_python() -> None:
     spec = (ROOT / "rpm" / "slurm-asrpt.spec").read_text()
     changelog = (ROOT / "debian" / "changelog").read_text()
     assert f"Version: {PROJECT['version']}\n" in spec
@@ -137,6 +136,6 @@ def test_make_alone_lists_its_targets() -> None:
 
 @pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="not a Debian")
 def test_installed_packages_are_left_alone() -> None:
-    """dpkg itself is there, so nothing is to be installed and nothing is said, whoever runs it."""
+    """dpkg itself is installed, so the command installs nothing and prints nothing, also without root."""
     answer = subprocess.run([ROOT / ".ci" / "packages", "dpkg"], capture_output=True, text=True, check=True, timeout=60)
     assert answer.stdout + answer.stderr == ""

@@ -1,4 +1,4 @@
-"""docs/glossary.md explains the words of the program; help texts fit a screen and have examples."""
+"""docs/glossary.md explains the terms of the program; help texts fit a screen and have examples."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from slurm_asrpt.config.settings import Mode
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.status.left_to_slurm import LEFT_CHANGES, LEFT_WORDS
-from slurm_asrpt.status.reason_texts import WORDS
+from slurm_asrpt.status.reason_texts import LEFT_CHANGES, LEFT_WORDS, WORDS
 from tests.benches.commands import commands
 
 ROOT = Path(__file__).parents[3]
@@ -30,11 +29,11 @@ TOOLS = {
     "asrpt-profile": "profile",
 }
 MOST_LINES = 23
-"""On a terminal of 80x24 the last one is the prompt's."""
+"""On a terminal of 80x24, the last line is for the prompt."""
 
 
 def every_command() -> list[tuple[str, str, Any]]:
-    """(tool, words after it, command), tools and groups of commands themselves included."""
+    """(tool, subcommand words, command), including the tools and command groups themselves."""
     found = []
     for tool, module in TOOLS.items():
         root: Any = typer.main.get_command(importlib.import_module(f"slurm_asrpt_cli.{module}").app)
@@ -53,7 +52,7 @@ def help_of(tool: str, name: str, flag: str = "--help") -> str:
 COMMANDS = every_command()
 
 
-def test_each_row_is_read() -> None:
+def test_all_rows_of_the_glossary_are_parsed() -> None:
     assert len(ROWS) == len(re.findall(r"^\|", TEXT, re.M)) - 2 > 30
 
 
@@ -67,7 +66,7 @@ def test_each_reason_has_a_rule_and_a_remedy(kind: str) -> None:
     assert kind == "running" or (WORDS[kind].rule and WORDS[kind].change)
 
 
-def test_what_an_owner_can_do_is_said_of_known_reasons_only() -> None:
+def test_remedies_exist_only_for_known_reasons() -> None:
     assert LEFT_CHANGES.keys() <= LEFT_WORDS.keys()
 
 
@@ -75,7 +74,7 @@ def test_what_an_owner_can_do_is_said_of_known_reasons_only() -> None:
 def test_help_has_an_example(tool: str, name: str, command: Any) -> None:
     text = help_of(tool, name)
     assert max(map(len, text.splitlines())) <= 80
-    if (tool, name) == ("asrpt-lab", "train"):  # has a help of its own
+    if (tool, name) == ("asrpt-lab", "train"):  # has its own help
         return
     assert "Example" in text
     assert f"{tool} " in text.partition("Example")[2] or name == ""
@@ -84,13 +83,13 @@ def test_help_has_an_example(tool: str, name: str, command: Any) -> None:
 @pytest.mark.parametrize(("tool", "name", "command"), COMMANDS, ids=lambda part: part if isinstance(part, str) else "")
 def test_help_fits_a_screen(tool: str, name: str, command: Any) -> None:
     text = help_of(tool, name)
-    assert not re.search(r"[a-z,]\.\.\.$", text, re.M), "a sentence is cut short"
+    assert not re.search(r"[a-z,]\.\.\.$", text, re.M), "a sentence is truncated"
     assert len(text.splitlines()) <= MOST_LINES
     assert not re.search(r"<(str|int|float|path|list|file)", text), "an option without a metavar"
 
 
 @pytest.mark.parametrize(("tool", "name", "command"), COMMANDS, ids=lambda part: part if isinstance(part, str) else "")
-def test_all_is_in_one_help_or_the_other(tool: str, name: str, command: Any) -> None:
+def test_every_option_is_in_help_or_help_all(tool: str, name: str, command: Any) -> None:
     short, more = help_of(tool, name), "--help-all"
     flags = {parameter.opts[0] for parameter in command.params if parameter.param_type_name == "option"}
     words = {*flags, *getattr(command, "commands", ())}

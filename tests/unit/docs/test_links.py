@@ -1,4 +1,4 @@
-"""Links in all Markdown of the tree lead somewhere: files, headings, and files that are named in passing."""
+"""All links in Markdown files have targets: files, headings, and files named in the text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def name(page: Path) -> str:
 
 @cache
 def anchors(page: Path) -> set[str]:
-    """Of the headings, as GitHub makes them."""
+    """Anchors of the headings, as GitHub generates them."""
     headings = re.findall(r"^#+ +(.+?) *#*$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M)
     found: dict[str, int] = {}
     for heading in headings:
@@ -41,7 +41,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def trouble(page: Path, target: str) -> str:
-    """What is wrong with a link of ``page``; "" where nothing is."""
+    """The error of a link in ``page``, or ""."""
     parts = urlsplit(target)
     if parts.scheme:
         host = re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+(:[0-9]+)?", parts.netloc)
@@ -55,19 +55,19 @@ def trouble(page: Path, target: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_existing_targets(page: Path) -> None:
     found = {target: trouble(page, target) for target in LINK.findall(CODE.sub("", page.read_text()))}
     assert {target: wrong for target, wrong in found.items() if wrong} == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_files_that_are_named_are_there(page: Path) -> None:
-    """Also by the beginning of their name, as docs/decisions/0008."""
+def test_named_files_exist(page: Path) -> None:
+    """Also by a prefix of the name, such as docs/decisions/0008."""
     named = set(NAMED.findall(page.read_text()))
     assert sorted(path for path in named if not any(ROOT.glob(f"{path.rstrip('/')}*")) and "build/" not in path) == []
 
 
-def test_what_is_wrong_is_found() -> None:
+def test_broken_links_are_found() -> None:
     page = ROOT / "README.md"
     assert trouble(page, "docs/glossary.md#glossary") == trouble(page, "https://slurm.schedmd.com/x.html#y") == ""
     assert trouble(page, "docs/glossary.md#gone") == "no such heading in docs/glossary.md"

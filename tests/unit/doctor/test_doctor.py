@@ -1,8 +1,9 @@
-"""asrpt-admin doctor and the daemon's metrics: what they say of the predictions."""
+"""asrpt-admin doctor and the daemon's metrics: predictions, hook files, releases."""
 
 from __future__ import annotations
 
 import os
+import socket
 import urllib.request
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from slurm_asrpt import __version__
 from slurm_asrpt.config.settings import GroupSettings, Settings, parse_settings
-from slurm_asrpt.daemon.metrics import SELDOM_S, Metrics
+from slurm_asrpt.daemon.metrics import HISTORY_INTERVAL_S, Metrics
 from slurm_asrpt.doctor import State, examine
 from slurm_asrpt.doctor.predictions import STALE_TABLE_S, recent_drift
 from slurm_asrpt.errors import InputError
@@ -32,7 +33,7 @@ def settings(tmp_path: Path) -> Settings:
     return parse_settings({"paths": paths, "predict": {"trees": 3}}, "test")
 
 
-def ran(settings: Settings, first: int, iterations: list[int], predicted: int) -> None:
+def record_runs(settings: Settings, first: int, iterations: list[int], predicted: int) -> None:
     with History(settings.paths.state / "history.sqlite") as history:
         history.record(
             Run(
@@ -47,22 +48,22 @@ def ran(settings: Settings, first: int, iterations: list[int], predicted: int) -
         )
 
 
-def shown(settings: Settings, age: float = 0.0, release: str = __version__) -> None:
-    """A status as asrptd writes it."""
+def publish_status(settings: Settings, age: float = 0.0, release: str = __version__) -> None:
+    """Write a status as asrptd does."""
     settings.paths.run.mkdir(exist_ok=True)
     write_status(settings.paths.run, Status(NOW - age, "enforce", "asrpt-gated", 5.0, 8, 8, release=release))
 
 
 @pytest.fixture
 def healthy(settings: Settings) -> Settings:
-    """Two models, the second judged; a fresh heartbeat and status."""
-    ran(settings, 1, [90, 110] * 15, 0)
+    """Two models, the second one validated; a fresh heartbeat and status."""
+    record_runs(settings, 1, [90, 110] * 15, 0)
     retrain(settings, NOW - 100)
-    ran(settings, 101, [90, 110] * 15, 100)
+    record_runs(settings, 101, [90, 110] * 15, 100)
     retrain(settings, NOW - 50)
     write_hook_conf(settings.paths.hook, ["gpu"], 600, NOW + 60, GroupSettings())
     os.utime(settings.paths.hook / "table.txt", (NOW, NOW))
-    shown(settings)
+    publish_status(settings)
     return settings
 
 
@@ -74,12 +75,12 @@ def remedies(settings: Settings) -> str:
     return " ".join(finding.remedy for finding in examine(settings, NOW, None))
 
 
-def test_all_is_well(healthy: Settings) -> None:
+def test_a_healthy_installation_has_no_warnings(healthy: Settings) -> None:
     assert set(states(healthy).values()) == {State.OK}
     assert remedies(healthy).strip() == ""
 
 
-def test_a_new_installation_is_told_what_to_do(settings: Settings) -> None:
+def test_a_new_installation_gets_remedies(settings: Settings) -> None:
     assert states(settings) == {
         "switch": State.OK,
         "asrptd": State.WARNING,
@@ -92,20 +93,20 @@ def test_a_new_installation_is_told_what_to_do(settings: Settings) -> None:
     assert "asrpt-admin retrain" in remedies(settings)
 
 
-def test_predictions_that_err_far_more_than_when_judged_have_drifted(healthy: Settings) -> None:
+def test_predictions_much_worse_than_at_validation_have_drifted(healthy: Settings) -> None:
     assert recent_drift(healthy).warning == ""
-    ran(healthy, 201, [500] * 500, 100)
+    record_runs(healthy, 201, [500] * 500, 100)
     assert states(healthy)["drift"] is State.WARNING
     assert "80%" in recent_drift(healthy).warning
 
 
-def test_each_damage_is_found(healthy: Settings) -> None:
+def test_damaged_files_are_found(healthy: Settings) -> None:
     models, hook = models_folder(healthy), healthy.paths.hook
     table = (hook / "table.txt").read_bytes()
     (hook / "table.txt").write_bytes(table.replace(b"1", b"2", 3))
     assert State.WARNING in [
         f.state for f in examine(healthy, NOW, None) if f.check == "model"
-    ]  # not the active model's
+    ]  # not the table of the active model
     (hook / "table.txt").write_bytes(table[:-1])
     assert states(healthy)["table"] is State.FAILURE
     (hook / "hook.conf").write_bytes((hook / "hook.conf").read_bytes().replace(b"600", b"700"))
@@ -114,7 +115,7 @@ def test_each_damage_is_found(healthy: Settings) -> None:
     assert states(healthy)["model"] is State.FAILURE
 
 
-def test_a_table_that_nobody_renews_is_found(healthy: Settings) -> None:
+def test_an_old_table_is_found(healthy: Settings) -> None:
     long_ago = NOW - 2 * STALE_TABLE_S
     os.utime(healthy.paths.hook / "table.txt", (long_ago, long_ago))
     assert states(healthy)["table"] is State.WARNING
@@ -128,13 +129,13 @@ def test_a_dead_daemon_is_found(healthy: Settings) -> None:
 
 
 @pytest.mark.parametrize(("age", "state"), [(5.0, State.OK), (29.0, State.OK), (31.0, State.FAILURE)])
-def test_an_asrptd_that_hangs_is_found_before_its_heartbeat_runs_out(healthy: Settings, age, state) -> None:
-    shown(healthy, age=age)
+def test_a_hanging_asrptd_is_found_before_its_heartbeat_expires(healthy: Settings, age, state) -> None:
+    publish_status(healthy, age=age)
     assert (states(healthy)["hook"], states(healthy)["asrptd"]) == (State.OK, state)
     assert ("restart asrptd" in remedies(healthy)) is (state is State.FAILURE)
 
 
-def test_a_model_that_others_can_write_is_not_made_anew_but_shut(healthy: Settings) -> None:
+def test_a_model_that_others_can_write_needs_other_permissions(healthy: Settings) -> None:
     models_folder(healthy).chmod(0o777)
     [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "model"]
     assert (found.state, found.remedy) == (State.FAILURE, "fix its owner and mode")
@@ -143,7 +144,7 @@ def test_a_model_that_others_can_write_is_not_made_anew_but_shut(healthy: Settin
     assert states(healthy)["model"] is State.OK
 
 
-def test_a_damaged_model_is_told_with_its_remedy(healthy: Settings) -> None:
+def test_a_damaged_model_is_reported_with_its_remedy(healthy: Settings) -> None:
     models = models_folder(healthy)
     (models / active_name(models) / "model.json").write_bytes(b"{")
     [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "model"]
@@ -159,14 +160,14 @@ def test_a_damaged_model_is_told_with_its_remedy(healthy: Settings) -> None:
         ("", State.WARNING, "an older release"),
     ],
 )
-def test_an_asrptd_of_another_release_is_to_be_restarted(healthy: Settings, runs, state, told) -> None:
-    shown(healthy, release=runs)
+def test_an_asrptd_of_another_release_must_be_restarted(healthy: Settings, runs, state, told) -> None:
+    publish_status(healthy, release=runs)
     [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "release"]
     assert (found.state, told in found.text) == (state, True)
     assert found.remedy == ("" if state is State.OK else "systemctl restart asrptd")
 
 
-def test_drift_by_hand() -> None:
+def test_drift_is_computed_from_errors_and_unseen_jobs() -> None:
     runs = [Run(str(i), i, iterations=100, predicted_iterations=[150, 0][i % 2]) for i in range(40)]
     found = drift(runs, 0.25)
     assert (found.runs, found.error, found.unseen) == (20, 0.5, 0.5)
@@ -176,9 +177,13 @@ def test_drift_by_hand() -> None:
     assert drift(runs[:38], 0.1).error is None
 
 
-def scraped(metrics: Metrics) -> dict[str, float]:
-    assert metrics._server
-    port = metrics._server[0].server_port
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def scraped(port: int) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         lines = answer.read().decode().splitlines()
     values = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
@@ -186,16 +191,17 @@ def scraped(metrics: Metrics) -> dict[str, float]:
 
 
 def test_metrics_are_served() -> None:
-    metrics = Metrics("127.0.0.1:0")
+    port = free_port()
+    metrics = Metrics(f"127.0.0.1:{port}")
     try:
-        assert metrics.wants_a_look(NOW)
+        assert metrics.history_due(NOW)
         metrics.drift(Drift(200, 0.75, 0.25, 0.5))
-        assert not metrics.wants_a_look(NOW + SELDOM_S - 1)
+        assert not metrics.history_due(NOW + HISTORY_INTERVAL_S - 1)
         metrics.cycle(NOW, 0.5, {"read": 0.375, "write": 0.125})
         metrics.cycle(NOW, 0.25, {"read": 0.125})
         metrics.state("shadow", 8, 4, ["running", "waiting", "waiting"])
         metrics.state("shadow", 8, 4, ["waiting"])
-        found = scraped(metrics)
+        found = scraped(port)
     finally:
         metrics.close()
     assert found["asrpt_prediction_drifted"] == 1.0
@@ -209,12 +215,12 @@ def test_metrics_are_served() -> None:
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:99999", "not-an-address.invalid:9000"])
-def test_metrics_that_cannot_be_served_are_bad_input(listen: str) -> None:
+def test_an_invalid_metrics_address_is_an_input_error(listen: str) -> None:
     with pytest.raises(InputError, match=r"daemon\.metrics"):
         Metrics(listen)
 
 
-def test_without_an_address_nothing_is_served_or_measured() -> None:
+def test_without_an_address_no_metrics_are_served() -> None:
     metrics = Metrics("")
-    assert not metrics.wants_a_look(NOW)
+    assert not metrics.history_due(NOW)
     metrics.close()

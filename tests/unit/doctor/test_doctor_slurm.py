@@ -1,4 +1,4 @@
-"""asrpt-admin doctor: what it finds in Slurm, in the hook's place there, and in permissions."""
+"""asrpt-admin doctor: findings about Slurm, the hook in Slurm, and permissions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def job(job_id: str, lease: float = 600.0, tag: str = TAG, age: float = 60.0, **
 
 @pytest.fixture
 def snapshot(settings: Settings, tmp_path: Path) -> Snapshot:
-    """A sound installation on the lab whose answers were recorded."""
+    """A sound installation on the recorded lab."""
     config = parse_config((RECORDED / "22.05" / "config.txt").read_text())
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / PLUGIN).touch()
@@ -73,8 +73,8 @@ def snapshot(settings: Settings, tmp_path: Path) -> Snapshot:
     return Snapshot(config, (-0.5, 0.6), [node("n1", 0, 4), node("n2", 1, 4)], [job("1"), job("2")])
 
 
-def found(settings: Settings, snapshot: Snapshot, check: str) -> list[tuple[State, str]]:
-    """What a check says, with its remedy."""
+def findings_of(settings: Settings, snapshot: Snapshot, check: str) -> list[tuple[State, str]]:
+    """The findings of a check, each with its remedy."""
     findings = [f for f in examine(settings, NOW, snapshot) if f.check == check]
     assert all(f.remedy for f in findings if f.state is not State.OK)
     return [(f.state, f"{f.text} -> {f.remedy}") for f in findings]
@@ -84,27 +84,27 @@ def with_config(snapshot: Snapshot, **changes: str) -> Snapshot:
     return replace(snapshot, config={**snapshot.config, **changes})
 
 
-OURS = ("hook", "table", "model", "drift")
+NOT_SLURM = ("hook", "table", "model", "drift")
 
 
-def test_a_sound_installation_is_found_sound(settings: Settings, snapshot: Snapshot) -> None:
-    findings = [f for f in examine(settings, NOW, snapshot) if f.check not in OURS]
+def test_a_sound_installation_has_no_findings(settings: Settings, snapshot: Snapshot) -> None:
+    findings = [f for f in examine(settings, NOW, snapshot) if f.check not in NOT_SLURM]
     assert {f.state for f in findings} == {State.OK}, findings
     assert len(findings) == 14
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
-def test_the_answers_of_each_release_are_read(settings: Settings, snapshot: Snapshot, release: str) -> None:
+def test_the_configuration_of_each_release_is_read(settings: Settings, snapshot: Snapshot, release: str) -> None:
     text = (RECORDED / release / "config.txt").read_text()
     config = parse_config(text) | {key: snapshot.config[key] for key in ("SLURM_CONF", "PluginDir", "SlurmUser")}
     for key in SCRIPTS:
         config[f"{key}[0]" if f"{key}[0]" in config else key] = snapshot.config[key]
-    findings = [f for f in examine(settings, NOW, replace(snapshot, config=config)) if f.check not in OURS]
+    findings = [f for f in examine(settings, NOW, replace(snapshot, config=config)) if f.check not in NOT_SLURM]
     assert {f.state for f in findings} == {State.OK}, findings
     assert parse_config_time(text) > 1_700_000_000
 
 
-def test_a_slurm_that_does_not_answer_is_one_finding(settings: Settings) -> None:
+def test_a_slurm_that_does_not_answer_is_a_single_finding(settings: Settings) -> None:
     (only,) = [f for f in examine(settings, NOW, Snapshot(trouble="scontrol failed: away")) if f.check == "slurm"]
     assert (only.state, only.text) == (State.FAILURE, "scontrol failed: away")
 
@@ -141,80 +141,84 @@ def test_a_slurm_that_does_not_answer_is_one_finding(settings: Settings) -> None
         ({"SlurmUser": "nobody(65534)"}, "permissions", State.FAILURE, "chown nobody"),
     ],
 )
-def test_settings_that_fight(settings, snapshot, changes, check, state, words) -> None:
+def test_conflicting_settings_of_slurm_are_found(settings, snapshot, changes, check, state, words) -> None:
     if check == "permissions" and os.getuid() == 0:
         os.chown(settings.paths.state, 4711, -1)
-    findings = found(settings, with_config(snapshot, **changes), check)
+    findings = findings_of(settings, with_config(snapshot, **changes), check)
     assert state in [s for s, _ in findings]
     assert any(words in text for _, text in findings)
 
 
-def test_quick_schedulers_are_no_trouble(settings: Settings, snapshot: Snapshot) -> None:
+def test_fast_schedulers_have_no_finding(settings: Settings, snapshot: Snapshot) -> None:
     for parameters in ("defer,sched_min_interval=2000000", "sched_interval=-1,bf_interval=5", "(null)"):
-        assert found(settings, with_config(snapshot, SchedulerParameters=parameters), "pace") == []
+        assert findings_of(settings, with_config(snapshot, SchedulerParameters=parameters), "pace") == []
 
 
-def test_hlas_where_slurm_requeues_nothing(settings: Settings, snapshot: Snapshot) -> None:
+def test_hlas_needs_requeue_and_managed_partitions(settings: Settings, snapshot: Snapshot) -> None:
     forbidden = with_config(snapshot, JobRequeue="0")
-    assert found(settings, forbidden, "interrupt") == []
+    assert findings_of(settings, forbidden, "interrupt") == []
     policy = settings.policy.model_copy(update={"name": "hlas"})
     hlas = settings.model_copy(update={"policy": policy})
-    ((state, text),) = found(hlas, forbidden, "interrupt")
+    ((state, text),) = findings_of(hlas, forbidden, "interrupt")
     assert (state, "--requeue" in text, "JobRequeue=1" in text) == (State.WARNING, True, True)
-    assert found(hlas, with_config(snapshot, JobRequeue="1"), "interrupt") == []
+    assert findings_of(hlas, with_config(snapshot, JobRequeue="1"), "interrupt") == []
     interrupt = settings.interrupt.model_copy(update={"partitions": ["gpu", "cpu"]})
-    ((state, text),) = found(hlas.model_copy(update={"interrupt": interrupt}), snapshot, "interrupt")
+    ((state, text),) = findings_of(hlas.model_copy(update={"interrupt": interrupt}), snapshot, "interrupt")
     assert (state, "cpu is not managed" in text) == (State.FAILURE, True)
 
 
 def test_mode_order_needs_multifactor(settings: Settings, snapshot: Snapshot) -> None:
     daemon = settings.daemon.model_copy(update={"mode": Mode.ORDER})
-    assert found(settings.model_copy(update={"daemon": daemon}), snapshot, "priority")[0][0] is State.FAILURE
+    assert findings_of(settings.model_copy(update={"daemon": daemon}), snapshot, "priority")[0][0] is State.FAILURE
 
 
-def test_leases_that_are_not_renewed(settings: Settings, snapshot: Snapshot) -> None:
+def test_leases_that_are_not_renewed_are_found(settings: Settings, snapshot: Snapshot) -> None:
     for lease in (-5.0, 30.0, 180.0):
         weak = replace(snapshot, jobs=[job("1"), job("2", lease=lease)])
-        assert found(settings, weak, "leases")[0][0] is State.FAILURE
-    assert found(settings, replace(snapshot, jobs=[job("1"), job("2", lease=190.0)]), "leases")[0][0] is State.OK
+        assert findings_of(settings, weak, "leases")[0][0] is State.FAILURE
+    assert findings_of(settings, replace(snapshot, jobs=[job("1"), job("2", lease=190.0)]), "leases")[0][0] is State.OK
     not_queued = replace(snapshot, jobs=[job("1"), job("3", lease=-5.0)])
-    assert found(settings, not_queued, "leases")[0][0] is State.OK
+    assert findings_of(settings, not_queued, "leases")[0][0] is State.OK
     status_of(settings, "disabled", "1", "2")
-    assert found(settings, weak, "leases")[0] == (State.OK, "none are used in mode disabled -> ")
+    assert findings_of(settings, weak, "leases")[0] == (State.OK, "none are used in mode disabled -> ")
     (settings.paths.run / "status.json").unlink()
-    assert found(settings, weak, "leases") == []
-    assert found(settings, weak, "asrptd")[0][0] is State.WARNING
+    assert findings_of(settings, weak, "leases") == []
+    assert findings_of(settings, weak, "asrptd")[0][0] is State.WARNING
 
 
 @pytest.mark.parametrize(
     ("ahead", "state"),
     [((-1.2, 1.1), State.OK), ((5.0, 6.0), State.WARNING), ((-300.0, -299.0), State.FAILURE)],
 )
-def test_clocks(settings: Settings, snapshot: Snapshot, ahead: tuple[float, float], state: State) -> None:
-    ((is_state, text),) = found(settings, replace(snapshot, ahead_s=ahead), "clock")
+def test_clock_differences_are_found(
+    settings: Settings, snapshot: Snapshot, ahead: tuple[float, float], state: State
+) -> None:
+    ((is_state, text),) = findings_of(settings, replace(snapshot, ahead_s=ahead), "clock")
     assert is_state is state
     assert state is not State.FAILURE or "299 s behind" in text
 
 
-def test_what_must_be_there_first_is_said_first(settings: Settings, snapshot: Snapshot, tmp_path: Path) -> None:
+def test_remedies_name_the_first_step_first(settings: Settings, snapshot: Snapshot, tmp_path: Path) -> None:
     """slurmctld does not start without job_submit.lua, and drains nodes whose prolog is missing."""
     bare = with_config(snapshot, JobSubmitPlugins="(null)", Prolog="(null)")
-    assert "install" not in found(settings, bare, "lua")[0][1] + found(settings, bare, "slurm.conf")[0][1]
+    assert "install" not in findings_of(settings, bare, "lua")[0][1] + findings_of(settings, bare, "slurm.conf")[0][1]
     (tmp_path / "job_submit.lua").unlink()
     (settings.paths.scripts / SCRIPTS["Prolog"]).unlink()
-    assert "install --apply (without job_submit.lua slurmctld does not start" in found(settings, bare, "lua")[0][1]
-    assert "install --apply, then copy" in found(settings, bare, "slurm.conf")[0][1]
+    assert (
+        "install --apply (without job_submit.lua slurmctld does not start" in findings_of(settings, bare, "lua")[0][1]
+    )
+    assert "install --apply, then copy" in findings_of(settings, bare, "slurm.conf")[0][1]
 
 
 def test_an_untagged_job_before_later_tagged_ones_needs_no_action(settings: Settings, snapshot: Snapshot) -> None:
     bare = job("7", tag="", age=20)
-    [(_, last)] = found(settings, replace(snapshot, jobs=[job("1"), bare]), "tags")
-    [(_, fixed)] = found(settings, replace(snapshot, jobs=[job("1"), bare, job("8", age=10)]), "tags")
+    [(_, last)] = findings_of(settings, replace(snapshot, jobs=[job("1"), bare]), "tags")
+    [(_, fixed)] = findings_of(settings, replace(snapshot, jobs=[job("1"), bare, job("8", age=10)]), "tags")
     assert "the last one 7" in last
     assert ("fixed" in last, "fixed (1 later job with a tag)" in fixed) == (False, True)
 
 
-def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, snapshot: Snapshot) -> None:
+def test_missing_tags_show_that_the_hook_does_not_run(settings: Settings, snapshot: Snapshot) -> None:
     bare = job("7", tag="", age=10)
     cases = {
         State.FAILURE: [bare],
@@ -222,41 +226,43 @@ def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, snapshot:
         State.OK: [job("1"), replace(bare, submit_time=NOW - 7200), replace(bare, partition="gpu,other")],
     }
     for state, jobs in cases.items():
-        assert found(settings, replace(snapshot, jobs=jobs), "tags")[0][0] is state
-    started = with_config(replace(snapshot, jobs=[bare]), BOOT_TIME=f"{NOW - 5:.0f}")  # with the hook, after that job
-    assert found(settings, started, "tags")[0][0] is State.OK
+        assert findings_of(settings, replace(snapshot, jobs=jobs), "tags")[0][0] is state
+    started = with_config(
+        replace(snapshot, jobs=[bare]), BOOT_TIME=f"{NOW - 5:.0f}"
+    )  # slurmctld started after that job, with the hook
+    assert findings_of(settings, started, "tags")[0][0] is State.OK
 
 
-def test_an_include_that_is_missing_old_or_untouched(settings: Settings, snapshot: Snapshot, tmp_path: Path) -> None:
+def test_missing_and_outdated_includes_are_found(settings: Settings, snapshot: Snapshot, tmp_path: Path) -> None:
     script, module = tmp_path / "job_submit.lua", settings.paths.scripts / job_submit.MODULE
     os.utime(script, (1000, 1000))
-    assert "touch" in found(settings, snapshot, "include")[0][1]
+    assert "touch" in findings_of(settings, snapshot, "include")[0][1]
     module.write_text("return {}")
-    assert "not of this release" in found(settings, snapshot, "include")[0][1]
+    assert "not of this release" in findings_of(settings, snapshot, "include")[0][1]
     module.unlink()
-    assert found(settings, snapshot, "include")[0][0] is State.OK  # this script takes it from elsewhere
+    assert findings_of(settings, snapshot, "include")[0][0] is State.OK  # this script loads it from another path
     script.write_bytes(b"dofile('%s/x.lua') " % bytes(settings.paths.scripts) + script.read_bytes())
-    assert found(settings, snapshot, "include")[0][0] is State.FAILURE
+    assert findings_of(settings, snapshot, "include")[0][0] is State.FAILURE
     script.write_text("function slurm_job_submit() end\n")
-    assert found(settings, snapshot, "include")[0][0] is State.FAILURE
+    assert findings_of(settings, snapshot, "include")[0][0] is State.FAILURE
     script.write_text("-- >>> slurm-asrpt\n")
-    assert "by hand" in found(settings, snapshot, "include")[0][1]
+    assert "by hand" in findings_of(settings, snapshot, "include")[0][1]
 
 
-def test_a_module_that_the_site_loads_from_elsewhere_is_looked_at_there(
+def test_a_module_loaded_from_another_path_is_checked_there(
     settings: Settings, snapshot: Snapshot, tmp_path: Path
 ) -> None:
     script, module = tmp_path / "job_submit.lua", tmp_path / job_submit.MODULE
     script.write_text(f'local asrpt = dofile("{module}").open("/var/lib/asrpt-hook")\n')
-    assert found(settings, snapshot, "include")[0][0] is State.FAILURE
-    module.write_text("return {}")  # of a release before: an upgrade replaces the one in paths.scripts only
-    state, text = found(settings, snapshot, "include")[0]
+    assert findings_of(settings, snapshot, "include")[0][0] is State.FAILURE
+    module.write_text("return {}")  # of the previous release: an upgrade replaces only the one in paths.scripts
+    state, text = findings_of(settings, snapshot, "include")[0]
     assert (state, f"cp {settings.paths.scripts / job_submit.MODULE} {module}" in text) == (State.WARNING, True)
     module.write_bytes(shipped(HOOKS, job_submit.MODULE))
-    assert found(settings, snapshot, "include")[0][0] is State.OK
+    assert findings_of(settings, snapshot, "include")[0][0] is State.OK
 
 
-def test_an_include_that_lua_cannot_load_or_that_is_redefined(
+def test_includes_that_do_not_load_or_are_redefined_are_found(
     settings: Settings, snapshot: Snapshot, tmp_path: Path
 ) -> None:
     script, block = (
@@ -264,30 +270,30 @@ def test_an_include_that_lua_cannot_load_or_that_is_redefined(
         b"-- >>> slurm-asrpt\ndofile('job_submit_asrpt.lua')\n-- <<< slurm-asrpt\n",
     )
     script.write_bytes(block)
-    assert found(settings, snapshot, "include")[0][0] is State.OK
+    assert findings_of(settings, snapshot, "include")[0][0] is State.OK
     for more in (b"function slurm_job_submit(a, b, c) return 0 end\n", b"slurm_job_submit = function() end\n"):
         script.write_bytes(block + more)
-        assert "redefines slurm_job_submit" in found(settings, snapshot, "include")[0][1]
+        assert "redefines slurm_job_submit" in findings_of(settings, snapshot, "include")[0][1]
         script.write_bytes(more + block + b"-- function slurm_job_submit()\nreturn slurm.SUCCESS\n")
-        assert found(settings, snapshot, "include")[0][0] is State.OK
+        assert findings_of(settings, snapshot, "include")[0][0] is State.OK
     (tmp_path / "plugins" / PLUGIN).write_bytes(b"\0liblua5.1.so.0\0")  # the Lua that it links
     script.write_bytes(b"function broken(\n" + block)
-    state, text = found(settings, snapshot, "include")[0]
+    state, text = findings_of(settings, snapshot, "include")[0]
     assert (state, "fail to start after a restart" in text, f"fix {script}" in text) == (State.FAILURE, True, True)
 
 
-def test_prologs_that_are_missing_old_or_cannot_be_run(settings: Settings, snapshot: Snapshot) -> None:
+def test_missing_outdated_and_non_executable_prologs_are_found(settings: Settings, snapshot: Snapshot) -> None:
     prolog = settings.paths.scripts / "asrpt-prolog"
     prolog.write_text("#!/bin/sh\n")
-    assert "not of this release" in found(settings, snapshot, "scripts")[0][1]
+    assert "not of this release" in findings_of(settings, snapshot, "scripts")[0][1]
     prolog.chmod(0o644)
     said = f"{prolog} is not executable -> chmod 755 {prolog}"
-    assert found(settings, snapshot, "scripts")[0] == (State.FAILURE, said)
+    assert findings_of(settings, snapshot, "scripts")[0] == (State.FAILURE, said)
     prolog.unlink()
-    ((state, text),) = found(settings, snapshot, "scripts")
+    ((state, text),) = findings_of(settings, snapshot, "scripts")
     assert state is State.WARNING
     assert "Slurm drains nodes without it" in text
-    assert found(settings, with_config(snapshot, **dict.fromkeys(SCRIPTS, "(null)")), "scripts") == []
+    assert findings_of(settings, with_config(snapshot, **dict.fromkeys(SCRIPTS, "(null)")), "scripts") == []
 
 
 UNITS = {
@@ -305,17 +311,17 @@ UNITS = {
 
 
 @pytest.mark.parametrize(("case", "expected"), UNITS.items())
-def test_units_as_systemd_252_has_answered(
+def test_states_of_systemd_units_are_reported(
     settings: Settings, snapshot: Snapshot, case: str, expected: list[tuple[State, str]]
 ) -> None:
     answer = checks.parse_units((RECORDED / "systemd" / f"{case}.txt").read_text())
     for looked in (replace(snapshot, units=answer), Snapshot(trouble="away", units=answer)):
-        said = found(settings, looked, "units")
+        said = findings_of(settings, looked, "units")
         assert [state for state, _ in said] == [state for state, _ in expected]
         assert all(words in text for (_, text), (_, words) in zip(said, expected, strict=True))
 
 
-def test_without_systemd_nothing_is_said_of_units(
+def test_without_systemd_units_are_not_reported(
     settings: Settings, snapshot: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -324,10 +330,10 @@ def test_without_systemd_nothing_is_said_of_units(
     program.write_text("#!/bin/sh\necho 'System has not been booted with systemd as init system' >&2; exit 1\n")
     program.chmod(0o755)
     assert checks.read_units() == []
-    assert found(settings, snapshot, "units") == []
+    assert findings_of(settings, snapshot, "units") == []
 
 
-def test_gpus(settings: Settings, snapshot: Snapshot) -> None:
+def test_nodes_without_usable_gpus_are_found(settings: Settings, snapshot: Snapshot) -> None:
     nodes = list(snapshot.nodes)
     cases = {
         "no node is in partition gpu": [replace(n, partitions=frozenset({"other"})) for n in nodes],
@@ -336,45 +342,45 @@ def test_gpus(settings: Settings, snapshot: Snapshot) -> None:
         "asrptd does not use them": [replace(nodes[0], other_gres=True), nodes[1]],
     }
     for words, changed in cases.items():
-        ((state, text),) = found(settings, replace(snapshot, nodes=changed), "gpus")
+        ((state, text),) = findings_of(settings, replace(snapshot, nodes=changed), "gpus")
         assert state is not State.OK
         assert words in text
 
 
-def test_what_others_can_write_is_not_trusted(settings: Settings, snapshot: Snapshot) -> None:
+def test_files_that_others_can_write_are_found(settings: Settings, snapshot: Snapshot) -> None:
     module = settings.paths.scripts / job_submit.MODULE
     module.chmod(0o664)
-    assert f"chmod go-w {module}" in found(settings, snapshot, "permissions")[0][1]
+    assert f"chmod go-w {module}" in findings_of(settings, snapshot, "permissions")[0][1]
     module.chmod(0o644)
     settings.paths.state.chmod(0o755)
-    assert found(settings, snapshot, "permissions")[0][0] is State.WARNING
+    assert findings_of(settings, snapshot, "permissions")[0][0] is State.WARNING
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away, which takes root")
-def test_what_root_runs_must_be_roots(settings: Settings, snapshot: Snapshot) -> None:
+def test_files_that_root_runs_must_be_owned_by_root(settings: Settings, snapshot: Snapshot) -> None:
     for path in (settings.paths.scripts, settings.paths.scripts / job_submit.MODULE):
         os.chown(path, 1, 1)
         slurms = with_config(snapshot, SlurmUser="daemon(1)")
-        ((state, text),) = found(settings, slurms, "permissions")
+        ((state, text),) = findings_of(settings, slurms, "permissions")
         assert state is State.FAILURE
         assert text == f"{path} is owned by user 1, but root runs it on the nodes -> chown root {path}"
         os.chown(path, 0, 0)
 
 
-def test_that_it_is_disabled_is_not_forgotten(settings: Settings, snapshot: Snapshot) -> None:
+def test_a_disabled_asrptd_is_a_warning(settings: Settings, snapshot: Snapshot) -> None:
     switch.turn_off(settings.paths.state)
-    assert found(settings, snapshot, "switch") == [
+    assert findings_of(settings, snapshot, "switch") == [
         (State.WARNING, "asrptd is disabled and writes nothing to Slurm -> asrpt-admin enable")
     ]
 
 
-def test_a_slurm_conf_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+def test_a_missing_slurm_conf_is_reported_at_once(tmp_path: Path) -> None:
     settings = parse_settings({"slurm": {"conf": str(tmp_path / "slurm.conf")}}, "test")
     assert "slurm.conf does not exist" in take_snapshot(settings).trouble
 
 
 def fake_slurm(folder: Path) -> Path:
-    """scontrol and squeue that answer as recorded, now."""
+    """scontrol and squeue with recorded answers and the present time."""
     folder.mkdir()
     data = RECORDED / "22.05"
     config = f"date '+Configuration data as of %Y-%m-%dT%H:%M:%S'; tail -n +2 {data}/config.txt"
@@ -386,7 +392,7 @@ def fake_slurm(folder: Path) -> Path:
     return folder
 
 
-def test_the_command(settings: Settings, tmp_path: Path) -> None:
+def test_the_doctor_command_prints_findings_and_json(settings: Settings, tmp_path: Path) -> None:
     paths = {name: str(tmp_path / name) for name in ("state", "run", "hook", "spool")}
     lines = ["[slurm]", f"bin_dir = {json.dumps(str(fake_slurm(tmp_path / 'bin')))}", "[paths]"]
     lines += [f"{key} = {json.dumps(value)}" for key, value in paths.items()]

@@ -1,4 +1,4 @@
-"""Forecasts of starts: the lengths drawn, one future, and the quantiles of many."""
+"""Start time forecasts: drawn lengths, single futures, and quantiles over many."""
 
 import json
 import math
@@ -41,7 +41,7 @@ def waiting(number: int, seconds: float = 100.0, spread: float = 2.0, submit: fl
 
 
 def snapshot(queue: list[Waiting], policy: str = "asrpt-gated", **fields: object) -> Snapshot:
-    """Two servers of two GPUs, both taken by a job of 100 s that has just begun; the queue waits."""
+    """Two servers of two GPUs, each used by a job of 100 s that has just started; all queued jobs are pending."""
     brain = make_policy(policy, fabric=FABRIC)
     brain.cluster_changed(NODES, NOW)
     for each in queue:
@@ -57,30 +57,30 @@ def snapshot(queue: list[Waiting], policy: str = "asrpt-gated", **fields: object
 
 
 @given(SPANS, st.integers(0, 2**32 - 1))
-def test_draws_meet_their_interval(span: Quantiles, seed: int) -> None:
+def test_draws_match_their_interval(span: Quantiles, seed: int) -> None:
     drawn = LogNormals([span] * 2000).draw(np.random.default_rng(seed))
     for share, bound in ((0.1, span.low), (0.5, span.middle), (0.9, span.high)):
         assert abs(float((drawn <= bound).mean()) - share) < 0.05
 
 
 @given(SPANS, st.floats(0, 1e7), st.floats(0.01, 0.98))
-def test_what_is_left_falls_with_the_chance(span: Quantiles, ran: float, chance: float) -> None:
+def test_the_remaining_length_falls_with_the_probability(span: Quantiles, ran: float, chance: float) -> None:
     assert remaining_length(span, ran, chance) >= remaining_length(span, ran, chance + 0.01) >= 0
     assert math.isfinite(remaining_length(span, ran, chance))
 
 
 @given(SPANS)
-def test_at_the_beginning_all_is_left(span: Quantiles) -> None:
+def test_at_the_start_the_whole_length_remains(span: Quantiles) -> None:
     found = [remaining_length(span, 0.0, chance) for chance in (0.9, 0.5, 0.1)]
     assert found == pytest.approx([span.low, span.middle, span.high], rel=1e-6)
 
 
-def test_a_job_that_outlives_its_interval_goes_on_for_long() -> None:
+def test_a_job_that_outlives_its_interval_is_expected_to_run_long() -> None:
     assert remaining_length(Quantiles(90.0, 100.0, 110.0), 1e6, 0.5) > 1e5
 
 
 @pytest.mark.parametrize("policy", policy_names())
-def test_estimates_are_ordered_and_lie_ahead_under_every_policy(policy: str) -> None:
+def test_estimates_are_ordered_and_in_the_future_under_every_policy(policy: str) -> None:
     found = forecast(snapshot([waiting(1), waiting(2), waiting(3), waiting(4)], policy), 0)
     assert len(found) == 4
     for start in found.values():
@@ -89,7 +89,7 @@ def test_estimates_are_ordered_and_lie_ahead_under_every_policy(policy: str) -> 
     assert medians[0] < medians[-1]
 
 
-def test_the_first_in_line_starts_when_a_job_ends() -> None:
+def test_the_head_of_the_queue_starts_when_a_job_ends() -> None:
     full = snapshot([waiting(1)])
     found = forecast(full, 1, samples=399)[JobId("1")]
     lengths = LogNormals([run.span for run in full.running])
@@ -98,13 +98,13 @@ def test_the_first_in_line_starts_when_a_job_ends() -> None:
     assert NOW + 30 < found.earliest < found.latest < NOW + float(np.quantile(ends, 0.95))
 
 
-def test_a_time_limit_ends_what_runs() -> None:
+def test_a_time_limit_ends_running_jobs() -> None:
     full = snapshot([waiting(1)])
     soon = replace(full, running=tuple(replace(run, limit_s=10.0) for run in full.running))
     assert forecast(soon, 0)[JobId("1")].latest == NOW + 10
 
 
-def test_who_comes_later_and_is_shorter_puts_a_long_job_off() -> None:
+def test_shorter_later_arrivals_delay_a_long_job() -> None:
     queue = [waiting(1, seconds=5000.0)]
     short = tuple(waiting(number, 50.0, submit=NOW - 40 * number) for number in range(1, 25))
     blind = forecast(snapshot(queue, "spjf"), 0)[JobId("1")]
@@ -113,14 +113,14 @@ def test_who_comes_later_and_is_shorter_puts_a_long_job_off() -> None:
     assert aware.latest > blind.latest
 
 
-def test_what_starts_beyond_the_horizon_is_open_or_missing() -> None:
+def test_starts_beyond_the_horizon_have_no_upper_bound_or_no_estimate() -> None:
     queue = [waiting(1), waiting(2, 1e6), waiting(3, 2e6), waiting(4, 3e6)]
     found = forecast(snapshot(queue), 0, horizon_s=250.0)
     assert found[JobId("1")].latest < NOW + 250
     assert JobId("4") not in found
 
 
-def test_the_same_state_and_seed_give_the_same_also_through_json() -> None:
+def test_the_same_state_and_seed_give_the_same_forecast_also_through_json() -> None:
     recent = (waiting(7, submit=NOW - 50),)
     full = snapshot([waiting(1), waiting(2)], recent=recent, window_s=100.0)
     again = from_json(to_json(full))
@@ -134,8 +134,8 @@ def test_too_small_a_budget_gives_no_estimates() -> None:
 
 
 @pytest.mark.parametrize("share", [0.25, 0.1])
-def test_a_forecast_takes_no_more_of_a_core_than_its_share(share) -> None:
-    spent, rests = [5.0], []  # what it has cost to start Python is not asked back
+def test_a_forecast_uses_no_more_than_its_share_of_a_core(share) -> None:
+    spent, rests = [5.0], []  # the CPU time to start Python is not recovered
     clock = paced(share, lambda: spent[0], lambda: spent[0] + sum(rests), rests.append)
     for _ in range(1000):
         spent[0] += 0.01
@@ -144,20 +144,20 @@ def test_a_forecast_takes_no_more_of_a_core_than_its_share(share) -> None:
     assert 10.0 < sum(rests) + 10.0 <= 10.0 / share
 
 
-def test_a_forecast_ends_where_nobody_waits_for_it() -> None:
-    """As after a SIGKILL of asrptd: its pid is no parent's any more."""
+def test_a_forecast_exits_when_asrptd_is_gone() -> None:
+    """As after a SIGKILL of asrptd: it is no longer the parent process."""
 
-    def told(asker: int) -> subprocess.CompletedProcess[bytes]:
+    def run_forecast(asker: int) -> subprocess.CompletedProcess[bytes]:
         command = [sys.executable, "-P", "-m", "slurm_asrpt.forecast", "15", "1", str(asker)]
         return subprocess.run(command, input=to_json(snapshot([waiting(1)])), capture_output=True, timeout=60)
 
-    assert json.loads(told(os.getpid()).stdout)["starts"]
-    orphan = told(os.getppid())
+    assert json.loads(run_forecast(os.getpid()).stdout)["starts"]
+    orphan = run_forecast(os.getppid())
     assert (orphan.returncode, orphan.stdout) == (1, b"")
     assert b"is gone" in orphan.stderr
 
 
-def test_where_the_machine_is_slow_a_forecast_does_not_rest_as_well() -> None:
+def test_on_a_slow_machine_a_forecast_does_not_pause() -> None:
     spent = [0.0]
     clock = paced(0.25, lambda: spent[0], lambda: 4 * spent[0], lambda seconds: pytest.fail(f"{seconds} s"))
     for _ in range(100):
@@ -165,7 +165,7 @@ def test_where_the_machine_is_slow_a_forecast_does_not_rest_as_well() -> None:
         clock()
 
 
-def test_where_more_come_than_can_run_the_next_are_told_all_the_same() -> None:
+def test_under_overload_the_next_jobs_still_get_estimates() -> None:
     rush = tuple(waiting(number, 50.0, submit=NOW - number) for number in range(10, 110))
     ticks = iter(range(10**6))  # one for every event, and no future ends before the horizon
     queue = snapshot([waiting(1, 5.0), waiting(2, 1e6)], "spjf", recent=rush, window_s=100.0)
@@ -174,7 +174,7 @@ def test_where_more_come_than_can_run_the_next_are_told_all_the_same() -> None:
     assert found[JobId("1")].latest < math.inf
 
 
-def test_nonsense_is_no_snapshot() -> None:
+def test_an_invalid_snapshot_is_rejected() -> None:
     with pytest.raises(ValueError, match="now"):
         from_json(b"{}")
 
@@ -188,7 +188,7 @@ def answer_of(process: Process) -> bytes:
     return answer
 
 
-def test_a_process_of_its_own_says_the_same_in_json() -> None:
+def test_a_separate_process_gives_the_same_result_as_json() -> None:
     data = to_json(snapshot([waiting(1), waiting(2, 1e9)]))
     first, second = (json.loads(answer_of(Process(data, 60.0))) for _ in range(2))
     assert first["starts"] == second["starts"]
@@ -196,14 +196,14 @@ def test_a_process_of_its_own_says_the_same_in_json() -> None:
     assert NOW < earliest <= median <= latest
 
 
-def test_a_process_that_fails_says_why() -> None:
+def test_a_failed_process_reports_the_cause() -> None:
     with pytest.raises(OSError, match="exit code 1"):
         answer_of(Process(b"{}", 1.0))
 
 
-def test_margins_bring_wrong_intervals_to_one_in_ten_on_either_side() -> None:
+def test_conformal_adjustment_brings_wrong_intervals_to_10_percent_misses_per_side() -> None:
     rng, margins, beyond = np.random.default_rng(0), StartConformal(), []
-    for wait in rng.lognormal(math.log(300), 1.0, 3000).tolist():  # far wider, and later, than is foretold
+    for wait in rng.lognormal(math.log(300), 1.0, 3000).tolist():  # far wider and later than simulated
         simulated = StartInterval(190.0, 200.0, 210.0)
         shown = margins.adjusted(simulated, 100.0)
         beyond.append((100 + wait < shown.earliest, 100 + wait > shown.latest))
@@ -211,7 +211,7 @@ def test_margins_bring_wrong_intervals_to_one_in_ten_on_either_side() -> None:
     assert np.mean(beyond[1000:], axis=0) == pytest.approx([0.1, 0.1], abs=0.02)
 
 
-def test_an_interval_without_an_end_teaches_nothing_of_the_end() -> None:
+def test_an_interval_without_an_upper_end_does_not_adjust_the_upper_end() -> None:
     start = StartInterval(100.0, 200.0, math.inf)
     margins = StartConformal().updated(start, start, 0.0, 300.0)
     assert margins.low > StartConformal().low
@@ -223,7 +223,7 @@ MISSES = st.lists(st.builds(ConformityScore, *[st.floats(-5, 5)] * 3), max_size=
 
 
 @given(MISSES, st.floats(0, 1), st.floats(0, 1), st.floats(1, 1e6), FACTOR, FACTOR)
-def test_margins_keep_the_order(
+def test_conformal_adjustment_keeps_the_order_of_the_quantiles(
     misses: list[ConformityScore], down: float, up: float, wait: float, low: float, high: float
 ) -> None:
     start, margins = StartInterval(wait / low, wait, wait * high), StartConformal(tuple(misses), down, up)
@@ -233,8 +233,8 @@ def test_margins_keep_the_order(
     assert margins.adjusted(StartInterval(wait, math.inf, math.inf), 0.0).latest == math.inf
 
 
-def test_what_was_wrong_with_other_predictions_is_forgotten() -> None:
-    """A wait is an hour and a second in turn of what was said: as many starts as are remembered later, none is left."""
+def test_old_conformity_scores_are_forgotten() -> None:
+    """As many accurate starts as are stored remove the effect of 200 waits 50 times as long as simulated."""
     margins = StartConformal()
     for factor in [50.0] * 200 + [1.0] * (KEPT + 20):
         simulated = StartInterval(90.0, 100.0, 110.0)
@@ -242,8 +242,8 @@ def test_what_was_wrong_with_other_predictions_is_forgotten() -> None:
     assert margins.adjusted(simulated, 0.0).latest < 120.0
 
 
-def test_before_enough_have_started_there_is_no_upper_end() -> None:
-    """Nine tell how far nine in ten come late; those who wait do not. The lower end is told at once."""
+def test_without_enough_starts_there_is_no_upper_end() -> None:
+    """Nine starts are needed for a 90% bound; pending jobs do not count. The lower end is available at once."""
     simulated, margins = StartInterval(90.0, 100.0, 110.0), StartConformal()
     for _ in range(MIN_STARTS):
         shown = margins.with_waiting(9.0, [(simulated, 0.0)] * NEIGHBORS).adjusted(simulated, 0.0)
@@ -252,21 +252,21 @@ def test_before_enough_have_started_there_is_no_upper_end() -> None:
     assert margins.adjusted(simulated, 0.0).latest < math.inf
 
 
-def test_those_who_still_wait_beyond_what_was_said_leave_no_upper_end() -> None:
-    """Ten of those that were told the same began as foretold; the others have waited ten times as long by now."""
+def test_jobs_that_still_wait_after_their_upper_end_remove_the_upper_end() -> None:
+    """Ten jobs with this estimate started in time; the others have already waited ten times as long."""
     simulated, margins = StartInterval(90.0, 100.0, 110.0), StartConformal()
     for _ in range(10):
         margins = margins.updated(simulated, simulated, 0.0, 100.0)
     assert margins.adjusted(simulated, 0.0).latest < math.inf
     assert (
         margins.with_waiting(50.0, [(simulated, 0.0)] * 3).adjusted(simulated, 0.0).latest < math.inf
-    )  # that may yet come true
+    )  # this estimate may still come true
     later = margins.with_waiting(1000.0, [(simulated, 0.0)] * 3).adjusted(simulated, 0.0)
     assert later.latest == math.inf
     assert later.earliest == pytest.approx(margins.adjusted(simulated, 0.0).earliest)
 
 
-def test_long_waits_teach_nothing_of_short_ones() -> None:
+def test_long_waits_do_not_adjust_short_ones() -> None:
     short, long, margins = StartInterval(9.0, 10.0, 11.0), StartInterval(9e4, 1e5, 1.1e5), StartConformal()
     for _ in range(NEIGHBORS):
         margins = margins.updated(short, short, 0.0, 10.0).updated(long, long, 0.0, 5e5)
@@ -274,15 +274,15 @@ def test_long_waits_teach_nothing_of_short_ones() -> None:
     assert margins.adjusted(long, 0.0).latest > 4e5
 
 
-def test_gpus_rest_between_two_jobs() -> None:
-    """Both servers are taken for 100 s or so: whoever waits starts after that and the rest."""
+def test_gpus_are_idle_for_a_moment_between_two_jobs() -> None:
+    """Both servers are in use for about 100 s: pending jobs start after that plus the idle time."""
     found = forecast(snapshot([waiting(1), waiting(2), waiting(3)]), 7)
     rested = forecast(snapshot([waiting(1), waiting(2), waiting(3)], rest_s=1000.0), 7)
     later = [rested[JobId(n)].median - found[JobId(n)].median for n in "123"]
     assert later == pytest.approx([1000.0, 1000.0, 2000.0], abs=100.0)
 
 
-def test_many_starts_that_become_known_at_once_move_no_end_beyond_what_was_missed() -> None:
+def test_many_simultaneous_starts_move_no_end_beyond_the_observed_misses() -> None:
     simulated, margins = StartInterval(90.0, 100.0, 110.0), StartConformal()
     for _ in range(300):
         margins = margins.updated(simulated, simulated, 0.0, 220.0)
@@ -290,13 +290,13 @@ def test_many_starts_that_become_known_at_once_move_no_end_beyond_what_was_misse
 
 
 @given(st.lists(st.floats(1, 1e6), min_size=MIN_ENDED, max_size=80))
-def test_what_is_usual_lies_among_what_was(runs: list[float]) -> None:
+def test_the_typical_run_time_is_within_the_observed_range(runs: list[float]) -> None:
     found = typical_run_time(runs, [])
     assert min(runs) <= found.low <= found.middle <= found.high <= max(runs)
     assert found.middle == sorted(runs)[(len(runs) - 1) // 2]
 
 
-def test_those_that_go_on_count_as_long_ones() -> None:
+def test_running_jobs_count_as_censored_observations() -> None:
     ended = [float(n) for n in range(1, 21)]
     assert typical_run_time(ended, [50.0] * 10).middle > typical_run_time(ended, []).middle
     assert typical_run_time(ended, [50.0] * 100) == typical_run_time(ended[: MIN_ENDED - 1], []) == UNKNOWN_S

@@ -1,4 +1,4 @@
-"""Forecasts with tasks of arrays that are no jobs yet: others start behind them, and they are told, too."""
+"""Forecasts with array tasks that Slurm has not split off yet: they delay other jobs, and have estimates too."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Snapshot, Waiting
 from slurm_asrpt.forecast.what_if import simulate_submission
 from slurm_asrpt.status.document import JobStatus
 from tests.benches.daemon import Bench
-from tests.unit.daemon.test_forecaster import Works
+from tests.unit.daemon.test_forecaster import FakeComputations
 from tests.unit.forecast.test_forecast import NODES, NOW, job, snapshot, waiting
 
 GPUS = 12
-"""Of a bench."""
+"""GPUs of a bench."""
 LENGTHS = st.integers(8, 80_000).map(lambda eighths: eighths / 8)
-"""Seconds, of which sums are exact."""
+"""Seconds; their sums are exact."""
 
 
 def task(number: int, seconds: float = 100.0, gpus: int = 1) -> Job:
@@ -47,7 +47,7 @@ def with_array(
     gpus: int = 1,
     policy: str = "asrpt-gated",
 ) -> Snapshot:
-    """Array 5, of which as many tasks wait as jobs as may, and others."""
+    """Array 5 with as many tasks queued as jobs as allowed, and other jobs."""
     span = Quantiles(seconds / 2, seconds, seconds * 2)
     ahead = min(tasks, ARRAY_TASKS_AHEAD, most or ARRAY_TASKS_AHEAD)
     jobs = [Waiting(task(number, seconds, gpus), span) for number in range(ahead)]
@@ -56,14 +56,14 @@ def with_array(
 
 
 def played(full: Snapshot, lengths: Mapping[str, float], asked: list[JobId]) -> dict[JobId, float]:
-    """Starts in the future in which each task lasts 100 s, and jobs as ``lengths`` says."""
+    """The starts in a future in which each task runs 100 s, and jobs run for ``lengths``."""
     iterations = {each.job.id: lengths.get(each.job.id, 100.0) for each in full.waiting}
     following = TaskFeed(full.arrays, lambda rest: repeat(100.0))
     return Replay(full, [50.0] * len(full.running), iterations, iter(()), asked, following).until(math.inf)
 
 
 @given(st.integers(1, 160), st.integers(0, 12), st.integers(1, 2), st.lists(LENGTHS, max_size=5, unique=True))
-def test_in_a_future_tasks_run_once_in_their_order_and_within_the_arrays_bound(
+def test_in_a_future_tasks_run_once_in_order_and_within_the_task_limit(
     tasks: int, most: int, gpus: int, others: list[float]
 ) -> None:
     queue = [waiting(10 + number, seconds) for number, seconds in enumerate(others)]
@@ -80,7 +80,7 @@ def test_in_a_future_tasks_run_once_in_their_order_and_within_the_arrays_bound(
 
 
 @given(st.integers(ARRAY_TASKS_AHEAD + 1, ARRAY_TASKS_AHEAD + 60), st.lists(LENGTHS, max_size=5, unique=True))
-def test_others_start_as_if_all_tasks_were_jobs_already(tasks: int, others: list[float]) -> None:
+def test_other_jobs_start_as_if_all_tasks_were_jobs(tasks: int, others: list[float]) -> None:
     queue = [waiting(10 + number, seconds) for number, seconds in enumerate(others)]
     asked = [each.job.id for each in queue] + [task(tasks - 1).id]
     lengths = {str(each.job.id): seconds for each, seconds in zip(queue, others, strict=True)}
@@ -89,7 +89,7 @@ def test_others_start_as_if_all_tasks_were_jobs_already(tasks: int, others: list
     assert played(with_array(tasks, queue), lengths, asked) == played(snapshot([*every, *queue]), lengths, asked)
 
 
-def test_more_tasks_than_wait_at_a_time_start_at_once_where_there_is_room() -> None:
+def test_more_tasks_than_are_queued_at_a_time_start_at_once_if_gpus_are_free() -> None:
     full = with_array(3 * ARRAY_TASKS_AHEAD, [])
     wide = replace(NODES[0], name="wide", gpus=5 * ARRAY_TASKS_AHEAD)
     running = (replace(full.running[0], gpus={"wide": 5 * ARRAY_TASKS_AHEAD}),)
@@ -98,7 +98,7 @@ def test_more_tasks_than_wait_at_a_time_start_at_once_where_there_is_room() -> N
     assert set(starts.values()) == {NOW + 50}
 
 
-def test_a_future_ends_where_an_array_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_future_ends_if_an_array_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     full = with_array(100_000, [waiting(1, 1e5), waiting(2, 1.0)])
     submitted = Counter[int]()
     make = Snapshot.make_policy
@@ -120,12 +120,12 @@ def test_a_future_ends_where_an_array_is_too_long(monkeypatch: pytest.MonkeyPatc
     assert len(submitted) == SAMPLES
     assert JobId("1") not in found
     assert found[JobId("2")].latest < NOW + 1000
-    assert found[JobId("5")].earliest > NOW  # the next task is told, the last one is not
+    assert found[JobId("5")].earliest > NOW  # the next task has an estimate, the last one has none
     assert [name for name in found if name.startswith("5_") and int(name[2:]) >= ARRAY_TASKS_AHEAD] == []
 
 
 @pytest.mark.parametrize("policy", policy_names())
-def test_the_next_and_the_last_task_are_told(policy: str) -> None:
+def test_the_next_and_the_last_task_get_estimates(policy: str) -> None:
     found = forecast(with_array(12, [waiting(1)], most=4, policy=policy), 0, MIN_SAMPLES)
     before, following, last = found[JobId("5_3")], found[JobId("5")], found[JobId("5_11")]
     assert before.median <= following.median < last.median
@@ -137,14 +137,14 @@ def test_the_next_task_may_be_the_last_one() -> None:
     assert one[JobId("5")] == one[JobId(f"5_{ARRAY_TASKS_AHEAD}")]
 
 
-def test_with_an_array_the_same_state_and_seed_give_the_same_also_through_json() -> None:
+def test_with_an_array_the_same_state_and_seed_give_the_same_forecast_also_through_json() -> None:
     full = with_array(200, [waiting(1)], most=3)
     again = from_json(to_json(full))
     assert again == full
     assert forecast(again, 3) == forecast(full, 3) != forecast(full, 4)
 
 
-def test_a_newcomer_starts_behind_a_long_array() -> None:
+def test_a_new_job_starts_after_a_long_array() -> None:
     long = job(0, 2, 5000.0)
 
     def start(tasks: int) -> float:
@@ -155,7 +155,7 @@ def test_a_newcomer_starts_behind_a_long_array() -> None:
     assert start(ARRAY_TASKS_AHEAD) + 0.8 * 400 * 100 / 4 < start(ARRAY_TASKS_AHEAD + 400)
 
 
-def test_tasks_of_an_array_miss_what_was_predicted_together_and_each_keeps_its_interval() -> None:
+def test_tasks_of_an_array_have_correlated_errors_and_each_keeps_its_interval() -> None:
     ids = [JobId(name) for name in ("5_0", "5_1", "6_0", "7")]
     tasks = array_tasks(ids)
     drawn = np.array([Sampler(np.random.default_rng(seed)).normals(4, tasks) for seed in range(4000)])
@@ -167,7 +167,7 @@ def test_tasks_of_an_array_miss_what_was_predicted_together_and_each_keeps_its_i
     assert ((chances > 0) & (chances <= 1)).all()
     assert chances.mean(axis=0) == pytest.approx(0.5, abs=0.03)
     assert np.corrcoef(chances.T)[0, 1] > 0.5
-    late = Sampler(np.random.default_rng(1))  # who waits and who is to come share what they have in common
+    late = Sampler(np.random.default_rng(1))  # pending and future tasks share the common error
     assert (
         np.corrcoef(late.normals(2, ((0, "5"), (1, "6"))), [late.array_normals(a, 400).mean() for a in "56"])[0, 1]
         > 0.9
@@ -192,13 +192,15 @@ def bench(make_bench: Callable[..., Bench]) -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize("most", [0, 3])
-def test_a_long_job_behind_a_big_array_starts_late(bench: Bench, most: int) -> None:
+def test_a_long_job_behind_a_large_array_starts_late(bench: Bench, most: int) -> None:
     array = bench.slurm.submit(1, 50, array_tasks="0-499", array_most=most)
     long = bench.slurm.submit(12, 20_000)
     bench.cycle(3)
     full = bench.scheduling.snapshots.make(bench.slurm.now)
     found = forecast(full, 0)
-    if most:  # the array cannot fill the cluster: it does not keep the job from nine GPUs, but it has three of its own
+    if (
+        most
+    ):  # the array cannot fill the cluster: it leaves nine GPUs to the job, but holds three of the twelve it needs
         assert found[JobId(array)].earliest < found[JobId(f"{array}_499")].earliest
     else:
         whole, parted = (bench.slurm.now + 1000 + tasks * 50 / GPUS for tasks in (500, ARRAY_TASKS_AHEAD))
@@ -208,7 +210,7 @@ def test_a_long_job_behind_a_big_array_starts_late(bench: Bench, most: int) -> N
     assert found[JobId(array)].latest < found[JobId(f"{array}_499")].latest
 
 
-def test_a_rest_has_the_prediction_and_the_request_of_its_tasks(bench: Bench) -> None:
+def test_an_unsplit_array_has_the_prediction_and_the_request_of_its_tasks(bench: Bench) -> None:
     array = bench.slurm.submit(2, 50, array_tasks="3-9:2,20", array_most=2)
     bench.cycle(3)
     full = bench.scheduling.snapshots.make(bench.slurm.now)
@@ -219,7 +221,7 @@ def test_a_rest_has_the_prediction_and_the_request_of_its_tasks(bench: Bench) ->
     assert (rest.waiting, rest.running, rest.most) == (2, 0, 2)
 
 
-def test_of_a_long_line_only_arrays_at_its_head_are_played(bench: Bench) -> None:
+def test_in_a_long_queue_only_arrays_at_the_head_are_simulated(bench: Bench) -> None:
     first = bench.slurm.submit(1, 50, array_tasks="0-999")
     for number in range(MAX_JOBS):
         bench.slurm.submit(1, 100 + number)
@@ -228,13 +230,13 @@ def test_of_a_long_line_only_arrays_at_its_head_are_played(bench: Bench) -> None
     assert [rest.job.id for rest in bench.scheduling.snapshots.make(bench.slurm.now).arrays] == [first]
 
 
-def test_a_held_rest_is_in_no_forecast(bench: Bench) -> None:
+def test_a_held_array_is_not_in_forecasts(bench: Bench) -> None:
     bench.slurm.hold(bench.slurm.submit(1, 50, array_tasks="0-999"))
     bench.cycle(3)
     assert bench.scheduling.snapshots.make(bench.slurm.now).arrays == ()
 
 
-def test_tasks_came_with_their_array(bench: Bench) -> None:
+def test_tasks_have_the_submission_time_of_their_array(bench: Bench) -> None:
     submitted = bench.slurm.now
     bench.slurm.submit(1, 50, array_tasks="0-199")
     bench.cycle(3, 100.0)
@@ -242,7 +244,7 @@ def test_tasks_came_with_their_array(bench: Bench) -> None:
     assert Counter(each.job.submit_time for each in came)[submitted] == ARRAY_TASKS_AHEAD
 
 
-def test_who_came_before_is_told_first_whenever_it_was_seen() -> None:
+def test_earlier_submissions_come_first_whenever_they_were_seen() -> None:
     arrivals = Arrivals(since=NOW - 1000)
     for number, time in zip(count(), (NOW - 10, NOW - 900, NOW - 5), strict=False):
         arrivals.arrived(job(number), Quantiles(1.0, 2.0, 3.0), 1.0, time)
@@ -250,8 +252,8 @@ def test_who_came_before_is_told_first_whenever_it_was_seen() -> None:
 
 
 def test_a_rest_shows_when_its_next_and_its_last_task_start(bench: Bench) -> None:
-    works = Works()
-    forecaster = bench.forecaster(works)
+    computations = FakeComputations()
+    forecaster = bench.forecaster(computations)
 
     def cycle() -> None:
         bench.cycle()
@@ -260,13 +262,15 @@ def test_a_rest_shows_when_its_next_and_its_last_task_start(bench: Bench) -> Non
     array = bench.slurm.submit(1, 50, array_tasks="0-199")
     bench.cycle(2)
     cycle()
-    assert rows(bench, forecaster)[array].start_unknown.startswith("none yet")
+    assert rows(bench, forecaster)[array].start_unknown.startswith("no estimate yet")
     now = bench.slurm.now
-    works.answers.append({array: [now + 10, now + 20, now + 30], f"{array}_199": [now + 100, now + 200, now + 300]})
+    computations.answers.append(
+        {array: [now + 10, now + 20, now + 30], f"{array}_199": [now + 100, now + 200, now + 300]}
+    )
     cycle()
     row = rows(bench, forecaster)[array]
     assert (row.start_earliest, row.last_start_earliest) == (now + 10, now + 100)
-    bench.slurm.end(f"{array}_4", "CANCELLED")  # another task is parted: the estimate is still of this array
+    bench.slurm.end(f"{array}_4", "CANCELLED")  # another task is split off: the estimate is still for this array
     cycle()
     cycle()
     assert bench.slurm.records[array].array_tasks == "101-199"
@@ -279,17 +283,17 @@ def test_a_rest_shows_when_its_next_and_its_last_task_start(bench: Bench) -> Non
 
 
 def test_of_an_array_too_long_only_the_next_task_is_told(bench: Bench) -> None:
-    works = Works()
-    forecaster = bench.forecaster(works)
+    computations = FakeComputations()
+    forecaster = bench.forecaster(computations)
     array = bench.slurm.submit(1, 50, array_tasks="0-2999")
     long = bench.slurm.submit(12, 20_000)
     bench.cycle(3)
     forecaster.step(bench.slurm.now)
     now = bench.slurm.now
-    works.answers.append({array: [now + 10, now + 20, None]})
+    computations.answers.append({array: [now + 10, now + 20, None]})
     bench.cycle()
     forecaster.step(bench.slurm.now)
     found = rows(bench, forecaster)
     assert found[array].start_earliest is not None
     assert found[array].last_start_earliest is None
-    assert found[long].start_unknown == "not within 24 hours, or too many jobs, or tasks of arrays, to tell"
+    assert found[long].start_unknown == "not within 24 hours, or too many jobs or array tasks in the queue"

@@ -1,4 +1,4 @@
-"""--what-if: a job script as sbatch would read it, and what the policy would make of it now."""
+"""--what-if: a job script parsed as by sbatch, and when the policy would start it now."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def record(words: str = "", script: bytes = SCRIPT) -> JobRecord:
     return as_record(read_submission(script, words.split()), "ann", 7, "gpu", NOW)
 
 
-def test_a_script_is_read_as_sbatch_reads_it() -> None:
+def test_a_script_is_parsed_as_by_sbatch() -> None:
     found = record()
     assert (found.tasks, found.tres_per_task, found.time_limit, found.partition) == (4, "gres:gpu:1", 5400.0, "gpu")
     assert read_submission(SCRIPT, ["-n", "8", "--lr", "1"][:2]).options["ntasks"] == "8"
@@ -74,7 +74,7 @@ def test_a_script_is_read_as_sbatch_reads_it() -> None:
         ("-t UNLIMITED", {"time_limit": 0.0}),
     ],
 )
-def test_options_become_what_slurm_would_show(words: str, fields: dict[str, object]) -> None:
+def test_options_become_a_job_record_as_in_slurm(words: str, fields: dict[str, object]) -> None:
     found = vars(record(words))
     assert {key: found[key] for key in fields} == fields
 
@@ -84,7 +84,7 @@ def test_options_become_what_slurm_would_show(words: str, fields: dict[str, obje
     ["--bogus", "-N x", "-t soon", "--mem lots", "-n -1", "--ntasks", "--gpus=1.5", "--gpus=h100:1:1"]
     + [f"{option}{10**19}" for option in ("--gpus=", "--gpus=h100:", "--gres=gpu:", "-N ", "-n ")],
 )
-def test_what_sbatch_would_refuse_is_refused(words: str) -> None:
+def test_options_that_sbatch_would_reject_are_rejected(words: str) -> None:
     with pytest.raises(InputError):
         record(words)
 
@@ -98,7 +98,7 @@ def span(alpha: float) -> Quantiles:
 
 
 @pytest.mark.parametrize("policy", policy_names())
-def test_on_idle_nodes_it_starts_at_once_or_as_soon_as_the_policy_lets_it(policy: str) -> None:
+def test_on_idle_nodes_it_starts_as_soon_as_the_policy_allows(policy: str) -> None:
     margins = StartConformal(MIN_STARTS * (ConformityScore(0.0, 0.0, 0.0),))
     idle = snapshot([], policy, free={node.name: 2 for node in NODES}, running=(), margins=margins)
     found = simulate_submission(idle, newcomer(), span)
@@ -106,7 +106,7 @@ def test_on_idle_nodes_it_starts_at_once_or_as_soon_as_the_policy_lets_it(policy
     if found.placement is not None:
         assert sum(found.placement.gpus.values()) == 2
         assert (found.reason, found.start) == (None, None)
-    else:  # a virtual machine serves it first
+    else:  # the virtual machine serves it first
         assert found.reason is not None
         assert found.start is not None
         assert NOW < found.start.earliest <= found.start.latest < NOW + 200
@@ -123,7 +123,7 @@ def test_on_busy_nodes_it_waits_for_a_reason_and_starts_later(policy: str) -> No
     assert NOW < found.start.earliest <= found.start.median <= found.start.latest
 
 
-def test_a_shorter_one_passes_and_asking_changes_nothing() -> None:
+def test_a_shorter_job_overtakes_and_a_what_if_has_no_side_effects() -> None:
     now = snapshot([waiting(1, seconds=5000.0), waiting(2, seconds=5000.0)])
     short, long = (
         simulate_submission(now, newcomer(seconds=s), lambda a, s=s: Quantiles(s / 2, s, 2 * s)) for s in (10.0, 9000.0)
@@ -136,20 +136,20 @@ def test_a_shorter_one_passes_and_asking_changes_nothing() -> None:
     assert simulate_submission(now, newcomer(seconds=10.0), lambda a: Quantiles(5.0, 10.0, 20.0)) == short
 
 
-def test_one_that_no_node_holds_never_starts() -> None:
+def test_a_job_that_fits_no_node_never_starts() -> None:
     found = simulate_submission(snapshot([]), newcomer(gpus=64), span)
     assert (found.placement, found.alpha_min, found.start) == (None, None, None)
     assert found.reason is not None
     assert found.reason.kind == "capacity"
 
 
-def test_a_budget_ends_it() -> None:
+def test_the_time_budget_ends_a_what_if() -> None:
     assert simulate_submission(snapshot([waiting(1)]), newcomer(), span, budget_s=-1.0).start is None
 
 
 @pytest.fixture
 def site(make_bench: Callable[..., Bench], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """asrptd in mode enforce, 12 GPUs of which 4 are free, and a status of now."""
+    """asrptd in mode enforce, 12 GPUs of which 4 are free, and a current status."""
     bench = make_bench(policy="asrpt-gated")
     running = bench.slurm.submit(8, 100)
     bench.cycle(2)
@@ -164,7 +164,7 @@ def site(make_bench: Callable[..., Bench], tmp_path: Path, monkeypatch: pytest.M
 
 
 class NoAnswer:
-    """A computation that goes on."""
+    """A computation that does not end."""
 
     def answer(self) -> None:
         return None
@@ -204,7 +204,7 @@ def shown(
     return out
 
 
-def test_what_is_published_names_no_users(site: Bench) -> None:
+def test_published_data_has_no_user_names(site: Bench) -> None:
     site.slurm.submit(8, 100)
     site.cycle(1)
     data = site.settings.paths.run / PUBLISHED
@@ -213,7 +213,7 @@ def test_what_is_published_names_no_users(site: Bench) -> None:
     assert b"asrpt1" not in data.read_bytes()
 
 
-def test_a_script_gets_its_prediction_and_its_place(site, tmp_path, monkeypatch, capsys):
+def test_a_script_gets_its_prediction_and_its_position(site, tmp_path, monkeypatch, capsys):
     job = describe(os.getuid(), b"train", SCRIPT, [], b"", site.settings.group)
     entry = Entry(500.0, 400.0, 700.0)
     chain = keys_of(job.group, job.program, os.getuid(), 4, job.features)
@@ -221,7 +221,7 @@ def test_a_script_gets_its_prediction_and_its_place(site, tmp_path, monkeypatch,
     found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
     assert (found["group"], found["gpus"], found["predicted_iterations"]) == (job.group, 4, 500)
     assert (found["predicted_low"], found["predicted_high"]) == (400, 700)
-    for _ in range(20):  # of the user's runs, each ten times as long as the table's upper end
+    for _ in range(20):  # the user's runs, each ten times as long as the table's upper end
         site.recent.run_adjustment.learn(os.getuid(), 400, 500, 700, 7000)
     publish(site)
     moved = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
@@ -239,8 +239,8 @@ def test_a_script_gets_its_prediction_and_its_place(site, tmp_path, monkeypatch,
     assert site.slurm.now - 1 < later["start_earliest"] <= later["start_median"]
 
 
-def test_no_start_is_told_from_a_queue_that_is_no_more(site, tmp_path, monkeypatch, capsys):
-    """Jobs have come since the snapshot was published, and asrptd has had no time to publish another."""
+def test_an_outdated_queue_gives_no_start_time(site, tmp_path, monkeypatch, capsys):
+    """Jobs were submitted after the snapshot was published, and asrptd has not published a new one."""
     before = (site.settings.paths.run / PUBLISHED).read_bytes()
     site.slurm.submit(4, 500)
     site.cycle(1)
@@ -250,7 +250,7 @@ def test_no_start_is_told_from_a_queue_that_is_no_more(site, tmp_path, monkeypat
     found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
     assert (found["placement"], found["start_earliest"]) == (None, None)
     assert "the queue has changed since" in found["trouble"]
-    monkeypatch.setattr("time.time", lambda: site.slurm.now + 100)  # not so old that an estimate is withdrawn
+    monkeypatch.setattr("time.time", lambda: site.slurm.now + 100)  # not old enough to withdraw estimates
     assert "asrptd may be down" in ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["trouble"]
 
 
@@ -258,14 +258,14 @@ def test_no_start_is_told_from_a_queue_that_is_no_more(site, tmp_path, monkeypat
     ("words", "why"),
     [(["-C", "[a*2|b]"], "its -C counts nodes"), (["--comment=asrpt:off"], "asrpt:off"), (["-p", "other"], "managed")],
 )
-def test_one_that_would_be_left_to_slurm_says_so(words, why, site, tmp_path, monkeypatch, capsys):
+def test_a_job_that_would_be_left_to_slurm_is_reported(words, why, site, tmp_path, monkeypatch, capsys):
     found = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)
     assert found["reason"] == "left"
     assert why in found["why"]
     assert found["placement"] is None
 
 
-def test_of_an_array_the_first_task_is_told(site, tmp_path, monkeypatch, capsys):
+def test_for_an_array_only_the_first_task_is_shown(site, tmp_path, monkeypatch, capsys):
     said = " ".join(shown([], SCRIPT, ["--array=0-99%4"], tmp_path, monkeypatch, capsys).split())
     assert "if submitted now (for job arrays, only the first task is shown)" in said
     assert "Start immediately" in said
@@ -277,16 +277,16 @@ def test_of_an_array_the_first_task_is_told(site, tmp_path, monkeypatch, capsys)
     assert (found["reason"], found["why"]) == ("left", "left to Slurm: a job array")
 
 
-def test_a_profile_that_does_not_count_is_not_shown_as_one_that_does(site, tmp_path, monkeypatch, capsys):
+def test_an_unused_profile_is_not_shown_as_used(site, tmp_path, monkeypatch, capsys):
     words = ["--comment=asrpt:profile=vgg19-dp16"]  # of 16 GPUs; the script asks for 4
     why = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)["unused_profile"]
-    assert why == "profile vgg19-dp16 is for 16 GPUs, a job asks for 4"
+    assert why == "profile vgg19-dp16 is for 16 GPUs, but a job requests 4"
     said = " ".join(shown([], SCRIPT, words, tmp_path, monkeypatch, capsys).split())
     assert f"GPUs 4; profile ignored: {why}" in said
-    assert "alpha" not in said  # the stand-in's, which means nothing
+    assert "alpha" not in said  # of the substitute profile, which is meaningless
 
 
-def test_without_asrptd_the_prediction_is_told_all_the_same(site, tmp_path, monkeypatch, capsys):
+def test_without_asrptd_the_prediction_is_still_shown(site, tmp_path, monkeypatch, capsys):
     (site.settings.paths.run / PUBLISHED).unlink()
     found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
     assert "does not exist" in found["trouble"]
@@ -298,7 +298,7 @@ def test_without_asrptd_the_prediction_is_told_all_the_same(site, tmp_path, monk
     assert "damaged" in ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["trouble"]
 
 
-def test_a_job_that_never_ends_keeps_it_waiting() -> None:
+def test_behind_jobs_without_end_a_what_if_has_no_upper_bound() -> None:
     busy = snapshot([])
     for_ever = tuple(replace(run, span=Quantiles(1e9, 1e9, 1e9)) for run in busy.running)
     found = simulate_submission(replace(busy, running=for_ever), newcomer(), span)

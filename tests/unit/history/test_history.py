@@ -1,4 +1,4 @@
-"""The run history: idempotent, migrating, and clear about files that are no history."""
+"""The run history: idempotent writes, migrations, and errors for files that are no history."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.sqlite"
 
 
-def test_there_and_back(path: Path) -> None:
+def test_export_and_import_preserve_runs(path: Path) -> None:
     with History(path) as history:
         history.record([RUN])
     with History(path, read_only=True) as history:
         assert history.runs() == [RUN]
 
 
-def test_repeats_do_no_harm(path: Path) -> None:
+def test_recording_a_run_twice_is_safe(path: Path) -> None:
     better = replace(RUN, iterations=120)
     requeued = replace(RUN, start_time=3000, end_time=4000)
     with History(path) as history:
@@ -48,7 +48,7 @@ def test_repeats_do_no_harm(path: Path) -> None:
         assert history.runs(limit=1) == [requeued]
 
 
-def test_all_or_none(path: Path) -> None:
+def test_a_write_is_all_or_nothing(path: Path) -> None:
     with History(path) as history:
         with pytest.raises(HistoryError):
             history.record([RUN, replace(RUN, job_id="18", gpus=None)])  # type: ignore[arg-type]
@@ -74,11 +74,11 @@ def test_samples_have_a_group_and_iterations(path: Path) -> None:
 
 
 def test_a_history_of_the_first_schema_is_upgraded(path: Path) -> None:
-    """Rows that an older release wrote keep all they had; the rest is unknown."""
+    """Rows of an older release keep all values; new columns are unknown."""
     old = Run(job_id="1", start_time=5, end_time=9, state="COMPLETED", group_id="0" * 16, iterations=4, nodes={"a": 1})
     names = [field.name for field in fields(Run)][:18]
     with closing(sqlite3.connect(path)) as connection, connection:
-        module._create(connection)
+        module.MIGRATIONS[0](connection)
         connection.execute("PRAGMA user_version = 1")
         values = [json.dumps(value) if isinstance(value, dict) else value for value in astuple(old)[:18]]
         connection.execute(f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join('?' * 18)})", values)
@@ -127,19 +127,21 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
     for read_only in (False, True):
         with pytest.raises(HistoryError, match="schema 99") as refused:
             History(path, read_only=read_only)
-        assert read_only or refused.value.exit_code == EXIT_BAD_INPUT  # systemd does not start asrptd again
+        assert (
+            read_only or refused.value.exit_code == EXIT_BAD_INPUT
+        )  # the exit status with which systemd does not restart asrptd
 
 
 @pytest.mark.parametrize("content", [b"this is no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
 @pytest.mark.parametrize("read_only", [True, False])
-def test_no_database(path: Path, content: bytes, read_only: bool) -> None:
+def test_a_file_that_is_no_database_is_rejected(path: Path, content: bytes, read_only: bool) -> None:
     path.write_bytes(content)
     with pytest.raises(HistoryError, match=r"history\.sqlite: .*move the file aside"):
         History(path, read_only=read_only)
     assert path.read_bytes() == content
 
 
-def test_damage_inside(path: Path) -> None:
+def test_internal_damage_is_reported(path: Path) -> None:
     with History(path) as history:
         history.record(replace(RUN, job_id=str(i)) for i in range(2000))
     raw = bytearray(path.read_bytes())
@@ -175,8 +177,8 @@ def test_two_writers_at_once(path: Path) -> None:
         assert len(history.runs()) == 100
 
 
-def test_a_full_disk_is_called_so_and_the_next_write_goes_well(path: Path) -> None:
-    """Files that may not grow stand for it. SQLite rolls back by itself then."""
+def test_a_full_disk_is_reported_and_the_next_write_succeeds(path: Path) -> None:
+    """A file size limit simulates a full disk. SQLite then rolls back by itself."""
     with History(path) as history:
         history.record([RUN])
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -190,8 +192,8 @@ def test_a_full_disk_is_called_so_and_the_next_write_goes_well(path: Path) -> No
         assert {run.job_id for run in history.runs()} == {RUN.job_id, "18"}
 
 
-def test_one_that_was_opened_for_reading_only_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As SQLite does by itself where the file cannot be written; it must be opened anew to be written again."""
+def test_a_write_to_a_read_only_history_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite opens a file read-only if it cannot write to it; it must be reopened for writing."""
     with History(path) as history:
         history.record([RUN])
         history.select("PRAGMA query_only = 1")

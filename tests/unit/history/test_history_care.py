@@ -1,4 +1,4 @@
-"""Care for the history: damage, retention, forgetting, figures; and files that only their owner may read."""
+"""Maintenance of the history: damage, retention, forgetting, statistics, and file modes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_only_the_owner_may_read_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\ud800b", "nul\0here", "\x1b]0;x\x07", "x\r\ny", "=cmd|'/c calc'!A0"])
-def test_text_of_users_may_be_anything(path: Path, text: str) -> None:
+def test_text_of_users_may_be_any_text(path: Path, text: str) -> None:
     write(path, replace(RUN, job_name=text, user=text))
     with History(path, read_only=True) as history:
         (run,) = history.runs()
@@ -42,7 +42,7 @@ def test_text_of_users_may_be_anything(path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["not a database", "inside", "index"])
-def test_a_damaged_file_is_moved_aside_whole_and_a_new_one_begun(path: Path, damage: str) -> None:
+def test_a_damaged_file_is_moved_aside_and_a_new_one_is_created(path: Path, damage: str) -> None:
     write(path, *(replace(RUN, job_id=str(i), end_time=i) for i in range(2000)))
     raw = bytearray(path.read_bytes())
     if damage == "not a database":
@@ -50,7 +50,7 @@ def test_a_damaged_file_is_moved_aside_whole_and_a_new_one_begun(path: Path, dam
     elif damage == "inside":
         raw[3 * 4096 :] = b"\xff" * (len(raw) - 3 * 4096)
     else:
-        spoil_index(path)
+        corrupt_index(path)
         raw = bytearray(path.read_bytes())
     path.write_bytes(raw)
     history, trouble = open_or_set_aside(path, 1234.5)
@@ -64,14 +64,14 @@ def test_a_damaged_file_is_moved_aside_whole_and_a_new_one_begun(path: Path, dam
     assert str(aside) in trouble
 
 
-def spoil_index(path: Path) -> None:
-    """An index that the schema does not know any more: no query notices."""
+def corrupt_index(path: Path) -> None:
+    """Break the schema entry of an index, which no query notices."""
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA writable_schema = 1")
         connection.execute("DELETE FROM sqlite_master WHERE name = 'runs_by_end'")
 
 
-def test_what_was_only_in_the_log_is_not_lost(path: Path) -> None:
+def test_runs_that_are_only_in_the_write_ahead_log_are_not_lost(path: Path) -> None:
     log = path.with_name(path.name + "-wal")
     with History(path) as history:
         history.record(replace(RUN, job_id=str(i)) for i in range(500))
@@ -85,7 +85,7 @@ def test_what_was_only_in_the_log_is_not_lost(path: Path) -> None:
     assert b"only-in-the-log" in b"".join(part.read_bytes() for part in path.parent.iterdir())
 
 
-def test_a_sound_one_stays_and_so_does_what_is_not_damage(path: Path) -> None:
+def test_a_sound_history_is_kept_and_other_errors_do_not_move_it(path: Path) -> None:
     write(path, RUN)
     history, trouble = open_or_set_aside(path, 5)
     assert (history.runs(), trouble) == ([RUN], "")
@@ -106,7 +106,7 @@ def test_retention(path: Path, days: int, left: set[str]) -> None:
         assert {run.job_id for run in history.runs()} == left
 
 
-def test_the_log_stays_small_however_much_is_written(path: Path) -> None:
+def test_the_write_ahead_log_stays_small(path: Path) -> None:
     with History(path) as history, History(path) as reader:
         for start in range(0, 60_000, 5000):
             history.record(replace(RUN, job_id=str(i), job_name="x" * 500) for i in range(start, start + 5000))
@@ -116,7 +116,7 @@ def test_the_log_stays_small_however_much_is_written(path: Path) -> None:
         assert log.stat().st_size <= LARGEST_WAL_BYTES < path.stat().st_size
 
 
-def test_what_asrptd_has_recorded_stays(path: Path) -> None:
+def test_runs_recorded_by_asrptd_are_kept(path: Path) -> None:
     mine, told = replace(RUN, iterations=7), replace(RUN, job_id="2", origin=Origin.SACCT)
     with History(path) as history:
         history.record([mine])
@@ -128,7 +128,7 @@ def test_what_asrptd_has_recorded_stays(path: Path) -> None:
         assert [history.known(job_id, 1000) for job_id in "123"] == [True, False, False]
 
 
-def test_marks_only_go_on(path: Path) -> None:
+def test_import_marks_only_advance(path: Path) -> None:
     with History(path) as history:
         assert history.mark("sacct gpu") == 0
         for time in (5, 9, 7):
@@ -136,7 +136,7 @@ def test_marks_only_go_on(path: Path) -> None:
         assert history.mark("sacct gpu") == 9
 
 
-def test_nothing_of_a_forgotten_user_is_left(path: Path) -> None:
+def test_no_data_of_a_forgotten_user_remains(path: Path) -> None:
     other = replace(RUN, job_id="other", user="bob", uid=1001)
     with History(path) as history:
         history.record(replace(RUN, job_id=str(i), user="mallory-7f", job_name="secret-7f") for i in range(50))
@@ -149,7 +149,7 @@ def test_nothing_of_a_forgotten_user_is_left(path: Path) -> None:
     assert b"-7f" not in everything
 
 
-def test_a_number_given_anew_does_not_take_the_next_user_along(path: Path) -> None:
+def test_forgetting_a_reused_uid_does_not_forget_the_next_user(path: Path) -> None:
     next_user = replace(RUN, job_id="2", user="bob")
     write(path, RUN, next_user)
     with History(path) as history:
@@ -158,10 +158,9 @@ def test_a_number_given_anew_does_not_take_the_next_user_along(path: Path) -> No
         assert forget(history, "", 1000) == 1
 
 
-def test_a_reader_in_the_way_is_told_of(path: Path) -> None:
+def test_a_reader_that_blocks_the_cleanup_is_reported(path: Path) -> None:
     write(path, RUN, replace(RUN, job_id="2", user="bob"))
-    with History(path) as history, sqlite3.connect(path) as reader:
-        history._db.execute("PRAGMA busy_timeout = 10")
+    with History(path, wait_s=0.01) as history, sqlite3.connect(path) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM runs").fetchone()
         with pytest.raises(HistoryError, match="run this again"):
@@ -186,7 +185,7 @@ def test_statistics(path: Path) -> None:
         assert found.bytes == size_of(path) > 0
 
 
-def test_what_statistics_call_learnable_is_what_retrain_takes(path: Path) -> None:
+def test_the_learnable_runs_in_statistics_are_those_that_retrain_uses(path: Path) -> None:
     states = sorted({*TRAINING_STATES, "CANCELLED", "PREEMPTED", "NODE_FAIL", "REQUEUED"})
     write(path, *(replace(RUN, job_id=state, state=state) for state in states))
     with History(path, read_only=True) as history:
@@ -194,6 +193,6 @@ def test_what_statistics_call_learnable_is_what_retrain_takes(path: Path) -> Non
     assert learnable == len(samples) == len(TRAINING_STATES)
 
 
-def test_statistics_of_nothing(path: Path) -> None:
+def test_statistics_of_an_empty_history(path: Path) -> None:
     with History(path) as history:
         assert statistics(history).recurrent_share == 0

@@ -1,4 +1,4 @@
-"""asrpt-admin history, as an administrator runs it."""
+"""The commands of asrpt-admin history."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Answer:
 
 
 def history(state: Path, *args: str | Path) -> Answer:
-    """In this process: starting one takes longer than all the work."""
+    """Run the command in this process, which is faster than starting one."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", newline=""), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["asrpt-admin", "history", *map(str, args)])
@@ -80,7 +80,7 @@ def test_export_and_import_again(state: Path) -> None:
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
 
 
-def test_a_dry_run_makes_nothing(state: Path) -> None:
+def test_a_dry_run_creates_nothing(state: Path) -> None:
     table = state.parent / "runs.csv"
     table.write_text("job_id,start,end\n1,5,9\n")
     done = history(state, "import", "--csv", table, "--dry-run")
@@ -108,7 +108,7 @@ def fake_sacct(folder: Path, more: str = "") -> dict[str, str]:
     return {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
 
 
-def test_sacct_is_asked_once_for_all_and_then_for_what_is_new(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sacct_is_queried_for_all_runs_and_then_for_new_ones(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", fake_sacct(state.parent)["PATH"])
     asked = state.parent / "asked"
     first = json.loads(history(state, "import", "--sacct", "--since", "20days", "--json").stdout)
@@ -121,7 +121,7 @@ def test_sacct_is_asked_once_for_all_and_then_for_what_is_new(state: Path, monke
     assert "TIMEOUT 1" in history(state, "stats").stdout
 
 
-def test_after_ctrl_c_what_was_read_is_there(state: Path) -> None:
+def test_after_ctrl_c_the_runs_read_so_far_are_kept(state: Path) -> None:
     more = f"[ -e {state.parent}/once ] && sleep 60; touch {state.parent}/once"
     environment = {**os.environ, **fake_sacct(state.parent, more), "ASRPT_CONFIG": str(state.parent / "asrpt.toml")}
     command = [sys.executable, "-c", PROGRAM, "history", "import", "--sacct", "--since", "20days"]
@@ -147,10 +147,10 @@ def test_stats(state: Path) -> None:
     assert "by origin      asrptd 1" in history(state, "stats").stdout
 
 
-def test_forget_asks_unless_told_not_to(state: Path) -> None:
+def test_forget_asks_for_confirmation_unless_disabled(state: Path) -> None:
     fill(state, RUN)
     (state / "history.sqlite.damaged-7").touch()
-    refused = history(state, "forget", "ann")  # nobody answers
+    refused = history(state, "forget", "ann")  # no answer to the prompt
     assert refused.returncode != 0
     assert "Remove 1 run of ann?" in refused.stderr
     assert json.loads(history(state, "stats", "--json").stdout)["runs"] == 1
@@ -161,14 +161,14 @@ def test_forget_asks_unless_told_not_to(state: Path) -> None:
     assert json.loads(history(state, "forget", "--yes", "--json", "ann").stdout)["removed"] == 0
 
 
-def test_nobodys_runs_are_not_asked_about(state: Path) -> None:
+def test_without_runs_forget_does_not_ask(state: Path) -> None:
     fill(state, RUN)
     done = history(state, "forget", "nobody")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "asrpt-admin: nobody: the history has no runs of this user\n"
 
 
-def test_a_shipped_trace_goes_by_its_name_as_elsewhere(state: Path) -> None:
+def test_shipped_traces_can_be_imported_by_name(state: Path) -> None:
     done = history(state, "import", "--trace", "philly", "--dry-run", "--json")
     assert json.loads(done.stdout)["added"] > 0
 
@@ -222,7 +222,7 @@ def test_bad_input(state: Path, args: list[str]) -> None:
 
 
 @pytest.mark.parametrize("option", ["--csv", "--jsonl"])
-def test_what_is_no_file_is_not_called_a_trace(state: Path, option: str) -> None:
+def test_a_missing_file_is_not_reported_as_a_trace(state: Path, option: str) -> None:
     assert history(state, "import", option, "/no/such").stderr.endswith("; name the file\n")
     assert "trace" not in history(state, "import", option, "/etc").stderr
 

@@ -1,4 +1,4 @@
-"""Runs from sacct and from traces: which rows count, what they become, and that a second import adds nothing."""
+"""Runs from sacct and from traces: which rows count, how they are converted, and repeated imports."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def rows(*lines: str) -> list[Run | Skipped]:
     return list(sacct_rows(["|".join(FIELDS), *lines]))
 
 
-def test_a_job_without_a_tag_gets_a_stand_in_group() -> None:
+def test_a_job_without_a_tag_gets_a_substitute_group() -> None:
     (run,) = rows(line())
     assert run == Run(
         job_id="7", start_time=NOW - 100, submit_time=NOW - 200, end_time=NOW, state="COMPLETED", user="ann", uid=1001,
@@ -86,7 +86,7 @@ def test_a_job_without_a_tag_gets_a_stand_in_group() -> None:
     )  # fmt: skip
 
 
-def test_a_tagged_job_teaches_its_group() -> None:
+def test_a_tagged_job_is_recorded_under_its_group() -> None:
     (run,) = rows(line(AdminComment=TAG + ";i=30-60;k=fedcba9876543210;v=g;f=epochs:90"))
     assert isinstance(run, Run)
     assert (run.group_id, run.predicted_iterations, run.iterations) == ("0123456789abcdef", 40, 90)
@@ -94,7 +94,7 @@ def test_a_tagged_job_teaches_its_group() -> None:
     assert (run.predicted_low, run.predicted_high, run.predicted_by) == (30, 60, "group")
 
 
-def test_iterations_of_a_profiled_job_are_not_known() -> None:
+def test_iterations_of_a_profiled_job_are_unknown() -> None:
     (run,) = rows(line(AdminComment=TAG + ";p=gpt2"))
     assert isinstance(run, Run)
     assert (run.profile, run.iterations, run.iterations_source) == ("gpt2", 0, Source.NONE)
@@ -113,12 +113,12 @@ def test_iterations_of_a_profiled_job_are_not_known() -> None:
         ({"Submit": "?"}, "no start or end"),
     ],
 )
-def test_rows_that_are_no_run(changes: dict[str, str], reason: str) -> None:
+def test_rows_that_are_no_run_are_skipped(changes: dict[str, str], reason: str) -> None:
     assert rows(line(**changes)) == [Skipped(reason)]
 
 
 @pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "REQUEUED"])
-def test_states_arrive_as_they_are(state: str) -> None:
+def test_states_are_imported_unchanged(state: str) -> None:
     (run,) = rows(line(State=state, ExitCode="3:9"))
     assert isinstance(run, Run)
     assert (run.state, run.exit_code) == (state, 3)
@@ -127,7 +127,7 @@ def test_states_arrive_as_they_are(state: str) -> None:
     assert (run.state, run.exit_code) == ("CANCELLED", 0)
 
 
-def test_a_name_may_hold_anything() -> None:
+def test_a_job_name_may_contain_any_text() -> None:
     skipped, run = rows(line(JobName="a|b\x1b[2J=c\0d"), "forged|line")
     assert skipped == Skipped("wrong number of fields")
     assert isinstance(run, Run)
@@ -135,7 +135,7 @@ def test_a_name_may_hold_anything() -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_recorded_dump_twice(release: str, history: History) -> None:
+def test_importing_a_recorded_dump_twice_adds_nothing(release: str, history: History) -> None:
     path = RECORDED / release / "sacct-epoch.txt"
     for number in range(2):
         into = Importer(history)
@@ -144,12 +144,12 @@ def test_a_recorded_dump_twice(release: str, history: History) -> None:
     runs = {run.key: run for run in history.all_runs()}
     states = {key: run.state for key, run in runs.items() if key[0] in ("4", "11", "14")}
     assert sorted(states.values()) == ["CANCELLED", "CANCELLED", "FAILED", "REQUEUED"]
-    assert len([key for key in states if key[0] == "14"]) == 2  # both runs of the requeued job
+    assert len([key for key in states if key[0] == "14"]) == 2  # both runs of a requeued job
     assert into.counts.read == 13 + into.counts.skipped.total() == 37
     assert into.counts.skipped[COMPONENT] == 2
 
 
-def test_what_has_changed_is_updated_and_our_own_runs_are_not(history: History) -> None:
+def test_changed_runs_are_updated_except_those_of_asrptd(history: History) -> None:
     (run,) = rows(line())
     assert isinstance(run, Run)
     mine = replace(run, job_id="8", origin=Origin.ASRPTD, iterations=1)
@@ -176,8 +176,8 @@ def test_a_dry_run_counts_the_same_and_writes_nothing(history: History) -> None:
     assert (wet.counts.added, wet.counts.there, len(history.runs())) == (2, 1, 2)
 
 
-def test_what_has_not_happened_yet_is_not_taken(history: History) -> None:
-    """Whatever tells of it: a run of next year would be the latest for a year."""
+def test_runs_in_the_future_are_skipped(history: History) -> None:
+    """From any source: a run of next year would be the latest one for a year."""
     (run,) = rows(line())
     assert isinstance(run, Run)
     into = Importer(history, now=run.end_time - TOLERATED_S)
@@ -186,7 +186,7 @@ def test_what_has_not_happened_yet_is_not_taken(history: History) -> None:
     assert [kept.job_id for kept in history.runs()] == [run.job_id]
 
 
-def test_what_retention_would_drop_is_not_brought_back(history: History) -> None:
+def test_runs_older_than_the_retention_are_not_imported(history: History) -> None:
     (run,) = rows(line())
     into = Importer(history, oldest=NOW + 1)
     into.add_batch([run])
@@ -194,7 +194,7 @@ def test_what_retention_would_drop_is_not_brought_back(history: History) -> None
 
 
 class Sacct:
-    """Answers with the given lines to every question, and notes the windows that it is asked for."""
+    """A fake sacct that returns the given lines and records the windows of its queries."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str], list[str]]) -> None:
         self.windows: list[tuple[float, float]] = []
@@ -209,7 +209,7 @@ class Sacct:
         return "".join(line.replace("|", separator) + "\n" for line in lines)
 
 
-def test_windows_without_gaps_then_from_the_mark_on(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_have_no_gaps_and_later_start_at_the_mark(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     sacct = Sacct(monkeypatch, lambda since, until: [line()])
     told: list[tuple[int, int]] = []
     into = Importer(history)
@@ -228,7 +228,7 @@ def test_windows_without_gaps_then_from_the_mark_on(history: History, monkeypatc
     assert sacct.windows[-1] == (NOW - 2 * DAY_S, NOW + 60)
 
 
-def test_an_interrupted_import_goes_on_where_it_was(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_import_resumes(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(since: str, until: str) -> list[str]:
         if len(sacct.windows) == 3:
             raise KeyboardInterrupt
@@ -274,7 +274,7 @@ def test_a_trace(history: History, trace: Path) -> None:
     assert [sample.iterations for sample in history.samples(completed=False)] == [60, 30, 20]
 
 
-def test_runs_without_any_group_teach_user_and_cluster(history: History, tmp_path: Path) -> None:
+def test_runs_without_a_group_count_for_user_and_cluster(history: History, tmp_path: Path) -> None:
     trace, table, runs = (tmp_path / name for name in ("bare.csv", "jobs.csv", "runs.jsonl"))
     trace.write_text("job_id,submit_s,gpus,duration_s,user,group\n1,0,1,60,ann,\n2,9,1,30,ann,\n3,9,2,40,,\n")
     table.write_text("id,start,end,user,group\n1,5,15,no-such-user-x,\n2,5,25,,\n")
@@ -284,14 +284,14 @@ def test_runs_without_any_group_teach_user_and_cluster(history: History, tmp_pat
         import_rows(rows, into)
     samples = history.samples()
     assert into.counts.added == len(samples) == 6
-    assert len({sample.group for sample in samples}) == 5  # ann's on one GPU are alike
+    assert len({sample.group for sample in samples}) == 5  # ann's runs on one GPU share a group
     keys = {key for example in examples_of(samples) for key in example.chain}
     *_, cluster = keys_of("0" * 16, "", 0, 0, {})
     users = {("user", dict(keys_of("0" * 16, "", sample.user, 0, {}))["user"]) for sample in samples}
     assert keys >= {*users, cluster}
 
 
-def test_a_run_that_we_wrote_without_a_group_stays_without(tmp_path: Path) -> None:
+def test_a_run_of_asrptd_without_a_group_is_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     run = Run("1", 5, 5, 9, "COMPLETED", job_name="x", origin=Origin.ASRPTD)
     with path.open("w") as file:
@@ -299,7 +299,7 @@ def test_a_run_that_we_wrote_without_a_group_stays_without(tmp_path: Path) -> No
     assert list(read_json_lines(path)) == [run]
 
 
-def test_of_an_interrupted_batch_nothing_is_kept_nor_counted(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_batch_is_neither_kept_nor_counted(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(runs: object) -> None:
         raise KeyboardInterrupt
 
@@ -314,7 +314,7 @@ def test_of_an_interrupted_batch_nothing_is_kept_nor_counted(history: History, m
     assert history.runs() == [run]
 
 
-def test_a_foreign_csv_by_its_titles_and_by_ours(tmp_path: Path) -> None:
+def test_a_foreign_csv_with_its_own_and_with_our_column_names(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_bytes(
         b"Id,User,Begun,Seconds,gpus,JobName,state\r\n"
@@ -333,7 +333,7 @@ def test_a_foreign_csv_by_its_titles_and_by_ours(tmp_path: Path) -> None:
     assert found[2:] == [Skipped(NO_TIME), Skipped(BACKWARDS), Skipped("wrong number of fields")]
 
 
-def test_json_lines_of_others(tmp_path: Path) -> None:
+def test_json_lines_of_other_tools(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     path.write_text('{"job_id": "1", "start_time": 5, "elapsed": 7, "uid": 3, "job_name": "x"}\n[]\n{"job": 1}\n{\n\n')
     one, *others = read_json_lines(path)
@@ -343,18 +343,18 @@ def test_json_lines_of_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["job_id,start\n1,5\n", "[]\n7\n", '{"job": 1}\n\n{"\n', "\0\n"])
-def test_lines_of_which_none_is_a_run_are_an_error(tmp_path: Path, text: str) -> None:
+def test_a_file_without_any_run_is_an_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "runs.jsonl"
     path.write_text(text)
     with pytest.raises(InputError, match="no line is a JSON object"):
         list(read_json_lines(path))
-    path.write_text(text + '{"job_id": ""}\n')  # a poor run, but one
+    path.write_text(text + '{"job_id": ""}\n')  # an incomplete run, but a run
     assert {type(row) for row in read_json_lines(path)} == {Skipped}
-    path.write_text("\n")  # what the export of nothing comes to
+    path.write_text("\n")  # the export of an empty history
     assert list(read_json_lines(path)) == []
 
 
-def test_rows_of_a_trace_are_all_accounted_for(trace: Path) -> None:
+def test_all_rows_of_a_trace_are_accounted_for(trace: Path) -> None:
     from slurm_asrpt.traces import read_trace
 
     found = read_trace(trace)

@@ -1,4 +1,4 @@
-"""attachments.toml, and asrpt-profile attach that writes it."""
+"""attachments.toml, and asrpt-profile attach, which writes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.attachments import (
     GROUP,
     JOB_NAME,
-    MOST,
+    MAX_ATTACHMENTS,
     Attachments,
     attach,
     format_attachments,
@@ -36,7 +36,7 @@ patterns = st.text(min_size=1, max_size=30).filter(lambda text: text.isprintable
 
 
 @given(st.dictionaries(ids, profiles), st.dictionaries(patterns, profiles))
-def test_what_is_attached_is_read_as_it_was_written(groups: dict[str, str], names: dict[str, str]) -> None:
+def test_attachments_are_read_as_written(groups: dict[str, str], names: dict[str, str]) -> None:
     found = Attachments()
     for kind, entries in ((GROUP, groups), (JOB_NAME, names)):
         for what, profile in entries.items():
@@ -63,11 +63,11 @@ def test_what_is_attached_is_read_as_it_was_written(groups: dict[str, str], name
         ("x*", b"x\n\xff", True),
     ],
 )
-def test_stars_are_any_text(pattern: str, name: bytes, is_one: bool) -> None:
+def test_an_asterisk_matches_any_text(pattern: str, name: bytes, is_one: bool) -> None:
     assert attached(Attachments(names={pattern: "p"}), "0" * 16, name) == ("p" if is_one else "")
 
 
-def test_a_group_goes_before_a_name_and_a_long_pattern_before_a_short_one() -> None:
+def test_groups_have_precedence_over_names_and_long_patterns_over_short_ones() -> None:
     found = Attachments({ID: "by-group"}, {"train*": "short", "train-llama*": "long", "*": "any"})
     assert attached(found, ID, b"train-llama-1") == "by-group"
     assert attached(found, "0" * 16, b"train-llama-1") == "long"
@@ -89,15 +89,17 @@ def test_a_group_goes_before_a_name_and_a_long_pattern_before_a_short_one() -> N
         ("version", "invalid TOML"),
     ],
 )
-def test_a_bad_file_is_refused(text: str, complaint: str) -> None:
+def test_an_invalid_file_is_rejected(text: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         parse_attachments(text, "attachments.toml")
 
 
-def test_only_so_many_and_all_of_them_fit_into_hook_conf() -> None:
-    found = Attachments({f"{i:016x}": "p" * 30 for i in range(MOST)}, {f"{i:060}": "p" * 30 for i in range(MOST)})
-    assert render_hook_conf(["gpu"], 0, 0, GroupSettings(), found).count(b"\nattach_") == 2 * MOST
-    with pytest.raises(InputError, match=f"more than {MOST}"):
+def test_the_maximum_number_of_attachments_fits_into_hook_conf() -> None:
+    found = Attachments(
+        {f"{i:016x}": "p" * 30 for i in range(MAX_ATTACHMENTS)}, {f"{i:060}": "p" * 30 for i in range(MAX_ATTACHMENTS)}
+    )
+    assert render_hook_conf(["gpu"], 0, 0, GroupSettings(), found).count(b"\nattach_") == 2 * MAX_ATTACHMENTS
+    with pytest.raises(InputError, match=f"more than {MAX_ATTACHMENTS}"):
         attach(found, JOB_NAME, "one more", "p")
 
 
@@ -112,7 +114,7 @@ def test_a_file_that_others_can_write_is_refused(tmp_path: Path) -> None:
         read_attachments(path)
 
 
-def test_asrptd_follows_the_file_and_keeps_what_it_knew_of_a_bad_one(
+def test_asrptd_reloads_the_file_and_keeps_the_previous_one_if_invalid(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "attachments.toml"
@@ -123,8 +125,10 @@ def test_asrptd_follows_the_file_and_keeps_what_it_knew_of_a_bad_one(
     path.write_text("version = 1\n[group]\nnonsense")
     assert [following.current().groups for _ in range(3)] == [{ID: "p"}] * 3
     assert len([r for r in caplog.records if "the previous attachments stay in force" in r.message]) == 1
-    too_large = {f"{i:0128}": "p" * 64 for i in range(MOST)}
-    path.write_text(format_attachments(Attachments(too_large, {"é" * 100 + str(i): "p" * 64 for i in range(MOST)})))
+    too_large = {f"{i:0128}": "p" * 64 for i in range(MAX_ATTACHMENTS)}
+    path.write_text(
+        format_attachments(Attachments(too_large, {"é" * 100 + str(i): "p" * 64 for i in range(MAX_ATTACHMENTS)}))
+    )
     assert following.current().groups == {ID: "p"}
     path.unlink()
     assert following.current() == Attachments()
@@ -168,7 +172,7 @@ def test_attach_list_and_remove_again(run: Any, tmp_path: Path) -> None:
         (["vgg19-dp4", "--job-name", os.fsdecode(b"\xff")], "use 1 to 128 printable characters"),
     ],
 )
-def test_wrong_words_are_told_and_nothing_is_written(
+def test_invalid_arguments_are_reported_and_nothing_is_written(
     run: Any, tmp_path: Path, words: list[str], complaint: str
 ) -> None:
     answer = run(*words)
@@ -177,6 +181,6 @@ def test_wrong_words_are_told_and_nothing_is_written(
     assert not (tmp_path / "attachments.toml").exists()
 
 
-def test_where_nothing_can_be_written_the_remedy_is_told(run: Any, tmp_path: Path) -> None:
+def test_a_failed_write_is_reported_with_a_remedy(run: Any, tmp_path: Path) -> None:
     (tmp_path / "asrpt.toml").write_text('[paths]\nattachments = "/proc/attachments.toml"\nprofiles = []\n')
     assert "as root" in str(run("vgg19-dp4", "--group", ID).exception)

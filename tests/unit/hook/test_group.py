@@ -9,7 +9,7 @@ from slurm_asrpt.hook.group import Hints, describe, parse_comment
 from slurm_asrpt.hook.tag import render_features
 
 RULES = GroupSettings()
-PART_BYTES = 2048  # that the hook reads of a script's front and of its end
+PART_BYTES = 2048  # bytes that the hook reads from the start and the end of a script
 SCRIPT = b"#!/bin/bash\n#SBATCH -J train\nmodule load cuda\npython train.py --epochs 20\n"
 
 
@@ -87,7 +87,7 @@ def test_variables_and_arguments() -> None:
     assert gid(script, args=(b"--epochs", b"3")) == gid(script)
 
 
-def test_as_many_features_as_the_tag_has_room_for() -> None:
+def test_features_are_limited_to_the_room_in_the_tag() -> None:
     long = [f"{letter * 20} x{letter}" for letter in "dcba"]
     rules = GroupSettings(features=long)
     found = describe(1, b"", b"python t.py --xa 1 --xb 2.5 --xc 1234567890 --xd 7", (), b"", rules).features
@@ -146,7 +146,7 @@ def test_dates(text: str) -> None:
     assert gid(args=(text.encode(),)) == gid(args=(b"20310102",)) != gid(args=(b"1024",))
 
 
-def test_of_a_long_script_both_ends_count() -> None:
+def test_both_ends_of_a_long_script_count() -> None:
     middle = b"run 0123456789\n" * (2 * PART_BYTES)
     long = b"head 1\n" + middle + b"tail 1\n"
     assert gid(long) != gid(long.replace(b"head 1", b"head 2"))
@@ -164,7 +164,7 @@ def test_comments_do_not_split_a_long_script() -> None:
 
 
 def test_the_hash_does_not_change() -> None:
-    """A changed id would make every group unseen."""
+    """A changed hash would make every group unseen."""
     job = describe(1000, b"train-17", b"#!/bin/sh\n  python a.py b --lr 3\n#x\n", [b"x"], b"", RULES)
     assert (job.group, job.program) == ("59881554a5905723", "cf8519910bea20e5")
     assert describe(0, b"", b"x" * 100000, [], b"", RULES).group == "828f4306e4f3326c"

@@ -1,4 +1,4 @@
-"""asrpt-admin retrain and predict, as an administrator runs them."""
+"""The commands asrpt-admin retrain and predict."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_retrain_and_predict(config: Path) -> None:
     assert (found["group"], found["predicted_iterations"], found["job_name"]) == (group, 500, "bert")
     done = admin("predict", "--config", config, *arguments)
     assert group in done.stdout
-    assert "\x1b" not in done.stdout  # what a user wrote cannot steer the terminal
+    assert "\x1b" not in done.stdout  # text of users cannot control the terminal
 
 
 def test_empty_history(config: Path) -> None:
@@ -197,13 +197,13 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
         ("--comment asrpt:off 4_1", "need a job script"),
     ],
 )
-def test_what_a_job_id_would_ignore_is_refused(config: Path, line: str, words: str) -> None:
+def test_options_that_a_job_id_ignores_are_rejected(config: Path, line: str, words: str) -> None:
     done = admin("explain-prediction", "--config", config, *shlex.split(line))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert words in done.stderr
 
 
-def test_an_option_of_ours_behind_a_script_is_the_scripts_and_a_note_says_so(config: Path) -> None:
+def test_options_after_the_script_belong_to_the_script_with_a_note(config: Path) -> None:
     script = config.parent / "job.sh"
     script.write_text("#!/bin/bash\npython train.py\n")
     (config.parent / "state").mkdir(mode=0o700)
@@ -217,7 +217,7 @@ def test_an_option_of_ours_behind_a_script_is_the_scripts_and_a_note_says_so(con
     assert (behind.returncode, behind.stdout.splitlines()[0]) == (0, "predicted iterations: 5")
 
 
-def test_without_a_table_or_a_history_the_remedy_is_told(config: Path) -> None:
+def test_without_a_table_or_a_history_a_remedy_is_shown(config: Path) -> None:
     explain = ["explain-prediction", "--config", config, config.parent / "job.sh"]
     done = admin(*explain)
     assert (done.returncode, "Errno" in done.stderr, "asrpt-admin retrain" in done.stderr) == (1, False, True)
@@ -228,7 +228,7 @@ def test_without_a_table_or_a_history_the_remedy_is_told(config: Path) -> None:
     assert "no history yet" in told.pop()
 
 
-def test_models_and_doctor_as_typed(config: Path) -> None:
+def test_models_and_doctor_commands(config: Path) -> None:
     assert "no models yet" in admin("models", "list", "--config", config).stdout
     for _ in range(2):
         assert admin("retrain", "--config", config).returncode == 0
@@ -241,7 +241,7 @@ def test_models_and_doctor_as_typed(config: Path) -> None:
     done = admin("models", "activate", "../x", "--config", config)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     done = admin("doctor", "--config", config)
-    assert done.returncode == 1  # no daemon has been here
+    assert done.returncode == 1  # asrptd has never run here
     assert "start asrptd" in done.stdout
     found = {finding["check"] for finding in json.loads(admin("doctor", "--config", config, "--json").stdout)}
     assert found >= {"switch", "hook", "table", "model", "drift", "slurm"}
@@ -249,7 +249,7 @@ def test_models_and_doctor_as_typed(config: Path) -> None:
 
 @pytest.fixture
 def scripts(config: Path) -> list[Path]:
-    """Monday's job, Tuesday's try of the same, and another model."""
+    """Monday's job, the same job on Tuesday, and another model."""
     text = "#!/bin/sh\n#SBATCH -J bert-{n}\n#SBATCH --gpus=4\nSEED={n}\n# try {n}\npython t.py --model {m} --lr 0.{n}\n"
     paths = [config.parent / name for name in ("monday.sh", "tuesday.sh", "other.sh")]
     for path, number, model in zip(paths, (1, 2, 2), ("a", "a", "b\x1b[1m"), strict=True):
@@ -271,7 +271,7 @@ def test_group(config: Path, scripts: list[Path]) -> None:
     assert other["group"] != monday["group"]
 
 
-def test_group_for_people(config: Path, scripts: list[Path]) -> None:
+def test_group_as_text(config: Path, scripts: list[Path]) -> None:
     done = admin("group", "--config", config, *scripts)
     assert done.returncode == 0
     assert "feature lr: --lr 0.1" in done.stdout
@@ -305,5 +305,5 @@ def test_group_diff(config: Path, scripts: list[Path]) -> None:
         ("--gpus=x:y:z", 1),
     ],
 )
-def test_gpus_asked(lines: str, gpus: int) -> None:
+def test_requested_gpus(lines: str, gpus: int) -> None:
     assert gpus_asked(f"#!/bin/sh\n#SBATCH {lines}\n".encode()) == gpus

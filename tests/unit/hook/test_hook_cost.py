@@ -1,4 +1,4 @@
-"""slurmctld waits for the hook: what it costs is bounded, whatever a script, its name and its comment hold."""
+"""slurmctld waits for the hook, so its cost is bounded for any script, name and comment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.hook.attachments import MOST, Attachments
+from slurm_asrpt.hook.attachments import MAX_ATTACHMENTS, Attachments
 from slurm_asrpt.hook.hook_conf import render_hook_conf, write_hook_conf
 from tests.benches.lua_hook import INTERPRETERS, LuaHook
 
@@ -27,34 +27,34 @@ def lua(request: pytest.FixtureRequest) -> Iterator[LuaHook]:
 
 
 @pytest.mark.parametrize("managed", ["gpu", ""])
-def test_garbage_does_not_pile_up(lua: LuaHook, tmp_path: Path, managed: str) -> None:
-    """400 scripts make 100 MB of it. Where no partition is managed the script is not read."""
+def test_garbage_does_not_accumulate(lua: LuaHook, tmp_path: Path, managed: str) -> None:
+    """400 scripts produce 100 MB of garbage. Without managed partitions, the hook does not read the script."""
     write_hook_conf(tmp_path, [managed] if managed else [], 600, 2e9, GroupSettings())
     assert int(lua.ask("garbage", str(tmp_path), 256, 400)) < 16_000
 
 
 def steps(lua: LuaHook, script: bytes, name: bytes = b"x", argument: bytes = b"") -> int:
-    """Instructions of Lua that a description takes."""
+    """The number of Lua instructions for one description."""
     return int(lua.ask("steps", 7, name, script, b"", argument))
 
 
 @each_piece
-def test_a_longer_script_costs_no_more(lua: LuaHook, piece: bytes) -> None:
+def test_a_longer_script_does_not_cost_more(lua: LuaHook, piece: bytes) -> None:
     half, whole = (steps(lua, piece * (size // len(piece))) for size in (LONG // 2, LONG))
     assert whole <= 1.1 * half + 1000
     assert whole < 2_000_000
 
 
 @each_piece
-def test_nor_does_a_longer_argument(lua: LuaHook, piece: bytes) -> None:
+def test_a_longer_argument_does_not_cost_more(lua: LuaHook, piece: bytes) -> None:
     half, whole = (steps(lua, b"x", argument=piece * (size // len(piece))) for size in (LONG // 2, LONG))
     assert whole <= 1.1 * half + 1000
     assert whole < 2_000_000
 
 
-def test_attached_profiles_cost_little_whatever_users_call_their_jobs(lua: LuaHook) -> None:
-    """As many patterns as there may be, each with the worst of names: about as much as a script of 1 KB."""
-    names = {f"{'a*' * 10}{'a' * 100}{i:03}": "p" for i in range(MOST)}
+def test_attached_profiles_cost_little_for_any_job_names(lua: LuaHook) -> None:
+    """The maximum number of patterns, each with the worst name, costs about as much as a script of 1 KB."""
+    names = {f"{'a*' * 10}{'a' * 100}{i:03}": "p" for i in range(MAX_ATTACHMENTS)}
     lua.ask("rules", render_hook_conf([], 0, 0, GroupSettings(), Attachments(names=names)))
     lua.forget_rules()
     assert int(lua.ask("attached-steps", "0" * 16, b"a" * 1024)) < 100_000

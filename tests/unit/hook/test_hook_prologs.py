@@ -1,4 +1,4 @@
-"""The prologs, run as slurmd would run them, on a spool of their own."""
+"""The prologs, run as slurmd runs them, on a temporary spool."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_progress_folder(spool: Path) -> None:
     prolog(spool, uid=str(uid))  # the job's next node
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="gives files away")
-def test_the_epilog_lets_asrptd_in_again_and_the_job_go_on_after_a_requeue(spool: Path) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="changes the owner of files")
+def test_the_epilog_restores_access_for_asrptd_and_for_a_requeued_job(spool: Path) -> None:
     folder = spool / "progress" / "17"
     os.chown(folder.parent, 23456, 23456)
     prolog(spool, uid="12345")
@@ -63,7 +63,7 @@ def test_the_epilog_lets_asrptd_in_again_and_the_job_go_on_after_a_requeue(spool
 
 
 @pytest.mark.parametrize("made", ["link", "file", "nothing"])
-def test_the_epilog_touches_only_a_folder(spool: Path, made: str) -> None:
+def test_the_epilog_changes_only_a_directory(spool: Path, made: str) -> None:
     target = spool.parent / "target"
     target.mkdir(mode=0o700)
     if made == "link":
@@ -78,7 +78,7 @@ def test_the_epilog_touches_only_a_folder(spool: Path, made: str) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes other users")
 @pytest.mark.parametrize(("uid", "gid", "may"), [(12345, 12345, True), (34567, 23456, True), (34567, 34567, False)])
 def test_the_user_and_asrptd_can_read_it_and_others_cannot(spool: Path, uid: int, gid: int, may: bool) -> None:
-    for parent in list(spool.parents)[:-2]:  # pytest's own folders keep others out
+    for parent in list(spool.parents)[:-2]:  # pytest's own directories are not readable by others
         parent.chmod(parent.stat().st_mode | 0o011)
     folder = spool / "progress" / "17"
     os.chown(folder.parent, 23456, 23456)
@@ -105,13 +105,13 @@ def test_no_link_is_followed(spool: Path, dangling: bool) -> None:
 
 
 @pytest.mark.parametrize("job", ["", "../x", "1;2", "17 18"])
-def test_odd_job_ids_do_nothing(spool: Path, job: str) -> None:
+def test_invalid_job_ids_are_ignored(spool: Path, job: str) -> None:
     prolog(spool, job)
     assert run(spool, "asrpt-task-prolog", SLURM_JOB_ID=job) == []
     assert list((spool / "progress").iterdir()) == []
 
 
-def test_no_spool_is_no_failure(spool: Path) -> None:
+def test_a_missing_spool_is_not_an_error(spool: Path) -> None:
     (spool / "progress").rmdir()
     prolog(spool)
     assert run(spool, "asrpt-task-prolog", SLURM_JOB_ID="17") == []
@@ -143,12 +143,14 @@ def test_task_prolog_gives_up(spool: Path) -> None:
     assert 4.5 < time.monotonic() - started < 8
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="gives folders away")
+@pytest.mark.skipif(os.getuid() != 0, reason="changes the owner of directories")
 @pytest.mark.parametrize(
     ("owner", "age", "made_anew"), [(54321, 3600, True), (54321, 5, True), (0, 3600, True), (0, 5, False)]
 )
-def test_a_folder_of_another_users_old_job_gives_way(spool: Path, owner: int, age: float, made_anew: bool) -> None:
-    """That user could make it look new; root's own may be another node's, on its way to the job's user."""
+def test_a_directory_of_another_users_old_job_is_moved_aside(
+    spool: Path, owner: int, age: float, made_anew: bool
+) -> None:
+    """That user could change its times; a directory of root may be another node's, not yet given to the job's user."""
     folder = spool / "progress" / "17"
     folder.mkdir(mode=0o770)
     (folder / "iterations").write_text("99 100\n")

@@ -1,4 +1,4 @@
-"""What the hook makes of a submission, on every Lua of this machine, against a fake slurm table."""
+"""The hook's changes to a submission, on every Lua of this machine, with a fake slurm table."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def job(**fields: str | int) -> dict[str, str | int]:
-    """job_desc as slurmctld 22.05 fills it for ``sbatch --gpus=1``, and what is different."""
+    """job_desc as slurmctld 22.05 fills it for ``sbatch --gpus=1``, with these changes."""
     plain: dict[str, str | int] = {
         "name": "train-1", "script": SCRIPT, "user_id": 1000, "argc": 1, "argv": "", "tres_per_job": "gres:gpu:1",
         "begin_time": 0, "priority": NO_VAL, "het_job_offset": NO_VAL, "req_switch": NO_VAL, "shared": NO_VAL16,
@@ -72,7 +72,7 @@ def tag_of(answer: dict[str, list[str]]) -> Tag:
 
 
 def begin_of(answer: dict[str, list[str]]) -> int | None:
-    """When the job is to begin, in seconds from the submission, or None where the hook left that alone."""
+    """The begin time in seconds after the submission, or None if the hook did not set it."""
     for text in answer["set"]:
         if text.startswith("begin_time="):
             return int(text.partition("=")[2]) - int(answer["now"][0])
@@ -87,7 +87,7 @@ def test_tag_and_lease(lua: LuaHook, folder: Path) -> None:
     assert answer["log_error"] == answer["log_user"] == []
 
 
-def test_the_job_is_changed_in_the_last_step_only(lua: LuaHook, folder: Path) -> None:
+def test_the_job_is_changed_only_in_the_last_step(lua: LuaHook, folder: Path) -> None:
     assert [text.partition("=")[0] for text in lua.submit(folder, **job())["set"]] == ["admin_comment", "begin_time"]
 
 
@@ -106,7 +106,7 @@ def test_the_job_is_changed_in_the_last_step_only(lua: LuaHook, folder: Path) ->
         {"admin_comment": "JS1:xyz"},
     ],
 )
-def test_none_of_ours(lua: LuaHook, folder: Path, fields: dict[str, str | int]) -> None:
+def test_unmanaged_jobs_are_unchanged(lua: LuaHook, folder: Path, fields: dict[str, str | int]) -> None:
     answer = lua.submit(folder, **job(**fields))
     assert answer["set"] == answer["log_error"] == answer["log_user"] == []
 
@@ -116,7 +116,7 @@ def test_default_partition_not_managed(lua: LuaHook, folder: Path) -> None:
     assert lua.submit(folder, default="cpu", **job(partition="gpu,gpu-long"))["set"] != []
 
 
-def test_an_attached_profile_and_sizes_are_in_the_tag_and_a_users_own_goes_before(lua: LuaHook, folder: Path) -> None:
+def test_the_tag_has_attached_profiles_and_sizes_and_users_override_them(lua: LuaHook, folder: Path) -> None:
     attachments = Attachments({GROUP: "by-group"}, {"llama *": "llama-3-8b", "*": "any"})
     write_hook_conf(folder, ["gpu"], LEASE, time.time() + 60, RULES, attachments)
     script = "torchrun --nproc_per_node 8 train.py --tensor-model-parallel-size=4\n"
@@ -128,13 +128,13 @@ def test_an_attached_profile_and_sizes_are_in_the_tag_and_a_users_own_goes_befor
     assert (own.profile, own.sizes) == ("mine", Sizes())
 
 
-def test_how_a_job_may_be_interrupted_is_in_the_tag(lua: LuaHook, folder: Path) -> None:
+def test_the_tag_has_the_preemption_method(lua: LuaHook, folder: Path) -> None:
     for signal in ("USR1", "B:USR2"):
         assert tag_of(lua.submit(folder, **job(comment=f"asrpt:interrupt={signal}"))) == replace(SEEN, interrupt=signal)
     assert tag_of(lua.submit(folder, **job(comment="asrpt:interrupt=TERM"))) == SEEN
 
 
-def test_sizes_are_in_the_tag_with_a_profile_only(lua: LuaHook, folder: Path) -> None:
+def test_the_tag_has_sizes_only_with_a_profile(lua: LuaHook, folder: Path) -> None:
     script = "torchrun --nproc_per_node 8 train.py\n"
     assert tag_of(lua.submit(folder, **job(script=script))).sizes == Sizes()
     assert tag_of(lua.submit(folder, **job(script=script, comment="asrpt:profile=p"))).sizes == Sizes(procs=8)
@@ -144,7 +144,7 @@ def test_sizes_are_in_the_tag_with_a_profile_only(lua: LuaHook, folder: Path) ->
 @pytest.mark.parametrize(
     "text", ["gres:gpu:2", "gres:gpu", "gres:gpu:a100:2", "gres/gpu:1", "gres/gpu=8", "cpu=1,gpu:1"]
 )
-def test_ways_to_ask_for_gpus(lua: LuaHook, folder: Path, field: str, text: str) -> None:
+def test_forms_of_gpu_requests(lua: LuaHook, folder: Path, field: str, text: str) -> None:
     answer = lua.submit(folder, **(job(tres_per_job="") | {field: text}))
     assert tag_of(answer).left == ""
     assert begin_of(answer) is not None
@@ -197,7 +197,7 @@ def test_still_managed(lua: LuaHook, folder: Path, fields: dict[str, str | int])
     assert tag_of(lua.submit(folder, **job(**fields))).left == ""
 
 
-def test_own_begin_is_kept(lua: LuaHook, folder: Path) -> None:
+def test_the_owners_begin_time_is_kept(lua: LuaHook, folder: Path) -> None:
     soon, late, past = (int(time.time()) + seconds for seconds in (60, 7200, -60))
     answer = lua.submit(folder, **job(begin_time=soon))
     assert (tag_of(answer).begin, begin_of(answer)) in ((soon, LEASE), (soon, LEASE + 1))
@@ -216,7 +216,7 @@ def test_tag_without_lease(lua: LuaHook, folder: Path, lease: int, valid: int) -
     assert begin_of(answer) is None
 
 
-def test_conf_is_read_again_when_it_changes(lua: LuaHook, folder: Path) -> None:
+def test_conf_is_reread_when_it_changes(lua: LuaHook, folder: Path) -> None:
     assert lua.submit(folder, **job())["set"]
     write_hook_conf(folder, ["another"], LEASE, time.time() + 60, RULES)
     assert lua.submit(folder, **job())["set"] == []
@@ -241,7 +241,7 @@ def test_a_comment_forges_no_field_of_the_tag(lua: LuaHook, folder: Path, commen
     assert tag_of(lua.submit(folder, **job(comment=comment))) == SEEN
 
 
-def test_an_admin_comment_that_came_with_the_job_is_replaced(lua: LuaHook, folder: Path) -> None:
+def test_a_submitted_admin_comment_is_replaced(lua: LuaHook, folder: Path) -> None:
     forged = {"admin_comment": f"asrpt1:g={'f' * 16};n=1"}
     assert tag_of(lua.submit(folder, **job(**forged))) == SEEN
     assert lua.submit(folder, **job(**forged, partition="other"))["set"] == ["admin_comment="]
@@ -253,7 +253,7 @@ def test_arguments_count(lua: LuaHook, folder: Path) -> None:
     assert tag.group == describe(1000, b"train-1", SCRIPT.encode(), [b"--model", b"2"], b"", RULES).group
 
 
-def test_hyper_parameters_choose_the_entry_and_stand_in_the_tag(lua: LuaHook, folder: Path) -> None:
+def test_hyperparameters_select_the_entry_and_are_in_the_tag(lua: LuaHook, folder: Path) -> None:
     wide = dict(keys_of(GROUP, JOB.program, 1000, 8, {"epochs": 90.0}))
     entries = {
         wide["exact"]: Entry(5, 4, 6),
@@ -272,7 +272,7 @@ def test_hyper_parameters_choose_the_entry_and_stand_in_the_tag(lua: LuaHook, fo
     )
 
 
-def test_a_long_tag_goes_without_features(lua: LuaHook, folder: Path) -> None:
+def test_a_long_tag_has_no_features(lua: LuaHook, folder: Path) -> None:
     words = "--epochs 1234567890 --steps 1234567890 --bs 1234567890 --lr 1.23456789e-10 --wd 12345"
     (folder / "table.txt").write_bytes(render_table({KEY: Entry.plain(1e12)}))
     tag = tag_of(lua.submit(folder, **job(argc=11, argv=words)))
@@ -283,7 +283,7 @@ def test_a_long_tag_goes_without_features(lua: LuaHook, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["hook.conf", "table.txt"])
 @pytest.mark.parametrize("how", ["missing", "empty", "random", "cut", "folder"])
-def test_bad_files_cost_one_line(lua: LuaHook, folder: Path, name: str, how: str) -> None:
+def test_invalid_files_cause_one_log_line(lua: LuaHook, folder: Path, name: str, how: str) -> None:
     path = folder / name
     whole = path.read_bytes()
     path.unlink()
@@ -303,7 +303,7 @@ def test_bad_files_cost_one_line(lua: LuaHook, folder: Path, name: str, how: str
         assert begin_of(answer) is not None
 
 
-def test_any_changed_byte_in_the_conf_is_seen(lua: LuaHook, folder: Path) -> None:
+def test_any_changed_byte_in_the_conf_is_detected(lua: LuaHook, folder: Path) -> None:
     whole = (folder / "hook.conf").read_bytes()
     for at in range(len(whole)):
         damaged = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
@@ -313,7 +313,7 @@ def test_any_changed_byte_in_the_conf_is_seen(lua: LuaHook, folder: Path) -> Non
 
 
 @pytest.mark.parametrize("fail", ["admin_comment", "partition", "script", "argv", "part_list", "set admin_comment"])
-def test_an_error_of_ours_leaves_the_job_alone(lua: LuaHook, folder: Path, fail: str) -> None:
+def test_an_internal_error_leaves_the_job_unchanged(lua: LuaHook, folder: Path, fail: str) -> None:
     answer = lua.submit(folder, fail=fail, **job(argc=2))
     assert answer["rc"] == answer["modify"] == ["0"]
     assert answer["set"] == []
@@ -322,7 +322,7 @@ def test_an_error_of_ours_leaves_the_job_alone(lua: LuaHook, folder: Path, fail:
 
 @pytest.mark.parametrize("module", ["good", "missing", "broken", "raises"])
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
-def test_the_example_loads_whatever_the_module_is(tmp_path: Path, interpreter: str, module: str) -> None:
+def test_the_example_loads_with_any_module(tmp_path: Path, interpreter: str, module: str) -> None:
     example = (ROOT / "plugin_hooks" / "job_submit.lua").read_text().replace("/etc/slurm/asrpt", str(tmp_path))
     (tmp_path / "job_submit.lua").write_text(example)
     if module == "good":
@@ -338,12 +338,12 @@ def test_the_example_loads_whatever_the_module_is(tmp_path: Path, interpreter: s
     done = subprocess.run([interpreter, "-e", program], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert lines[-1] == "0\t0"
-    assert len(lines) == 2  # one line of log: no hook.conf here, or no module
+    assert len(lines) == 2  # one log line: no hook.conf here, or no module
     assert lines[0].startswith("asrpt: ")
 
 
 @pytest.mark.parametrize("partition", ["a,b", "", "a b", "a\n", "ü"])
-def test_conf_refuses_what_it_cannot_hold(partition: str) -> None:
+def test_conf_rejects_unsupported_values(partition: str) -> None:
     with pytest.raises(InputError):
         render_hook_conf([partition], LEASE, 0, RULES)
     with pytest.raises(InputError):
@@ -359,6 +359,6 @@ def test_conf_refuses_what_it_cannot_hold(partition: str) -> None:
         {"ignore_commands": [f"command{i}" for i in range(9999)]},
     ],
 )  # fmt: skip
-def test_conf_refuses_rules_that_it_cannot_hold(lists: dict[str, list[str]]) -> None:
+def test_conf_rejects_unsupported_rules(lists: dict[str, list[str]]) -> None:
     with pytest.raises(InputError, match=r"\[?group"):
         render_hook_conf(["gpu"], LEASE, 0, GroupSettings(**lists))

@@ -1,4 +1,4 @@
-"""How Python runs the hook's Lua: which file, what that can reach, and who does without."""
+"""How Python runs the hook's Lua: the file, its sandbox, and the programs that do not need it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ print(call("run", print, ["a"]))
 def run_instead(
     folder: Path, source: str, mode: int = 0o644, folder_mode: int = 0o755
 ) -> subprocess.CompletedProcess[str]:
-    """Python with this file in the place of the hook's; it calls its function ``run`` with a function of Python."""
+    """Run Python with this file instead of the hook's, and call its function ``run`` with a Python function."""
     (folder / "slurm_asrpt").mkdir(mode=0o755)
     hooks = folder / "plugin_hooks"
     hooks.mkdir()
@@ -34,7 +34,7 @@ def run_instead(
     return subprocess.run([sys.executable, "-c", CALL, str(folder)], capture_output=True, text=True, check=False)
 
 
-def test_the_hook_reaches_nothing_of_the_system(tmp_path: Path) -> None:
+def test_the_hook_has_no_access_to_the_system(tmp_path: Path) -> None:
     source = "local names = {} for name in pairs(_ENV) do names[#names + 1] = name end table.sort(names)\n"
     source += "for name in pairs(io) do names[#names + 1] = 'io.' .. name end\n"
     source += "return { run = function() return table.concat(names, ' ') end }"
@@ -43,13 +43,13 @@ def test_the_hook_reaches_nothing_of_the_system(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reach", ["f.__self__", "f.__call__", "pcall.__class__", "f['__globals__']"])
-def test_nor_does_it_see_into_a_function_of_python(tmp_path: Path, reach: str) -> None:
+def test_the_hook_cannot_inspect_a_python_function(tmp_path: Path, reach: str) -> None:
     done = run_instead(tmp_path, f"return {{ run = function(f) return tostring({reach}) end }}")
     assert done.returncode
     assert "is not for Lua" in done.stderr or "index a function value" in done.stderr
 
 
-def test_it_writes_no_file(tmp_path: Path) -> None:
+def test_the_hook_writes_no_file(tmp_path: Path) -> None:
     target = tmp_path / "written"
     done = run_instead(tmp_path, f"return {{ run = function() return io.open({str(target)!r}, 'w') end }}")
     assert done.returncode == 0
@@ -63,17 +63,17 @@ def test_a_file_that_others_can_write_is_not_run(tmp_path: Path, mode: int, fold
     assert "others could have written it" in done.stderr
 
 
-def test_bytes_go_in_and_come_out_as_they_are() -> None:
+def test_bytes_pass_through_unchanged() -> None:
     every = bytes(range(256))
     assert call("fold_dates", every) == every
 
 
-def test_what_lua_raises_is_a_value_error() -> None:
+def test_lua_errors_become_value_errors() -> None:
     with pytest.raises(ValueError, match="arithmetic"):
         keys_of("no group", "", 1, 1, {})
 
 
-def test_the_daemon_and_asrpt_status_do_without_lua() -> None:
+def test_the_daemon_and_asrpt_status_do_not_need_lua() -> None:
     code = """\
 import sys
 import slurm_asrpt.daemon.main, slurm_asrpt_cli.status.command, slurm_asrpt.history.importing

@@ -1,7 +1,7 @@
-"""The hook gives the results of former releases: history and tables hold their group ids and keys.
+"""The hook gives the results of former releases, because histories and tables contain their group ids and keys.
 
-tests/recorded/hook/results.json was recorded when Python still had an implementation of its own, with that
-implementation and with the hook of that day. Never record it again: a difference makes every job unseen.
+tests/recorded/hook/results.json was recorded when Python still had its own implementation, with that
+implementation and with the hook of that time. Never record it again: any difference makes every job unseen.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def lua(request: pytest.FixtureRequest) -> Iterator[LuaHook]:
 
 
 def raw(text: str) -> bytes:
-    """JSON holds no bytes: each recorded character stands for one."""
+    """JSON has no bytes: each recorded character represents one."""
     return text.encode("latin-1")
 
 
 def as_text(text: str) -> str:
-    """Text that the tools show; it comes from bytes of a script."""
+    """Text as the tools show it, decoded from bytes of a script."""
     return raw(text).decode("utf-8", "surrogateescape")
 
 
@@ -92,7 +92,7 @@ def test_each_lua_gives_the_recorded_groups_and_keys(lua: LuaHook) -> None:
 
 
 def test_each_lua_writes_the_recorded_tags(lua: LuaHook, tmp_path: Path) -> None:
-    """By a hook.conf and a table of that day."""
+    """With a hook.conf and a table of that time."""
     (tmp_path / "hook.conf").write_bytes(raw(RECORDED["hook_conf"]))
     (tmp_path / "table.txt").write_bytes(raw(RECORDED["table"]))
     for fields, expected in RECORDED["tags"]:

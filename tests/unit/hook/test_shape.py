@@ -1,4 +1,4 @@
-"""Models that are not cut yet, cut to what a job's script says, or to a shape in the name."""
+"""Uncut models, cut to the sizes in a job's script or to a shape in the profile name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sizes_of(script: bytes, *args: bytes) -> Sizes:
 
 
 @given(some_sizes)
-def test_sizes_there_and_back(sizes: Sizes) -> None:
+def test_sizes_round_trip(sizes: Sizes) -> None:
     assert parse_sizes(str(sizes)) == sizes
 
 
@@ -49,11 +49,11 @@ def test_sizes_there_and_back(sizes: Sizes) -> None:
         (b"# torchrun --nproc_per_node 4\npython train.py", Sizes()),
     ],
 )
-def test_what_scripts_say(script: bytes, sizes: Sizes) -> None:
+def test_sizes_in_scripts(script: bytes, sizes: Sizes) -> None:
     assert sizes_of(script) == sizes
 
 
-def test_arguments_say_it_too_and_sizes_do_not_split_a_group() -> None:
+def test_sizes_in_arguments_count_and_do_not_split_a_group() -> None:
     assert sizes_of(b"python t.py $@", b"--tensor-model-parallel-size", b"8").tp == 8
     one, two = (
         describe(7, b"n", MEGATRON.replace(b"size 4", b"size " + n), (), b"", GroupSettings()) for n in (b"4", b"2")
@@ -73,7 +73,7 @@ def test_arguments_say_it_too_and_sizes_do_not_split_a_group() -> None:
         (Sizes(1, 1), 1, "1gpu"),
     ],
 )
-def test_the_cut_is_what_the_script_says(sizes: Sizes, gpus: int, suffix: str) -> None:
+def test_a_model_is_cut_as_the_script_specifies(sizes: Sizes, gpus: int, suffix: str) -> None:
     document = load_uncut("llama-3-8b", ())
     cut = cut_for(document, sizes, gpus)
     assert (cut.suffix, cut.gpus, cut.pipeline) == (suffix, gpus, Pipeline.SYNCHRONOUS)
@@ -95,7 +95,7 @@ def test_the_cut_is_what_the_script_says(sizes: Sizes, gpus: int, suffix: str) -
         (Sizes(64), 64, "mini-batch of 32 cannot be split over 64 replicas"),
     ],
 )
-def test_what_is_not_clear_is_not_cut(sizes: Sizes, gpus: int, complaint: str) -> None:
+def test_ambiguous_sizes_are_rejected(sizes: Sizes, gpus: int, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         cut_for(load_uncut("llama-3-8b", ()), sizes, gpus)
 
@@ -109,14 +109,14 @@ def test_each_shipped_model_can_be_cut_for_up_to_eight_processes(name: str) -> N
     assert profiles.get(found.name, replicas) == found
 
 
-def test_a_job_whose_shape_is_not_clear_counts_as_unprofiled_and_the_log_says_why() -> None:
+def test_a_job_with_an_ambiguous_shape_counts_as_unprofiled_with_a_log_message() -> None:
     profiles = Profiles(lambda name: load_named(name, ()))
     assert profiles.get("llama-3-8b", 8, Sizes()).name == UNPROFILED
-    assert "is not cut into stages: the script does not say" in profiles.problems["llama-3-8b"]
-    assert profiles.get("vgg19-dp4", 4, Sizes(tp=2)).gpus == 4  # is cut already
+    assert "cannot be cut into stages: the script does not say" in profiles.problems["llama-3-8b"]
+    assert profiles.get("vgg19-dp4", 4, Sizes(tp=2)).gpus == 4  # is already cut
 
 
-def test_no_shipped_name_could_be_taken_for_a_shape_of_another() -> None:
+def test_no_shipped_name_is_ambiguous_with_a_shape_of_another() -> None:
     for name in library_names():
         model, shape = split_name(name)
         assert model not in uncut_names() or not shape or load_named(name, ()) is not None
@@ -125,14 +125,14 @@ def test_no_shipped_name_could_be_taken_for_a_shape_of_another() -> None:
 @pytest.mark.parametrize(
     "name", ["llama-3-8b-", "llama-3-8b-dp0", "llama-3-8b-pp4tp2", "vgg19-dp4-dp4", "-dp4", "x-dp4"]
 )
-def test_other_names_are_unknown_as_before(name: str) -> None:
+def test_other_names_are_still_unknown(name: str) -> None:
     with pytest.raises(InputError, match=r"unknown profile|not a valid profile name"):
         load_named(name, ())
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0]), min_size=1, max_size=6).map(tuple), st.data())
-def test_stages_are_as_even_as_they_can_be(work: tuple[float, ...], data: st.DataObject) -> None:
-    """Against all the ways to cut."""
+def test_stages_are_as_balanced_as_possible(work: tuple[float, ...], data: st.DataObject) -> None:
+    """Compared with all possible cuts."""
     from itertools import combinations
 
     widths = tuple(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=len(work))))
@@ -151,6 +151,6 @@ def test_stages_are_as_even_as_they_can_be(work: tuple[float, ...], data: st.Dat
         assert slowest(found) == best
 
 
-def test_many_stages_are_no_deep_recursion() -> None:
+def test_many_stages_do_not_exceed_the_recursion_limit() -> None:
     assert len(balanced_ends((1.0,) * 600, (1,) * 500)) == 500
     assert even_cut(load_uncut("gpt-175b", ()), 8, 96, 1).gpus == 768

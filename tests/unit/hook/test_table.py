@@ -1,4 +1,4 @@
-"""The table of predictions from the side of Python; tests/property/test_hook_on_each_lua.py reads it on each Lua."""
+"""The prediction table in Python; tests/property/test_hook_on_each_lua.py reads it with each Lua."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ def test_records() -> None:
 
 
 @pytest.mark.parametrize("key", ["ABC", "A" * 16, "0" * 15 + "\n", "0" * 15 + "é"])
-def test_what_is_no_key_is_refused(key: str) -> None:
+def test_an_invalid_key_is_rejected(key: str) -> None:
     with pytest.raises(ValueError, match="16 hex digits"):
         render_table({"0" * 16: ONE, key: ONE})
 
 
 @pytest.mark.parametrize("unit", ["x", "", "ee"])
-def test_what_is_no_unit_is_refused(unit: str) -> None:
+def test_an_invalid_unit_is_rejected(unit: str) -> None:
     with pytest.raises(ValueError, match="-, e or s"):
         render_table({"0" * 16: replace(ONE, unit=unit)})
 
 
-def test_what_is_no_number_is_refused() -> None:
+def test_an_invalid_number_is_rejected() -> None:
     with pytest.raises(ValueError, match="not a number"):
         render_table({"0" * 16: Entry.plain(math.nan)})
 
 
-def test_the_order_of_the_entries_does_not_show() -> None:
+def test_the_table_does_not_depend_on_the_order_of_entries() -> None:
     entries = {f"{7 * i:016x}": Entry.plain(i) for i in range(99)}
     assert render_table(entries) == render_table(dict(reversed(entries.items())))
 
 
-def test_a_key_and_its_absence_take_few_reads(tmp_path: Path) -> None:
-    """Keys that would all crowd in one place if that followed from the key alone."""
+def test_a_lookup_takes_few_reads(tmp_path: Path) -> None:
+    """Keys that would all collide if a key's place depended only on the key."""
     path = tmp_path / "table.txt"
     keys = [f"{i * 4294967291:016x}" for i in range(20_000)]
     path.write_bytes(render_table(dict.fromkeys(keys[::2], ONE)))
@@ -67,7 +67,7 @@ def test_a_key_and_its_absence_take_few_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spread", [1, 1 << 20, 1 << 44])
-def test_uneven_ids_are_found_too(tmp_path: Path, spread: int) -> None:
+def test_unevenly_distributed_ids_are_found(tmp_path: Path, spread: int) -> None:
     path = tmp_path / "table.txt"
     predictions = {f"{i * spread:016x}": Entry.plain(i) for i in range(1, 2000)} | {"f" * 16: ONE}
     path.write_bytes(render_table(predictions))
@@ -75,7 +75,7 @@ def test_uneven_ids_are_found_too(tmp_path: Path, spread: int) -> None:
     assert find(path, "e" * 16) == (Answer(), "")
 
 
-def test_the_first_entry_that_can_answer_does() -> None:
+def test_the_first_usable_entry_gives_the_prediction() -> None:
     known = {"a": Entry(2.5, 1, 4, "e", 3.0), "b": Entry(30, 20, 40, "s"), "c": Entry(9, 0, 1e13)}
     chain = [("exact", "x"), ("group", "a"), ("program", "b"), ("user", "c")]
     assert answer(chain, {"epochs": 90}, known.get) == Answer(225, 90, 360, "group", 270)
@@ -84,7 +84,7 @@ def test_the_first_entry_that_can_answer_does() -> None:
     assert answer(chain[:3], {}, known.get) == answer([], {}, known.get) == Answer()
 
 
-def test_keys_go_from_narrow_to_wide() -> None:
+def test_keys_are_ordered_from_narrow_to_wide() -> None:
     keys = dict(keys_of("a" * 16, "b" * 16, 7, 4, {"lr": 0.1, "epochs": 90.0}))
     assert list(keys) == ["exact", "group", "program", "user", "cluster"]
     assert (keys["group"], keys["program"]) == (owned(7, "a" * 16), owned(7, "b" * 16))

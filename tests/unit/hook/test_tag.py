@@ -1,4 +1,4 @@
-"""The tag in AdminComment: there and back, and whatever else may stand in that field."""
+"""The tag in AdminComment: round trips, and any other text in that field."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_round_trip(tag: Tag) -> None:
 
 
 @given(tags, hyperparameters)
-def test_features_go_where_a_tag_would_be_too_long(tag: Tag, features: dict[str, float]) -> None:
+def test_features_are_dropped_if_the_tag_would_be_too_long(tag: Tag, features: dict[str, float]) -> None:
     whole = replace(tag, features=features)
     expected = whole if len(tag.format()) + len(render_features(features)) + 3 <= MAX_BYTES else tag
     assert parse_tag(whole.format()) == expected
@@ -57,7 +57,7 @@ def test_all_fields() -> None:
 
 
 @given(st.one_of(st.text(), st.text().map(PREFIX.__add__), st.binary().map(lambda b: PREFIX + b.decode("latin-1"))))
-def test_anything_may_stand_there(text: str) -> None:
+def test_any_text_may_be_in_the_field(text: str) -> None:
     tag = parse_tag(text)
     assert tag is None or parse_tag(tag.format()) == tag
 
@@ -95,5 +95,5 @@ def test_damaged_tags_never_raise(tag: Tag, at: int, junk: str) -> None:
         " asrpt1:g=0123456789abcdef;n=1",
     ],
 )
-def test_none_of_ours(text: str) -> None:
+def test_invalid_tags_are_ignored(text: str) -> None:
     assert parse_tag(text) is None

@@ -1,4 +1,4 @@
-"""asrpt-admin install: nothing of the site's own is lost, twice is as once, and all of it can be taken away again."""
+"""asrpt-admin install: it keeps the site's files, is safe to run repeatedly, and can be removed completely."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_asrpt_cli.admin import app
-from slurm_asrpt_cli.admin.install import _show_next
+from slurm_asrpt_cli.admin.install import show_next
 from typer.testing import CliRunner
 
 from slurm_asrpt.config.settings import parse_settings
@@ -46,7 +46,7 @@ LIVE = {"SLURM_VERSION": "22.05.8", "JobSubmitPlugins": "lua", "GresTypes": "gpu
 
 
 def make_site(folder: Path, **config: str) -> Site:
-    """Everything in a test's own folder."""
+    """A site with all its paths in a directory of the test."""
     paths = {name: str(folder / name) for name in ("state", "run", "hook", "scripts", "spool")}
     settings = parse_settings({"paths": paths}, "test")
     (folder / "units").mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-# our lines in job_submit.lua
+# the block in job_submit.lua
 
 
 PIECES = [b"return x", b"\n", b"-- c", b" ", b"end", b"x=1", b"\r\n", b"--[[", b"]]", b"\xff", b"returned"]
@@ -73,8 +73,8 @@ PIECES = [b"return x", b"\n", b"-- c", b" ", b"end", b"x=1", b"\r\n", b"--[[", b
 sites = st.binary(max_size=50) | st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join)
 
 
-@given(sites.filter(lambda site: b"slurm-asrpt" not in site))  # Hypothesis takes the marks from our source, too
-def test_what_was_put_in_comes_out_again(site: bytes) -> None:
+@given(sites.filter(lambda site: b"slurm-asrpt" not in site))  # Hypothesis also takes the markers from our source
+def test_removing_the_block_restores_the_script(site: bytes) -> None:
     text = job_submit.with_block(site, BLOCK)
     assert job_submit.block_in(text) == BLOCK
     assert job_submit.without_block(text).removesuffix(b"\n") == site.removesuffix(b"\n")
@@ -82,7 +82,7 @@ def test_what_was_put_in_comes_out_again(site: bytes) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\n\n-- the end\n", "  -- why\n", ";\n"])
-def test_a_last_return_stays_last(end: str) -> None:
+def test_the_block_is_inserted_before_a_final_return(end: str) -> None:
     site = SITE.rstrip(b"\n") + end.encode()
     text = job_submit.with_block(site, BLOCK)
     assert text.index(BLOCK) < text.rindex(b"return slurm.SUCCESS")
@@ -90,18 +90,18 @@ def test_a_last_return_stays_last(end: str) -> None:
 
 
 @pytest.mark.parametrize("last", [b"  return slurm.SUCCESS end\n", b"returned = 1\n", b"end\n"])
-def test_a_return_inside_a_function_is_not_the_last(last: bytes) -> None:
+def test_a_return_inside_a_function_is_not_a_final_return(last: bytes) -> None:
     assert job_submit.with_block(b"function f()\n" + last, BLOCK).endswith(BLOCK)
 
 
-def test_damaged_marks_are_told() -> None:
+def test_damaged_markers_are_an_error() -> None:
     whole = job_submit.with_block(SITE, BLOCK)
     for text in (whole.replace(b"-- <<< slurm-asrpt", b""), whole + BLOCK, whole.replace(b"-- >>> slurm-asrpt", b"")):
         with pytest.raises(InputError, match="by hand"):
             job_submit.without_block(text)
 
 
-def test_an_include_of_the_sites_own_is_seen() -> None:
+def test_an_include_written_by_the_site_is_recognized() -> None:
     assert job_submit.included_by_hand(b'local a = dofile("/x/job_submit_asrpt.lua").open("/x")\n')
     assert not job_submit.included_by_hand(b'-- dofile("/x/job_submit_asrpt.lua")\n' + BLOCK)
 
@@ -132,7 +132,7 @@ SITES = {
 
 @pytest.mark.parametrize("kind", SITES)
 @pytest.mark.parametrize("interpreter", LUAS)
-def test_the_sites_function_comes_first_and_what_it_refuses_stays_refused(tmp_path, interpreter, kind) -> None:
+def test_the_sites_function_runs_first_and_its_refusals_hold(tmp_path, interpreter, kind) -> None:
     text, expected = SITES[kind]
     script = job_submit.with_block(text, BLOCK.replace(b"/etc/slurm/asrpt", bytes(tmp_path)))
     (tmp_path / "job_submit.lua").write_bytes(script)
@@ -142,7 +142,7 @@ def test_the_sites_function_comes_first_and_what_it_refuses_stays_refused(tmp_pa
     assert done.stdout.splitlines() == expected
 
 
-def test_slurms_own_lua_says_what_would_not_load() -> None:
+def test_slurms_own_lua_finds_syntax_errors() -> None:
     plugin = job_submit.plugin({"PluginDir": "/nowhere:/usr/lib/x86_64-linux-gnu/slurm-wlm"})
     if plugin is None:
         pytest.skip("no job_submit_lua.so on this machine")
@@ -152,15 +152,15 @@ def test_slurms_own_lua_says_what_would_not_load() -> None:
     assert job_submit.plugin({}) is None
 
 
-def test_a_plugin_without_a_lua_of_this_machine_cannot_be_asked(tmp_path: Path) -> None:
+def test_a_plugin_whose_lua_is_not_installed_checks_nothing(tmp_path: Path) -> None:
     (tmp_path / job_submit.PLUGIN).write_bytes(b"\0liblua9.9.so.7\0")
     assert job_submit.trouble_with(b"", tmp_path / job_submit.PLUGIN) is None
 
 
-# the whole
+# apply and remove
 
 
-def test_applied_once_all_is_there_and_twice_changes_nothing(tmp_path: Path) -> None:
+def test_apply_installs_everything_and_is_safe_to_repeat(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     assert states(site) == {State.MISSING}
     assert all(step.changed for step in apply(site))
@@ -174,7 +174,7 @@ def test_applied_once_all_is_there_and_twice_changes_nothing(tmp_path: Path) -> 
     assert os.access(tmp_path / "scripts" / "asrpt-prolog", os.X_OK)
 
 
-def test_files_are_made_out_for_their_place(tmp_path: Path) -> None:
+def test_installed_files_contain_the_configured_paths(tmp_path: Path) -> None:
     apply(make_site(tmp_path))
     unit = (tmp_path / "units" / "asrptd.service").read_text()
     assert "ExecStart=/opt/asrpt/bin/asrptd\n" in unit
@@ -189,15 +189,15 @@ def test_files_are_made_out_for_their_place(tmp_path: Path) -> None:
         assert "/etc/slurm/asrpt" not in (tmp_path / "units" / name).read_text().replace("asrpt.toml", "")
 
 
-def test_a_run_folder_of_the_sites_is_made_for_the_unit_could_not(tmp_path: Path) -> None:
+def test_a_custom_run_directory_is_created(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     apply(site)
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o755
-    here = replace(site, settings=parse_settings({}, "test"))  # the unit's RuntimeDirectory
+    here = replace(site, settings=parse_settings({}, "test"))  # created as the unit's RuntimeDirectory
     assert "/run/asrpt" not in {str(part.path) for part in parts(here)}
 
 
-def test_the_sites_script_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_remove_restores_the_sites_script(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     script = tmp_path / "etc" / "job_submit.lua"
     script.write_bytes(SITE)
@@ -210,7 +210,7 @@ def test_the_sites_script_comes_back_as_it_was(tmp_path: Path) -> None:
     assert script.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_script_that_would_not_load_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_script_that_would_not_load_is_not_changed(tmp_path: Path) -> None:
     site = make_site(tmp_path, PluginDir="/usr/lib/x86_64-linux-gnu/slurm-wlm")
     if job_submit.plugin(site.config) is None:
         pytest.skip("no job_submit_lua.so on this machine")
@@ -221,7 +221,7 @@ def test_a_script_that_would_not_load_is_left_as_it_is(tmp_path: Path) -> None:
     assert script.read_bytes() == b"if true then return slurm.SUCCESS -- and no end\n"
 
 
-def test_what_differs_is_replaced_and_kept_beside(tmp_path: Path) -> None:
+def test_changed_files_are_replaced_and_backed_up(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     apply(site)
     module, unit = tmp_path / "scripts" / job_submit.MODULE, tmp_path / "units" / UNITS[0]
@@ -232,11 +232,11 @@ def test_what_differs_is_replaced_and_kept_beside(tmp_path: Path) -> None:
     assert [step.what for step in check(site) if step.state is State.DIFFERS] == ["submit hook", "systemd unit"]
     kept = [step.note.removeprefix("previous file: ") for step in apply(site) if step.changed]
     assert [Path(path).read_text().splitlines()[-1] for path in kept] == ["return {}", "# ours"]
-    assert script.stat().st_mtime > 1  # or slurmctld would keep the old module
+    assert script.stat().st_mtime > 1  # otherwise slurmctld would keep the old module
     assert states(site) == {State.PRESENT}
 
 
-def test_settings_of_the_site_are_never_replaced(tmp_path: Path) -> None:
+def test_the_sites_settings_are_never_replaced(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     site.settings_path.write_text('[daemon]\nmode = "order"\n')
     apply(site)
@@ -248,7 +248,7 @@ def test_settings_of_the_site_are_never_replaced(tmp_path: Path) -> None:
         check(site)
 
 
-def test_a_loose_folder_is_tightened(tmp_path: Path) -> None:
+def test_loose_directory_permissions_are_fixed(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir(mode=0o777)
     (tmp_path / "state").chmod(0o777)
     site = make_site(tmp_path)
@@ -257,7 +257,7 @@ def test_a_loose_folder_is_tightened(tmp_path: Path) -> None:
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
-def test_removed_nothing_is_left_but_what_was_recorded_and_set(tmp_path: Path) -> None:
+def test_remove_keeps_only_history_and_settings(tmp_path: Path) -> None:
     site = make_site(tmp_path, JobSubmitPlugins="(null)")
     apply(site)
     (tmp_path / "state" / "history.sqlite").write_bytes(b"runs")
@@ -266,7 +266,7 @@ def test_removed_nothing_is_left_but_what_was_recorded_and_set(tmp_path: Path) -
     assert all(not step.changed for step in remove(site))
 
 
-def test_what_slurm_would_miss_stays(tmp_path: Path) -> None:
+def test_remove_keeps_files_that_slurm_still_needs(tmp_path: Path) -> None:
     """A missing prolog drains nodes, and without its script slurmctld does not start."""
     site = make_site(tmp_path, **{"Prolog[0]": f"{tmp_path}/scripts/asrpt-prolog", "Epilog": "/site/epilog"})
     apply(site)
@@ -283,7 +283,7 @@ def test_what_slurm_would_miss_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interpreter", LUAS)
-def test_the_empty_functions_that_stay_are_good_lua(tmp_path: Path, interpreter: str) -> None:
+def test_the_remaining_stub_is_valid_lua(tmp_path: Path, interpreter: str) -> None:
     (tmp_path / "s.lua").write_bytes(job_submit.STUB)
     program = f"slurm = {{SUCCESS = 0}} dofile('{tmp_path}/s.lua') print(slurm_job_submit(), slurm_job_modify())"
     done = subprocess.run([interpreter, "-e", program], capture_output=True, text=True, check=True)
@@ -291,22 +291,22 @@ def test_the_empty_functions_that_stay_are_good_lua(tmp_path: Path, interpreter:
 
 
 @pytest.mark.parametrize("path", ["/etc/slurm/a b", "/x;y", 'relative"', "/a%i"])
-def test_paths_that_mean_more_in_a_script_are_refused(tmp_path: Path, path: str) -> None:
+def test_paths_with_special_characters_are_refused(tmp_path: Path, path: str) -> None:
     settings = parse_settings({"paths": {"hook": path}}, "test")
     with pytest.raises(InputError, match="scripts"):
         Site(settings, tmp_path, tmp_path, tmp_path, tmp_path, "root", Path("/"), {})
 
 
 @pytest.mark.parametrize(("hook", "scripts"), [("/a", "/a"), ("/a", "/a/b"), ("/a/b", "/a")])
-def test_root_runs_nothing_out_of_a_folder_that_the_daemon_writes(tmp_path: Path, hook: str, scripts: str) -> None:
+def test_scripts_and_hook_need_separate_directories(tmp_path: Path, hook: str, scripts: str) -> None:
     settings = parse_settings({"paths": {"hook": hook, "scripts": scripts}}, "test")
     with pytest.raises(InputError, match="use two directories"):
         Site(settings, tmp_path, tmp_path, tmp_path, tmp_path, "slurm", Path("/"), {})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away, which takes root")
-def test_what_root_runs_becomes_roots_and_what_the_daemon_writes_the_daemons(tmp_path: Path) -> None:
-    """As after an older release, which gave all of it to SlurmUser."""
+def test_scripts_are_owned_by_root_and_hook_files_by_the_daemons_user(tmp_path: Path) -> None:
+    """An older release made SlurmUser the owner of all files."""
     site = replace(make_site(tmp_path), user="daemon")
     apply(site)
     uid, gid = site.owner or (0, 0)
@@ -328,16 +328,16 @@ def test_what_root_runs_becomes_roots_and_what_the_daemon_writes_the_daemons(tmp
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
-def test_a_lab_has_every_line(release: str) -> None:
+def test_the_lab_has_all_wanted_lines_of_slurm_conf(release: str) -> None:
     config = parse_config((ROOT / "tests" / "recorded" / release / "config.txt").read_text())
     found = wanted_lines(config, Path("/lab/etc"))
     assert {line.state for line in found} == {State.PRESENT}
     elsewhere = wanted_lines(config, Path("/elsewhere"))
     scripts = [line for line in elsewhere if "rolog" in line.text or "Epilog" in line.text]
-    assert {line.state for line in scripts} == {State.PRESENT}  # ours by name, wherever they lie
+    assert {line.state for line in scripts} == {State.PRESENT}  # recognized by name, in any directory
 
 
-def test_lines_that_are_missing_or_the_sites_own(tmp_path: Path) -> None:
+def test_missing_and_differing_lines_of_slurm_conf_are_reported(tmp_path: Path) -> None:
     site_prolog = tmp_path / "prolog"
     site_prolog.write_text("#!/bin/sh\nmount-scratch\n")
     config = {
@@ -361,7 +361,7 @@ def test_lines_that_are_missing_or_the_sites_own(tmp_path: Path) -> None:
     assert wanted_lines(config, Path("/h"))[1].state is State.PRESENT
 
 
-def test_where_slurm_was_not_asked_nothing_is_said_of_it(tmp_path: Path) -> None:
+def test_without_slurms_configuration_no_lines_are_reported(tmp_path: Path) -> None:
     site = make_site(tmp_path, SLURM_VERSION="")
     assert lines(site) == []
     assert next(part for part in parts(site) if isinstance(part, Include)).needed
@@ -376,7 +376,7 @@ def run(*words: str, code: int = 0) -> str:
     return done.output
 
 
-def test_an_image_is_made_without_asking_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installation_into_an_image_does_not_query_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ASRPT_CONFIG", raising=False)
     monkeypatch.setattr(sys, "argv", ["/usr/bin/asrpt-admin"])
     run("--check", "--root", str(tmp_path), code=1)
@@ -392,7 +392,7 @@ def test_an_image_is_made_without_asking_slurm(tmp_path: Path, monkeypatch: pyte
     assert set(files(tmp_path)) == {"etc/slurm/asrpt.toml", "etc/slurm/job_submit.lua"}
 
 
-def test_nothing_is_written_by_guess_where_slurm_does_not_answer(tmp_path: Path) -> None:
+def test_nothing_is_installed_if_slurm_does_not_answer(tmp_path: Path) -> None:
     config, units = tmp_path / "asrpt.toml", tmp_path / "units"
     paths = "".join(f'{name} = "{tmp_path}/{name}"\n' for name in ("state", "run", "hook", "scripts", "spool"))
     config.write_text(f'[slurm]\nbin_dir = "{tmp_path}"\nconf = "{tmp_path}/etc/slurm.conf"\n[paths]\n{paths}')
@@ -405,26 +405,26 @@ def test_nothing_is_written_by_guess_where_slurm_does_not_answer(tmp_path: Path)
     assert os.listdir(tmp_path) == ["asrpt.toml"]
 
 
-def test_an_asrptd_that_runs_is_to_be_restarted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_asrptd_must_be_restarted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site = make_site(tmp_path)
     state = site.settings.paths.state
     state.mkdir(exist_ok=True)
     lead = LeaderLock(state)
     assert lead.take()
-    _show_next([], [], site)
+    show_next([], [], site)
     lead.close()
     assert "systemctl restart asrptd" in capsys.readouterr().out
-    _show_next([], [], site)
+    show_next([], [], site)
     assert "systemctl enable --now asrptd" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [[], ["--check", "--apply"], ["--apply", "--remove"]])
-def test_one_of_three_is_wanted(words: list[str]) -> None:
+def test_exactly_one_of_check_apply_and_remove_is_required(words: list[str]) -> None:
     done = CliRunner().invoke(app, ["install", *words])
     assert isinstance(done.exception, InputError)
 
 
-def test_what_is_shipped_is_found() -> None:
+def test_shipped_files_are_found() -> None:
     assert (folders(HOOKS)[0] / job_submit.MODULE).is_file()
     with pytest.raises(FileNotFoundError):
         shipped(HOOKS, "nothing")

@@ -1,4 +1,4 @@
-"""An upgrade from the release whose table knew no mean: history, model and table that its own code has written."""
+"""An upgrade from the release without means in its table: its own code has written the history, model and table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUP, PER_EPOCH, MODEL = "0123456789abcdef", "fedcba9876543210", "20261122T0908
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """As the earlier release left it."""
+    """The files that the previous release left."""
     state, hook = tmp_path / "state", tmp_path / "hook"
     model = state / "models" / MODEL
     state.mkdir(mode=0o700)
@@ -39,43 +39,43 @@ def settings(tmp_path: Path) -> Settings:
     return parse_settings({"paths": {"state": str(state), "hook": str(hook)}, "predict": {"trees": 3}}, "test")
 
 
-def told(settings: Settings) -> Answer:
-    """What the hook's table says of a job of three epochs."""
+def predicted(settings: Settings) -> Answer:
+    """The hook's prediction for a job of three epochs."""
     features = {"epochs": 3.0}
     chain = keys_of(PER_EPOCH, PER_EPOCH, 1000, 8, features)
     found, trouble = lookup(settings.paths.hook / "table.txt", chain, features)
     return Answer(level=trouble) if trouble else found
 
 
-def test_the_doctor_says_what_the_hook_does_with_the_table_and_what_to_type(settings: Settings) -> None:
+def test_the_doctor_reports_an_old_table_and_its_remedy(settings: Settings) -> None:
     found = [finding for check in CHECKS for finding in check(settings, 0.0) if finding.check == "table"]
     assert [(f.state, f.remedy) for f in found] == [(State.FAILURE, "asrpt-admin retrain")]
     assert found[0].text.endswith("format 3, not 4: every job counts as unseen")
-    assert told(settings).level == "table.txt is damaged: format 3, not 4"
+    assert predicted(settings).level == "table.txt is damaged: format 3, not 4"
 
 
-def test_retraining_takes_up_the_history_and_writes_the_table_anew(settings: Settings) -> None:
+def test_retraining_migrates_the_history_and_writes_a_new_table(settings: Settings) -> None:
     with pytest.raises(HistoryError, match="schema 4"):
         History(settings.paths.state / "history.sqlite", read_only=True)
     report = retrain(settings, 2e9)
     assert (report.rows, report.refused, report.unjudged) == (7, "", "")
-    assert told(settings).iterations == 30
+    assert predicted(settings).iterations == 30
     with History(settings.paths.state / "history.sqlite", read_only=True) as history:
         runs = history.runs()
     assert [run.predicted_mean for run in runs] == [0] * 7
     assert [run.iterations for run in runs if run.features] == [70, 60, 50, 40]
 
 
-def test_the_earlier_model_can_predict_again(settings: Settings) -> None:
+def test_the_previous_releases_model_can_be_activated(settings: Settings) -> None:
     assert activate(settings, MODEL).info.rows == 7
-    assert told(settings) == Answer(30, 30, 30, "group", 0)
+    assert predicted(settings) == Answer(30, 30, 30, "group", 0)
 
 
-def test_a_new_model_is_compared_with_the_earlier_one_whose_table_is_written_anew_if_it_stays(
+def test_a_new_model_is_compared_with_the_one_of_the_previous_release(
     settings: Settings,
 ) -> None:
     with History(settings.paths.state / "history.sqlite") as history:
-        for first, end, iterations in ((100, 50, 100), (200, 5, 9000)):  # the latter as of an import of nonsense
+        for first, end, iterations in ((100, 50, 100), (200, 5, 9000)):  # the latter like imported nonsense
             history.record(
                 Run(str(job), 5, end_time=end, state="COMPLETED", group_id=GROUP, iterations=iterations)
                 for job in range(first, first + 30)
@@ -84,10 +84,10 @@ def test_a_new_model_is_compared_with_the_earlier_one_whose_table_is_written_ane
     assert (report.verdict.reference, report.verdict.old) == (MODEL, 0.0)
     assert "30 runs" in report.refused
     assert active_name(models_folder(settings)) == MODEL
-    assert told(settings).iterations == 30
+    assert predicted(settings).iterations == 30
 
 
-def test_a_table_of_before_keeps_every_figure() -> None:
+def test_converting_an_old_table_keeps_its_values() -> None:
     new = parse_table(renewed((RECORDED / "predictions.txt").read_bytes()))
     assert len(new) == 9
     assert not any(entry.mean for entry in new.values())
@@ -96,12 +96,12 @@ def test_a_table_of_before_keeps_every_figure() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"asrpt-table 4 1 2 686595 943992", b"asrpt-table 3 1 2 686595 943992\n"])
-def test_only_tables_of_before_are_renewed(data: bytes) -> None:
+def test_only_tables_of_the_previous_format_are_converted(data: bytes) -> None:
     with pytest.raises(ValueError, match="not a table of format 3"):
         renewed(data)
 
 
-def test_a_model_of_a_release_to_come_is_refused_in_one_line(settings: Settings) -> None:
+def test_a_model_of_a_later_release_is_refused(settings: Settings) -> None:
     models = models_folder(settings)
     old = load_model(models, MODEL)
     later = save_model(models, old.data, replace(old.info, format=6), 2e9)

@@ -30,7 +30,7 @@ def test_bad_input(arguments, says):
     assert result.stderr.count("\n") == 1
 
 
-def test_down_of_a_folder_that_is_no_lab(tmp_path):
+def test_down_refuses_a_directory_that_is_not_a_lab(tmp_path):
     result = runner.invoke(app, ["down", "--dir", str(tmp_path)])
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert tmp_path.exists()
@@ -40,7 +40,7 @@ def test_down_without_a_lab_is_no_error():
     assert runner.invoke(app, ["down", "--dir", "/nowhere"]).exit_code == 0
 
 
-def test_train_has_its_own_help():
+def test_train_has_help_of_its_own():
     result = runner.invoke(app, ["train", "--help"])
     assert result.exit_code == 0
     assert "--profile" in result.stdout

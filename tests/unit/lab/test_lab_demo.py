@@ -1,4 +1,4 @@
-"""The demo's figures from made-up records, and bad input: one line, exit code 2, nothing written."""
+"""The demo: figures from made-up records, and bad input, which is one line, exit code 2, and no output."""
 
 from contextlib import contextmanager
 from io import StringIO
@@ -30,7 +30,7 @@ def records(*found):
     return {r.name: r for r in found}
 
 
-def test_figures_of_a_round():
+def test_the_figures_of_a_round_are_computed_from_its_records():
     found = measure(
         [job("a"), job("b")],
         records(record("a", 0, 5, 15, predicted=110), record("b", 10, 10, 40, predicted=50)),
@@ -46,12 +46,12 @@ def test_figures_of_a_round():
     )
 
 
-def test_the_round_that_learns_has_no_prediction_error():
+def test_the_learning_round_has_no_prediction_error():
     assert measure([job("a")], records(record("a", 0, 1, 2)), predicted=False).prediction_error is None
 
 
 @pytest.mark.parametrize("state", ["FAILED", "CANCELLED", "RUNNING", "PENDING", "TIMEOUT", "NODE_FAIL"])
-def test_what_did_not_complete_does_not_count(state):
+def test_jobs_that_did_not_complete_do_not_count(state):
     found = measure([job("a"), job("b")], records(record("a", 0, 0, 10), record("b", 0, 0, 99, state)), predicted=False)
     assert (found.completed, found.avg_jct_s, found.makespan_s) == (1, 10, 10)
 
@@ -60,16 +60,16 @@ def test_a_job_that_was_never_submitted_does_not_count():
     assert measure([job("a"), job("b")], records(record("b", 0, 0, 9)), predicted=False).completed == 1
 
 
-def test_a_foreign_comment_is_no_prediction():
+def test_a_job_without_a_prediction_has_an_error_of_one():
     found = record("a", 0, 0, 9)
     assert measure([job("a")], records(found), predicted=True).prediction_error == 1.0
 
 
-def test_a_quicker_run_than_ideal_loses_nothing():
+def test_a_run_faster_than_ideal_loses_no_gpu_hours():
     assert measure([job("a")], records(record("a", 0, 0, 9)), predicted=False).lost_gpu_hours == 0
 
 
-def test_no_job_completed():
+def test_a_round_without_completed_jobs_is_an_error():
     with pytest.raises(MachineError, match="no job completed"):
         measure([job("a")], records(record("a", 0, 0, 9, "FAILED")), predicted=False)
 
@@ -82,7 +82,7 @@ def test_no_job_completed():
         (10.0, "the same as under backfill"),
     ],
 )
-def test_the_ratio_in_words(after, says):
+def test_the_summary_states_the_ratio(after, says):
     before = Round(1, 10.0, 10.0, 10.0, 0.0, None)
     assert says in summary(before, Round(1, after, after, after, 0.0, 0.1), "asrpt-gated")
 
@@ -105,13 +105,13 @@ def test_the_table_is_readable_in_a_narrow_terminal(width):
         assert any(all(w in line for w in ("average", "24.2 ", "13.0 (0.54)", "12.1 (0.50)")) for line in lines)
 
 
-def test_nothing_lost_under_backfill_is_no_division_by_zero():
+def test_the_table_works_when_backfill_lost_no_gpu_hours():
     nothing = Round(1, 10.0, 10.0, 10.0, 0.0, None)
     assert demo.table({"backfill": nothing, "asrpt": nothing}).row_count == 6
 
 
-def rounds_of(monkeypatch, options, lost=()):
-    """What ``demo.run`` makes of made-up rounds: the figures, and the daemons that it started."""
+def run_demo(monkeypatch, options, lost=()):
+    """Run the demo on made-up rounds. Returns the figures and the daemons that it started."""
     jobs, daemons, ends = [job("a"), job("b")], [], iter([30.0, 15.0, 12.0])
 
     @contextmanager
@@ -129,8 +129,8 @@ def rounds_of(monkeypatch, options, lost=()):
     return demo.run(lab, demo.parse_options(options), jobs), daemons
 
 
-def test_three_rounds_and_their_figures(monkeypatch, capsys):
-    found, daemons = rounds_of(monkeypatch, ["--default-policy", "wcs-workload"])
+def test_the_demo_runs_three_rounds_and_compares_them(monkeypatch, capsys):
+    found, daemons = run_demo(monkeypatch, ["--default-policy", "wcs-workload"])
     assert daemons == [("shadow", "asrpt"), "retrain", ("enforce", "asrpt"), ("enforce", "wcs-workload")]
     assert (found["avg_jct_backfill_s"], found["avg_jct_asrpt_s"], found["avg_jct_default_s"]) == (30, 15, 12)
     assert (found["ratio"], found["ratio_default"], found["policy_default"]) == (0.5, 0.4, "wcs-workload")
@@ -140,8 +140,8 @@ def test_three_rounds_and_their_figures(monkeypatch, capsys):
     assert "wcs-workload: the average completion time is" in out
 
 
-def test_the_default_policy_is_played_even_if_it_is_the_papers(monkeypatch, capsys):
-    found, daemons = rounds_of(monkeypatch, ["--default-policy", "asrpt"], lost={("3", "b")})
+def test_the_default_policy_runs_even_if_it_is_the_papers_policy(monkeypatch, capsys):
+    found, daemons = run_demo(monkeypatch, ["--default-policy", "asrpt"], lost={("3", "b")})
     assert daemons[-1] == ("enforce", "asrpt")
     assert (found["ratio"], found["ratio_default"]) == (0.5, 0.4)
     assert found["completed_default"] == 1
@@ -150,7 +150,7 @@ def test_the_default_policy_is_played_even_if_it_is_the_papers(monkeypatch, caps
     assert "1 of 2 jobs did not complete under asrpt again" in shown.err
 
 
-def test_the_default_policy_of_the_demo_is_that_of_the_settings():
+def test_the_demo_and_the_settings_have_the_same_default_policy():
     assert demo.parse_options([]).default_policy == PolicySettings().name
 
 
@@ -190,7 +190,7 @@ def test_bad_input(arguments, says, capsys, tmp_path, monkeypatch):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_failure_leaves_the_old_figures(capsys, tmp_path, monkeypatch):
+def test_a_failure_keeps_the_previous_figures(capsys, tmp_path, monkeypatch):
     def fails(spec):
         raise MachineError("port taken")
 

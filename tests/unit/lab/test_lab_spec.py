@@ -1,4 +1,4 @@
-"""The lab's spec and its configuration files: text in, text out."""
+"""The lab's spec and its configuration files, as texts."""
 
 import tomllib
 from pathlib import Path
@@ -21,7 +21,7 @@ def slurm_conf(given, scripts=None, lua=False):
     return conf.slurm_conf(given, LabPaths(ROOT), "host", scripts or {}, lua).splitlines()
 
 
-def test_mixed_nodes_are_numbered_through():
+def test_nodes_of_several_groups_are_numbered_consecutively():
     nodes = parse_nodes("2x8:h100,1x4:t4", base_port=17000)
     assert [(n.name, n.gpus, n.gpu_type, n.port) for n in nodes] == [
         ("n1", 8, "h100", 17010),
@@ -48,7 +48,7 @@ def test_mixed_nodes_are_numbered_through():
         ("٣x8", "cannot read"),
     ],
 )
-def test_bad_nodes_say_what_is_wrong_with_an_example(text, says):
+def test_bad_node_specs_are_errors_that_say_what_is_wrong(text, says):
     with pytest.raises(InputError, match="--nodes") as error:
         parse_nodes(text)
     assert says in str(error.value)
@@ -74,12 +74,12 @@ def test_bad_options_are_refused(options):
 
 
 @pytest.mark.parametrize("directory", ["/tmp/" + "x" * 60, "/tmp/a b", "/tmp/a\nSlurmUser=x", "/tmp/a#b"])
-def test_a_directory_that_slurm_conf_cannot_hold_is_refused(directory):
+def test_a_directory_that_slurm_conf_cannot_contain_is_refused(directory):
     with pytest.raises(InputError):
         LabSpec(directory=Path(directory))
 
 
-def test_a_spec_survives_its_json():
+def test_a_spec_is_restored_from_its_json():
     given = spec(nodes="1x2:t4", settings={"daemon": {"mode": "shadow"}}, hooks_dir=Path("/x"), partitions=("a", "b"))
     assert LabSpec.from_json(given.to_json()) == given
 
@@ -91,7 +91,7 @@ def test_a_spec_survives_its_json():
         ("40x4:h100,1x8:h100", ["n[1-40]", "n41"], ["[17110-17149]", "17150"], ["4", "8"]),
     ],
 )
-def test_every_node_has_its_own_port_and_in_a_large_lab_equal_neighbours_share_a_line(nodes, names, ports, gres):
+def test_nodes_have_distinct_ports_and_large_labs_fold_their_lines(nodes, names, ports, gres):
     lines = slurm_conf(spec(nodes=nodes, base_port=17100, cpus=16))
     found = [line.split() for line in lines if line.startswith("NodeName=")]
     assert [line[0] for line in found] == [f"NodeName={name}" for name in names]
@@ -108,12 +108,12 @@ def test_partitions_span_all_nodes_and_the_first_is_the_default():
     ]
 
 
-def test_backfill_is_as_quick_as_slurm_allows():
+def test_backfill_is_as_fast_as_slurm_allows():
     [parameters] = [line for line in slurm_conf(spec()) if line.startswith("SchedulerParameters=")]
     assert {"batch_sched_delay=0", "bf_interval=1", "bf_continue"} <= set(parameters.partition("=")[2].split(","))
 
 
-def test_hook_scripts_and_extra_lines_are_named_only_when_wanted():
+def test_hook_scripts_and_extra_lines_are_optional():
     plain = slurm_conf(spec())
     assert not any(line.startswith(("JobSubmitPlugins", "Prolog")) for line in plain)
     full = slurm_conf(spec(slurm_conf_extra="MaxArraySize=7"), {"Prolog": ROOT / "p"}, lua=True)
@@ -129,7 +129,7 @@ def test_gpu_tres_and_fair_share_need_accounting():
     assert "PriorityWeightFairshare" in with_it
 
 
-def test_gres_conf_groups_equal_neighbours():
+def test_gres_conf_groups_equal_adjacent_nodes():
     text = conf.gres_conf(spec(nodes="2x8:h100,1x1:t4,1x8:h100"), LabPaths(ROOT))
     assert text.splitlines() == [
         "NodeName=n[1-2] Name=gpu Type=h100 File=/tmp/lab/dev/gpu[0-7]",
@@ -138,7 +138,7 @@ def test_gres_conf_groups_equal_neighbours():
     ]
 
 
-def test_asrpt_toml_is_read_back_with_every_path_in_the_lab():
+def test_asrpt_toml_is_valid_and_has_all_paths_in_the_lab():
     given = spec(settings={"daemon": {"mode": "order"}, "policy": {"tau": 0.5}})
     settings = parse_settings(tomllib.loads(conf.toml(conf.lab_settings(given, LabPaths(ROOT)))), "lab")
     assert (settings.daemon.mode, settings.daemon.interval_s, settings.policy.tau) == ("order", 1.0, 0.5)
@@ -154,10 +154,10 @@ def test_train_and_the_daemon_have_the_same_fabric_by_default():
     assert FabricSettings(**table) == fabric
 
 
-def test_the_lua_file_names_the_module_and_the_hook_folder():
+def test_the_lua_file_names_the_module_and_the_hook_directory():
     assert 'dofile("/tmp/lab/etc/job_submit_asrpt.lua").open("/tmp/lab/asrpt/hook")' in conf.lua_conf(LabPaths(ROOT))
 
 
-def test_every_folder_lies_in_a_top_level_folder_that_down_may_delete():
+def test_down_may_delete_all_top_level_directories_of_the_lab():
     tops = {folder.name for folder in LabPaths(ROOT).top_level()}
     assert tops == {"etc", "log", "pids", "munge", "dev", "ctld", "d", "db", "asrpt", "lib", "bin", "home"}

@@ -1,4 +1,4 @@
-"""The training stand-in: reading its allocation, its time, its progress."""
+"""asrpt-lab train: its allocation, its runtime, its progress reports and checkpoints."""
 
 import json
 import os
@@ -31,12 +31,12 @@ NODES = (
 UNEVEN = Allocation(("n1", "n2", "n3"), (4, 1, 1), (4, 8, 8))
 
 
-def test_gpus_per_node_of_a_job():
+def test_the_gpus_per_node_of_a_job_are_parsed():
     assert parse_job(JOB) == {"n1": 4, "n2": 1, "n3": 1}
     assert parse_job("JobId=8 NumNodes=1 Nodes=n1 CPU_IDs=0 Mem=64 GRES= MinCPUsNode=1\n") == {}
 
 
-def test_all_gpus_of_the_nodes():
+def test_the_gpus_of_nodes_are_parsed():
     assert parse_nodes(NODES) == {"n1": 4, "n2": 8, "n3": 0}
 
 
@@ -44,7 +44,7 @@ def test_all_gpus_of_the_nodes():
     ("gres", "gpus"),
     [("gpu:4(IDX:0-3)", 4), ("gpu:h100:2(IDX:0,3),gpu:t4:1(IDX:2)", 3), ("(null)", 0), ("", 0), ("nic:2", 0)],
 )
-def test_gpus_in_a_gres_text(gres, gpus):
+def test_gpus_in_a_gres_string_are_counted(gres, gpus):
     assert gpus_in(gres) == gpus
 
 
@@ -57,11 +57,11 @@ def test_gpus_in_a_gres_text(gres, gpus):
         ("r[1-2]n[1,3]x", ["r1n1x", "r1n3x", "r2n1x", "r2n3x"]),
     ],
 )
-def test_hostlists(text, names):
+def test_host_lists_are_expanded(text, names):
     assert expand(text) == names
 
 
-def test_without_a_host_file_ranks_are_slurms_blocks():
+def test_without_a_host_file_ranks_follow_slurms_block_order():
     assert train.read_ranks(UNEVEN, {}) == (0, 0, 0, 0, 1, 2)
     assert train.read_ranks(UNEVEN, {"SLURM_HOSTFILE": "/nowhere"}) == (0, 0, 0, 0, 1, 2)
 
@@ -78,8 +78,8 @@ def test_a_host_file_that_does_not_fit_is_refused(tmp_path, text):
         UNEVEN.hostfile_ranks(text, "hosts")
 
 
-def test_alpha_is_the_projects_own():
-    options = train._options(["--profile", "vgg19-dp4", "--inter", "1e9", "--intra", "2e11"])
+def test_alpha_equals_the_projects_iteration_time():
+    options = train.parse_options(["--profile", "vgg19-dp4", "--inter", "1e9", "--intra", "2e11"])
     spread = Allocation(("n1", "n2"), (3, 1), (4, 8))
     expected = iteration_time(load_profile("vgg19-dp4", []), (0, 0, 0, 1), (4, 8), Fabric(1e9, 2e11))
     assert train.alpha_here("vgg19-dp4", spread, (0, 0, 0, 1), options) == expected
@@ -87,14 +87,14 @@ def test_alpha_is_the_projects_own():
 
 def test_a_profile_of_another_size_is_refused():
     with pytest.raises(InputError, match="has 4 replicas, but this job has 6 GPUs"):
-        train.alpha_here("vgg19-dp4", UNEVEN, UNEVEN.block_ranks(), train._options([]))
+        train.alpha_here("vgg19-dp4", UNEVEN, UNEVEN.block_ranks(), train.parse_options([]))
 
 
-def test_the_fabric_comes_from_the_labs_settings(tmp_path, monkeypatch):
+def test_the_fabric_is_read_from_the_labs_settings(tmp_path, monkeypatch):
     settings = tmp_path / "asrpt.toml"
     settings.write_text('[fabric]\ninter_bytes_per_s = 5e8\n[paths]\nprofiles = ["/p"]\n')
     monkeypatch.setenv("ASRPT_CONFIG", str(settings))
-    options = train._options([])
+    options = train.parse_options([])
     assert (options.inter, options.intra, str(options.folders[0])) == (5e8, train.DEFAULT_INTRA, "/p")
 
 
@@ -104,7 +104,7 @@ def test_progress_is_written_at_the_end(tmp_path):
     assert os.listdir(tmp_path) == ["iterations"]
 
 
-def test_other_ranks_and_lost_folders_write_nothing(tmp_path):
+def test_other_ranks_and_missing_directories_write_no_progress(tmp_path):
     train.train(0, 1.0, Reporter({"ASRPT_PROGRESS_DIR": str(tmp_path), "SLURM_PROCID": "1"}))
     train.train(0, 1.0, Reporter({"ASRPT_PROGRESS_DIR": "/nowhere"}))
     assert os.listdir(tmp_path) == []
@@ -123,7 +123,7 @@ def test_sigterm_writes_the_progress_reached_and_exits_143(tmp_path):
     assert 0 < done < total == 100000
 
 
-def test_json_tells_placement_and_time(monkeypatch, capsys):
+def test_json_output_has_placement_and_time(monkeypatch, capsys):
     monkeypatch.setattr(train, "read_allocation", lambda environment: UNEVEN)
     assert train.main(["--iterations", "1", "--speedup", "1000", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -150,7 +150,7 @@ def test_bad_input_is_one_line_and_exit_2(arguments, monkeypatch, capsys):
     assert error.count("\n") == 1
 
 
-def test_train_needs_the_standard_library_only():
+def test_train_needs_only_the_standard_library():
     code = "import sys, slurm_asrpt.lab.train, slurm_asrpt.profile.schema; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     tops = {name.partition(".")[0] for name in modules.stdout.split()} - {"slurm_asrpt", "__main__", "sitecustomize"}
@@ -160,11 +160,11 @@ def test_train_needs_the_standard_library_only():
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(train.__file__))))
 
 
-def test_parted_tensor_slices_are_one_clear_line(tmp_path):
+def test_tensor_slices_on_several_servers_are_a_clear_error(tmp_path):
     text = (LIBRARY / "vgg19-dp4.toml").read_text(encoding="utf-8").replace("replicas = 4", "replicas = 2")
     path = tmp_path / "pairs.toml"
     path.write_text(text.replace("allreduce =", "tensor = 2\nallreduce =", 1), encoding="utf-8")
-    options = train._options([])
+    options = train.parse_options([])
     uneven = Allocation(("n1", "n2"), (3, 1), (4, 4))
     with pytest.raises(InputError, match=r"tensor slices of a replica of .* several servers; leave the placement"):
         train.alpha_here(str(path), uneven, (0, 0, 0, 1), options)
@@ -182,37 +182,37 @@ def wait_for_file(path):
         time.sleep(0.01)
 
 
-def spans(process):
-    """The iterations that a run says it has done, as (first, last)."""
+def iteration_ranges(process):
+    """The iterations that a run prints as done, as (first, last)."""
     lines = process.communicate(timeout=30)[0].splitlines()
     return [(int(line.split()[2]), int(line.split()[4])) for line in lines]
 
 
-def test_on_a_signal_it_saves_waits_and_goes_on_from_there(tmp_path):
-    """Ended while it waits, as by a requeue; the next run does the rest, and none twice."""
+def test_a_requeued_job_resumes_from_its_checkpoint(tmp_path):
+    """The job ends while it waits, as with a requeue; the next run does only the remaining iterations."""
     first = run_with_checkpoint(tmp_path, "--iterations", "100000", "--speedup", "1000")
     wait_for_file(tmp_path / "iterations")
     first.send_signal(signal.SIGUSR1)
     wait_for_file(tmp_path / "checkpoint")
     first.send_signal(signal.SIGTERM)
-    ((begin, saved),) = spans(first)
+    ((begin, saved),) = iteration_ranges(first)
     assert (first.returncode, begin) == (143, 0)
     assert saved == int((tmp_path / "at").read_text()) == int((tmp_path / "checkpoint").read_text())
     second = run_with_checkpoint(tmp_path, "--iterations", "100000", "--speedup", "1e9")
-    assert spans(second) == [(saved, 100000)]
+    assert iteration_ranges(second) == [(saved, 100000)]
     assert (tmp_path / "iterations").read_text() == "100000 100000 - 0\n"
 
 
-def test_nobody_requeues_it_and_it_goes_on_by_itself(tmp_path):
+def test_a_job_that_is_not_requeued_continues_after_its_checkpoint(tmp_path):
     process = run_with_checkpoint(tmp_path, "--iterations", "4000", "--speedup", "1000", "--wait", "0.1")
     wait_for_file(tmp_path / "iterations")
     process.send_signal(signal.SIGUSR2)
-    (first, second), (third, last) = spans(process)
+    (first, second), (third, last) = iteration_ranges(process)
     assert (process.returncode, first, last) == (0, 0, 4000)
     assert 0 <= second == third < 4000
 
 
-def test_a_file_that_is_no_checkpoint_is_one_clear_line(tmp_path, capsys):
+def test_an_invalid_checkpoint_file_is_a_clear_error(tmp_path, capsys):
     (tmp_path / "at").write_text("weights")
     assert train.main(["--checkpoint", str(tmp_path / "at"), "--iterations", "1"]) == 2
     assert "not a checkpoint of asrpt-lab train" in capsys.readouterr().err

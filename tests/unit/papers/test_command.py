@@ -55,7 +55,7 @@ def test_asrpt_writes_the_page(call: Call, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("module", "figure"), [("papers", "bco-fig4"), ("papers.sjf_bco", "fig4")])
-def test_sjf_bco_writes_pictures_beside_the_page(
+def test_sjf_bco_writes_figures_next_to_the_page(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, figure: str
 ) -> None:
     monkeypatch.setattr("papers.sjf_bco.simulations.QUICK_SEEDS", 1)
@@ -82,10 +82,10 @@ def test_hare_prints_the_page(call: Call) -> None:
         (("papers", "fig5"), "known: fig6"),
         (("papers", "\x1b[31m\u202e<script>"), "known: fig6"),
         (("papers.sjf_bco", "fig3"), "known: bco-fig4"),
-        (("papers", "fig6", "-o", "no/such/page.md"), "folder"),
+        (("papers", "fig6", "-o", "no/such/page.md"), "directory"),
         (("papers.asrpt", "fig6", "--load", "0"), "above 0"),
         (("papers.asrpt", "fig6", "--retrain", "1w"), "e.g. 1h"),
-        (("papers.hare", "fig14", "--keep", __file__), "not a folder"),
+        (("papers.hare", "fig14", "--keep", __file__), "not a directory"),
     ],
 )
 def test_bad_input_is_one_line(call: Call, words: tuple[str, ...], says: str) -> None:
@@ -108,7 +108,7 @@ def reproduce(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
 def test_reproduce_is_hidden_and_still_works(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "reproduce" not in slurm_asrpt_cli.sim.MODULES
+    assert "reproduce" not in slurm_asrpt_cli.sim.COMMANDS
     assert reproduce(monkeypatch, "--help") == 0
     assert capsys.readouterr().out.startswith("Usage: python -m papers ")
 

@@ -1,4 +1,4 @@
-"""The A-SRPT paper: the simulations of its figures, and verdicts that follow from the results."""
+"""The A-SRPT paper: the simulations of its figures, and the verdicts."""
 
 import json
 import random
@@ -29,14 +29,14 @@ def test_the_figures_have_the_papers_columns():
         assert {dict(sim.settings).get("delay") for sim in column.ours} == {None, "block", "aside"}
 
 
-def test_the_same_simulation_in_two_figures_is_run_once():
+def test_a_simulation_used_by_two_figures_runs_once():
     ten = next(column for column in columns("fig8", Jobs()) if column.x == "10 Gbit/s")
     none_single = columns("fig7", Jobs())[-1]
     assert ten.ours == none_single.ours
     assert ten.others == none_single.others
 
 
-def test_jobs_follow_a_history_of_four_fifths():
+def test_four_fifths_of_the_trace_are_history():
     workload = make(replace(TINY, jobs=150_000))
     assert workload.notes["history_jobs"] == pytest.approx(0.8 * simulations.TRACE_JOBS / 2000, abs=1)
     assert len(workload.table) == 75
@@ -52,16 +52,16 @@ def test_measured_figures_are_json_and_perfect_prediction_has_no_error():
     assert found["mean_jct_s"] >= found["sound_s"] * (1 - 1e-9)
 
 
-def test_a_run_that_is_kept_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_a_stored_run_is_resumed(tmp_path, monkeypatch):
     first = Results(Kept(tmp_path))
     run(["fig9"], TINY, first)
     text = page(["fig9"], TINY, first)
     monkeypatch.setattr(simulations, "measure", lambda sim: pytest.fail("run again"))
-    told = []
+    calls = []
     again = Results(Kept(tmp_path))
-    run(["fig9"], TINY, again, told=lambda *words: told.append(words))
+    run(["fig9"], TINY, again, on_progress=lambda *words: calls.append(words))
     assert page(["fig9"], TINY, again) == text
-    assert not told
+    assert not calls
     next(tmp_path.glob("*.json")).write_text("{")
     with pytest.raises(pytest.fail.Exception):
         run(["fig9"], TINY, Results(Kept(tmp_path)))
@@ -90,8 +90,8 @@ def measured(hours, **more):
     }  # fmt: skip
 
 
-def made(figure, hours):
-    """Views of a figure. hours: of A-SRPT, and of each baseline, per column; A-SRPT's best has tau = 10."""
+def figure_data(figure, hours):
+    """Data of a figure. hours: of A-SRPT and of each baseline, per column; A-SRPT is best with tau = 10."""
     results = Results()
     for number, column in enumerate(columns(figure, Jobs())):
         for sim in column.ours:
@@ -108,7 +108,7 @@ def made(figure, hours):
 )
 def test_fig6(ours, status, says):
     """Baselines at 4 h, SPJF at 10 h: the claim is 31%."""
-    found = made("fig6", lambda _, policy: ours if policy == "asrpt" else 10 if policy == "spjf" else 4)
+    found = figure_data("fig6", lambda _, policy: ours if policy == "asrpt" else 10 if policy == "spjf" else 4)
     verdict, sentences = VERDICTS["fig6"](found)
     assert verdict == status
     assert says in sentences[0]
@@ -118,21 +118,21 @@ def test_fig6(ours, status, says):
 
 
 def test_fig6_holds_only_with_spjf_as_the_worst():
-    found = made("fig6", lambda _, policy: 1 if policy == "asrpt" else 10 if policy == "spwf" else 4)
+    found = figure_data("fig6", lambda _, policy: 1 if policy == "asrpt" else 10 if policy == "spwf" else 4)
     assert VERDICTS["fig6"](found)[0] == PARTLY
 
 
-def test_fig7_needs_a_gain_that_grows():
-    growing = made("fig7", lambda number, policy: 5 - number * 0.5 if policy == "asrpt" else 8)
-    shrinking = made("fig7", lambda number, policy: 2 + number * 0.5 if policy == "asrpt" else 8)
+def test_fig7_requires_an_increasing_gain():
+    growing = figure_data("fig7", lambda number, policy: 5 - number * 0.5 if policy == "asrpt" else 8)
+    shrinking = figure_data("fig7", lambda number, policy: 2 + number * 0.5 if policy == "asrpt" else 8)
     assert VERDICTS["fig7"](growing)[0] == HOLDS
     assert VERDICTS["fig7"](shrinking)[0] == PARTLY
 
 
 def test_fig8():
-    good = made("fig8", lambda _, policy: 1 if policy == "asrpt" else 100 if policy == "spjf" else 2)
-    some = made("fig8", lambda number, policy: 1 if policy == "asrpt" else 2 if number == 0 else 0.9)
-    bad = made("fig8", lambda _, policy: 2 if policy == "asrpt" else 1)
+    good = figure_data("fig8", lambda _, policy: 1 if policy == "asrpt" else 100 if policy == "spjf" else 2)
+    some = figure_data("fig8", lambda number, policy: 1 if policy == "asrpt" else 2 if number == 0 else 0.9)
+    bad = figure_data("fig8", lambda _, policy: 2 if policy == "asrpt" else 1)
     assert [VERDICTS["fig8"](found)[0] for found in (good, some, bad)] == [HOLDS, PARTLY, FAILS]
 
 
@@ -145,13 +145,13 @@ def test_fig8():
     ],
 )
 def test_fig9(hours, errors, status):
-    found = made("fig9", lambda number, policy: hours[number] if policy == "asrpt" else 9)
+    found = figure_data("fig9", lambda number, policy: hours[number] if policy == "asrpt" else 9)
     found = [replace(v, best={**v.best, "mean_error": e}) for v, e in zip(found, errors, strict=True)]
     assert VERDICTS["fig9"](found)[0] == status
 
 
-def test_the_grids_edge_is_said():
-    found = made("fig6", lambda _, policy: 1 if policy == "asrpt" else 9)
+def test_an_optimum_at_the_edge_of_the_grid_is_reported():
+    found = figure_data("fig6", lambda _, policy: 1 if policy == "asrpt" else 9)
     assert not any("largest τ" in sentence for sentence in VERDICTS["fig6"](found)[1])
     edged = [replace(view, setting="τ = 1000, aside") for view in found]
     assert any("In 4 of 4 columns, A-SRPT's best τ" in sentence for sentence in VERDICTS["fig6"](edged)[1])
@@ -160,7 +160,7 @@ def test_the_grids_edge_is_said():
 # Table II
 
 
-def test_free_gpus_hold_the_job_on_several_servers():
+def test_free_gpus_fit_the_job_on_several_servers():
     for gpus in (2, 3, 16, 32):
         counts = free_gpus(gpus, random.Random(gpus))
         assert sum(counts) == gpus
@@ -170,7 +170,7 @@ def test_free_gpus_hold_the_job_on_several_servers():
 
 def test_table2():
     done = []
-    rows = table2(cases=2, limit_s=2.0, told=lambda: done.append(1))
+    rows = table2(cases=2, limit_s=2.0, on_progress=lambda: done.append(1))
     assert [row.model for row in rows] == ["VGG19", "GPT-175B"]
     assert len(done) == 4
     assert all(row.exact <= row.heavy_edge * (1 + 1e-9) for row in rows)
@@ -178,6 +178,6 @@ def test_table2():
 
 
 @pytest.mark.parametrize(("vgg", "gpt", "status"), [(1.05, 1.0, HOLDS), (1.2, 1.0, PARTLY), (1.2, 1.1, FAILS)])
-def test_table2s_verdict(vgg, gpt, status):
+def test_table2_verdict(vgg, gpt, status):
     rows = [Row(name, 20, ratio, 0.001, 1.0, 1.0, 1.0, 0) for name, ratio in (("VGG19", vgg), ("GPT-175B", gpt))]
     assert f"**{status}.**" in page(["table2"], Jobs(), Results(), rows)

@@ -1,4 +1,4 @@
-"""The SJF-BCO paper: the plans of its figures, and verdicts that follow from the results."""
+"""The SJF-BCO paper: the plans of its figures, and the verdicts."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from slurm_asrpt.errors import InputError
 
 
 @pytest.mark.parametrize("extra", [EXTRA, 0.6])
-def test_batches_are_as_the_paper_says(extra):
+def test_batches_are_as_in_the_paper(extra):
     batch = paper_batch(3, extra=extra)
     assert sorted(job.gpus for job in batch.jobs) == [gpus for gpus, number in MIX.items() for _ in range(number)]
     assert len(batch.jobs) == 160
@@ -36,17 +36,17 @@ def test_batches_are_as_the_paper_says(extra):
         assert job.time((job.gpus,), ()) == iteration_time(ring, 1, 0, links)
 
 
-def test_seeds_make_the_batches_and_fewer_servers_are_the_first_of_more():
+def test_seeds_determine_batches_and_smaller_clusters_are_prefixes_of_larger_ones():
     assert paper_batch(1).servers == paper_batch(1).servers != paper_batch(2).servers
     assert [job.estimate for job in paper_batch(1).jobs] == [job.estimate for job in paper_batch(1).jobs]
     assert paper_batch(1, 10).servers.sizes == paper_batch(1).servers.sizes[:10]
     assert len(paper_batch(0, jobs=200).jobs) == 200
 
 
-def test_a_figure_is_made_and_told_in_a_page():
-    told = []
-    points = run(["bco-fig7"], Seeds(5, 1, told=lambda *words: told.append(words)))
-    assert told[-1][:2] == (8, 8)
+def test_a_figure_is_simulated_and_described_in_a_page():
+    calls = []
+    points = run(["bco-fig7"], Seeds(5, 1, on_progress=lambda *words: calls.append(words)))
+    assert calls[-1][:2] == (8, 8)
     text = bco_page(["bco-fig7"], points, Seeds(5, 1))
     assert "python -m papers.sjf_bco bco-fig7 --seed 5 --seeds 1" in text
     lines = [line for line in text.splitlines() if line.startswith("|")]
@@ -55,16 +55,16 @@ def test_a_figure_is_made_and_told_in_a_page():
 
 
 def flat(*values):
-    """A point of three seeds that differ a little."""
+    """A point with three slightly different seeds."""
     return Point(*(tuple(value + more for more in (0.0, 1.0, 2.0)) for value in values), (1.0,) * 3, (1,) * 3)
 
 
 def verdict(figure, value):
-    """Of figures where every setting came to ``value(setting)``, makespan and mean."""
+    """The verdict on figures in which each setting has makespan and mean ``value(setting)``."""
     return VERDICTS[figure]({one: flat(value(one), value(one)) for one in settings(figure)})
 
 
-def test_changes_within_the_seeds_do_not_count():
+def test_changes_within_the_spread_of_seeds_do_not_count():
     assert direction([1, 2, 3], [1.5, 2.6, 3.4]) == 1
     assert direction([1, 2, 3], [0.5, 1.4, 2.6]) == -1
     assert direction([1, 2, 3], [3, 2, 1.1]) == 0
@@ -111,7 +111,7 @@ def test_the_figures_have_the_papers_axes():
 
 
 def test_every_figure_is_drawn_from_its_own_points(tmp_path):
-    """A setting that a picture does not show, or shows and nobody has measured, is an error."""
+    """A setting that a figure omits, or shows without measurements, is an error."""
     for figure in FIGURES:
         asked = Asked({one: Point((400.0, 500.0 + number), (90.0, 100.0), (1.0, 1.0), (1, 1))
                        for number, one in enumerate(settings(figure))})  # fmt: skip
@@ -123,7 +123,7 @@ def test_every_figure_is_drawn_from_its_own_points(tmp_path):
 
 
 class Asked(dict):
-    """Notes what it was asked for."""
+    """Records the requested keys."""
 
     def __getitem__(self, key):
         self.__dict__.setdefault("seen", set()).add(key)

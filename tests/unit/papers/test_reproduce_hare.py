@@ -1,4 +1,4 @@
-"""Hare's paper: its jobs, the simulations of its figures, and verdicts that follow from the results."""
+"""The Hare paper: its jobs, the simulations of its figures, and the verdicts."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from papers.report import FAILS, HOLDS, PARTLY
 from papers.seeded import Seeds
 
 
-def test_models_are_as_table_iii_and_fig_1_say():
+def test_models_are_as_in_table_iii_and_fig_1():
     by_name = {model.name: model for model in MODELS}
     assert by_name["ResNet50"].speed("V100") == pytest.approx(7)
     assert by_name["ResNet50"].speed("T4") == pytest.approx(2)
@@ -21,7 +21,7 @@ def test_models_are_as_table_iii_and_fig_1_say():
         assert model.compute_s("K80", batch=2) == pytest.approx(2 * model.compute_s("K80"))
 
 
-def test_columns_of_a_figure_differ_in_what_its_axis_says_alone():
+def test_columns_of_a_figure_differ_only_in_the_quantity_of_its_axis():
     slow, fast = (jobs_of(RoundOptions(jobs=40, seed=3, gbit=gbit)) for gbit in (10.0, 25.0))
     assert [(j.arrival_s, j.rounds, j.tasks, j.compute_s) for j in slow] == [
         (j.arrival_s, j.rounds, j.tasks, j.compute_s) for j in fast
@@ -41,10 +41,10 @@ def test_figures_have_the_papers_columns_and_schedulers():
     assert {figures(4)["hare-fig22"].columns["160 GPUs"].gpus} == {40}
 
 
-def test_a_figure_is_made_and_told_in_a_page():
-    told = []
-    found = run(["hare-fig14"], Seeds(5, 2, told=lambda *words: told.append(words)))
-    assert told[-1][:2] == (10, 10)
+def test_a_figure_is_simulated_and_described_in_a_page():
+    calls = []
+    found = run(["hare-fig14"], Seeds(5, 2, on_progress=lambda *words: calls.append(words)))
+    assert calls[-1][:2] == (10, 10)
     text = hare_page(["hare-fig14"], found, Seeds(5, 2))
     assert "python -m papers.hare hare-fig14 --seed 5 --seeds 2" in text
     rows = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
@@ -52,7 +52,7 @@ def test_a_figure_is_made_and_told_in_a_page():
 
 
 def invented(name, **means):
-    """Outcomes of a figure in which each policy has one figure in all columns, or one for each column."""
+    """Results of a figure in which each policy has one value for all columns, or one per column."""
     figure = figures()[name]
     outcomes = {}
     for cell in figure.cells:
@@ -92,6 +92,6 @@ OTHERS = {"srtf": 250.0, "sched_homo": 300.0, "sched_allox": 200.0, "gavel_fifo"
         ),
     ],
 )
-def test_verdicts_follow_from_the_figures(name, means, status):
+def test_verdicts_follow_from_the_values(name, means, status):
     text = hare_page([name], invented(name, **means), Seeds(0, 2))
     assert f"**{status}.**" in text

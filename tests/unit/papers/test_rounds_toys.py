@@ -1,4 +1,4 @@
-"""The toy examples of Hare's paper (Figs. 5, 9, 10 and 12), with their numbers."""
+"""The toy examples of the Hare paper (Figs. 5, 9, 10 and 12), with their numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_asrpt.core.job import JobId
 
 ONE = Fleet.of({"gpu": 1})
 J_A, J_B = (3.0, 3.0, 1.8, 1.8), (1.0, 2.0, 2.5, 1.0)
-"""Fig. 9: seconds a task on GPUs 1 to 4."""
+"""Fig. 9: seconds per task on GPUs 1 to 4."""
 
 
 def job(name: str, tasks: int, seconds: Sequence[float], rounds: int = 1, arrival_s: float = 0.0) -> RoundJob:
@@ -25,12 +25,12 @@ def play(policy: str, fleet: Fleet, jobs: Sequence[RoundJob], **settings: float)
     return simulate_rounds(policy, fleet, jobs, settings)
 
 
-# Fig. 5: a job of three tasks comes while three GPUs compute a task each, of 1, 2 and 3 s
+# Fig. 5: a job of three tasks arrives while three GPUs run a task each, of 1, 2 and 3 s
 
 FIG5 = [job("i", 3, (1.0, 2.0, 3.0)), job("n", 3, (1.0, 1.0, 1.0), arrival_s=0.5)]
 
 
-def test_relaxed_synchronisation_starts_tasks_one_after_another_as_gpus_come_free() -> None:
+def test_relaxed_synchronization_starts_tasks_as_gpus_become_free() -> None:
     three = Fleet.of({"a": 1, "b": 1, "c": 1})
     strict = play("gavel-fifo", three, FIG5)
     relaxed = play("hlas", three, FIG5, groups=3)
@@ -38,7 +38,7 @@ def test_relaxed_synchronisation_starts_tasks_one_after_another_as_gpus_come_fre
     assert relaxed.end_s.tolist() == [3.0, 3.0]
 
 
-# Figs. 9 and 10: what counts as attained service
+# Figs. 9 and 10: the definition of attained service
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_task_gpu_time_depends_on_which_gpus_are_idle(
     assert sum(n * each for n, each in zip(counts, seconds, strict=True)) == pytest.approx(task_gpu_s)
 
 
-def test_fewer_tasks_do_not_make_the_shorter_job() -> None:
-    """Fig. 9: by tasks job A (4) would go before B (6); B first has the lower mean."""
+def test_fewer_tasks_do_not_mean_a_shorter_job() -> None:
+    """Fig. 9: by tasks, job A (4) would run before B (6), but B first has the lower mean."""
     four = Fleet.of({"1": 1, "2": 1, "3": 1, "4": 1})
     a, b = job("a", 4, J_A), job("b", 6, J_B)
     first_a, first_b = (play("gavel-fifo", four, jobs) for jobs in ([a, b], [b, a]))
@@ -75,7 +75,7 @@ def test_the_size_of_a_job_does_not_depend_on_the_group_that_served_it() -> None
 
 FIG12 = [job(f"j{rounds}", 1, (1.0,), rounds) for rounds in (2, 3, 4)]
 EACH_ROUND: Mapping[str, float] = {"groups": 1, "first_s": 1.0, "factor": 1.5}
-"""Ends 1, 1.5, 2.25, 3.4: a queue for each of the sizes 0 to 3."""
+"""Limits 1, 1.5, 2.25, 3.4: one queue for each of the sizes 0 to 3."""
 
 
 def test_hlas_takes_turns() -> None:
@@ -84,13 +84,13 @@ def test_hlas_takes_turns() -> None:
     assert round(result.mean_jct_s, 1) == 6.7
 
 
-def test_with_all_sizes_known_the_shortest_goes_first() -> None:
+def test_with_all_sizes_known_the_shortest_job_runs_first() -> None:
     assert round(play("srtf", ONE, FIG12).mean_jct_s, 1) == 5.3
     assert round(play("hare-offline", ONE, FIG12).mean_jct_s, 1) == 5.3
 
 
 class _ThirdRunsThreeRounds:
-    """Fig. 12(c): all that is known is that J3 runs at least three rounds."""
+    """Fig. 12(c): it is only known that J3 runs at least three rounds."""
 
     def predict(self, job: Progress) -> float:
         return 3.0 if job.job.id == "j4" and job.done == 0 else 0.0
@@ -99,7 +99,7 @@ class _ThirdRunsThreeRounds:
         return None
 
 
-def test_a_part_of_one_size_is_worth_most_of_what_all_sizes_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bound_on_one_size_gains_most_of_what_all_sizes_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("papers.hare.hlas.NoPredictor", _ThirdRunsThreeRounds)
     result = play("hlas", ONE, FIG12, **EACH_ROUND)
     assert result.end_s.tolist() == [3.0, 5.0, 9.0]

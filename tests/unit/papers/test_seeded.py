@@ -1,4 +1,4 @@
-"""Simulations over several seeds: by cell and seed in order, and not run again where a folder keeps them."""
+"""Simulations over several seeds: ordered by cell and seed, and not repeated if stored in a directory."""
 
 from dataclasses import dataclass
 
@@ -21,27 +21,27 @@ class Cell:
 
 
 def test_each_cell_runs_once_with_each_seed():
-    told = []
-    found = Seeds(3, 2, told=lambda *words: told.append(words)).run([Cell("a"), Cell("b"), Cell("a")])
+    calls = []
+    found = Seeds(3, 2, on_progress=lambda *words: calls.append(words)).run([Cell("a"), Cell("b"), Cell("a")])
     assert {cell.name: [tuple(row) for row in rows] for cell, rows in found.items()} == {
         "a": [(30.0, ["a"]), (40.0, ["a"])],
         "b": [(30.0, ["b"]), (40.0, ["b"])],
     }
-    assert [words[:2] for words in told] == [(n, 4) for n in range(1, 5)]
-    assert told[-1][2] == "cell b"
+    assert [words[:2] for words in calls] == [(n, 4) for n in range(1, 5)]
+    assert calls[-1][2] == "cell b"
 
 
-def test_what_is_kept_is_not_run_again(tmp_path):
-    kept, told = Kept(tmp_path / "made" / "by it"), []
+def test_stored_results_are_not_run_again(tmp_path):
+    kept, calls = Kept(tmp_path / "made" / "by it"), []
     first = Seeds(0, 2, kept=kept).run([Cell("a")])
     RAN.clear()
-    more = Seeds(1, 2, kept=kept, told=lambda *words: told.append(words)).run([Cell("a"), Cell("b")])
+    more = Seeds(1, 2, kept=kept, on_progress=lambda *words: calls.append(words)).run([Cell("a"), Cell("b")])
     assert RAN == [("a", 2), ("b", 1), ("b", 2)]
-    assert told[0][:2] == (2, 4)
+    assert calls[0][:2] == (2, 4)
     assert [tuple(row) for row in more[Cell("a")]] == [tuple(first[Cell("a")][1]), (20.0, ["a"])]
 
 
-def test_a_document_that_was_cut_short_is_run_again(tmp_path):
+def test_a_truncated_result_is_run_again(tmp_path):
     kept = Kept(tmp_path)
     Seeds(0, 1, kept=kept).run([Cell("a")])
     next(tmp_path.glob("*.json")).write_text("[10.0,")

@@ -1,4 +1,4 @@
-"""asrpt-admin calibrate: known bandwidths and coefficients are found again, and what runs do not say is left alone."""
+"""asrpt-admin calibrate: it estimates known bandwidths and coefficients, and leaves the others unchanged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def placed(profile: JobProfile, counts: tuple[int, ...]) -> Placed:
 def observations(
     names: list[str], noise: float = 0.0, wild: float = 0.0, overlap: Overlap | None = None, seed: int = 1
 ) -> list[Observed]:
-    """Runs on the true fabric. overlap: the true one. noise: of all times; wild: the share of them that is far off."""
+    """Runs on the true fabric. overlap: the true value. noise: of all times. wild: the share of outliers."""
     draw, found = Random(seed), []
     for profile in (load_profile(name, []) for name in names):
         for counts in SPREADS[profile.gpus]:
@@ -55,7 +55,7 @@ def observations(
     return found
 
 
-def test_the_true_bandwidths_are_found_again() -> None:
+def test_the_true_bandwidths_are_estimated() -> None:
     observed = observations(MODELS)
     before = figures_of(observed, ASSUMED)
     fitted = fit(observed, before)
@@ -66,7 +66,7 @@ def test_the_true_bandwidths_are_found_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_noise_and_some_wild_runs_do_little_harm(seed: int) -> None:
+def test_the_estimate_is_robust_against_noise_and_outliers(seed: int) -> None:
     observed = observations(MODELS, noise=0.05, wild=0.1, seed=seed)
     before = figures_of(observed, ASSUMED)
     fitted = fit(observed, before)
@@ -75,8 +75,8 @@ def test_noise_and_some_wild_runs_do_little_harm(seed: int) -> None:
     assert np.median(np.abs(held_out(observed, before))) < np.median(np.abs(errors(observed, before)))
 
 
-def test_overlap_is_found_where_runs_tell_it_from_bandwidth() -> None:
-    """A run on one GPU says what the backward pass takes; pipelines say the bandwidth, which all-reduce then shares."""
+def test_overlap_is_estimated_if_runs_separate_it_from_bandwidth() -> None:
+    """Runs on one GPU give the backward pass; pipelines give the bandwidth, which the all-reduce shares."""
     truth = Overlap(backward=0.8, allreduce=0.5)
     observed = observations(MODELS, overlap=truth)
     fitted = fit(observed, figures_of(observed, ASSUMED))
@@ -89,7 +89,7 @@ def test_overlap_is_found_where_runs_tell_it_from_bandwidth() -> None:
     assert backward == pytest.approx([truth.backward] * len(backward), rel=0.1)
 
 
-def test_what_no_run_depends_on_stays_as_it_is() -> None:
+def test_settings_that_no_run_depends_on_are_unchanged() -> None:
     profile = load_profile("vgg19-dp4", [])
     observed = [
         replace(one, placed=replace(one.placed, profile=replace(profile, name=f"p{n}")))
@@ -142,7 +142,7 @@ def test_runs_of_a_placement_are_one_observation_and_unusable_ones_are_counted()
     assert observed[0].seconds == pytest.approx(seconds_of(observed[0].placed, figures_of(observed, TRUE)), rel=0.01)
 
 
-def test_ranks_are_those_that_explain_the_noted_alpha() -> None:
+def test_ranks_are_inferred_from_the_recorded_alpha() -> None:
     profile = load_profile("vgg19-pp4dp2", [])
     counts = (3, 5)
     mapped = tuple(heavy_edge(profile, counts))
@@ -183,7 +183,7 @@ START = int(time.time()) - 10_000
 PLACES = [{"n0": 4}, {"n0": 2, "n1": 2}, {"n0": 3, "n2": 1}, {"n0": 1, "n1": 1, "n2": 1, "n3": 1}]
 
 
-def test_the_command_prints_settings_that_are_right(command: Any) -> None:
+def test_the_command_prints_correct_settings(command: Any) -> None:
     runs = [run_of(n, PLACES[n % 4]) for n in range(24)]
     found = json.loads(command(runs, "--json").output)
     assert found["runs"] == 24
@@ -194,7 +194,7 @@ def test_the_command_prints_settings_that_are_right(command: Any) -> None:
     assert "error before:" in text
 
 
-def test_too_few_runs_are_refused_with_what_is_missing(command: Any) -> None:
+def test_too_few_runs_are_an_error_that_says_what_is_missing(command: Any) -> None:
     answer = command([run_of(1, PLACES[0]), replace(run_of(2, PLACES[1]), profile="unknown")])
     assert isinstance(answer.exception, AsrptError)
     assert "1 usable run in 1 placement (left out: 1 with no usable profile); 10 in 3 are needed" in str(
@@ -204,7 +204,7 @@ def test_too_few_runs_are_refused_with_what_is_missing(command: Any) -> None:
     assert "0 usable runs" in str(command(short).exception)
 
 
-def test_settings_that_are_right_already_are_left_alone(command: Any) -> None:
+def test_correct_settings_are_unchanged(command: Any) -> None:
     answer = command([run_of(n, PLACES[n % 4], fabric=ASSUMED) for n in range(24)])
     assert answer.exit_code == 0
     assert "keep them" in answer.output

@@ -1,4 +1,4 @@
-"""What a running job's reported losses say of its end."""
+"""Predicting the end of a running job from its reported losses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from slurm_asrpt.predict.loss_curve import ReportedCurve
 
 
 def reports(rounds: int, done: int) -> list[tuple[int, float]]:
-    """What a job reports that will stop after so many rounds, within STOP_SHARE of its whole fall."""
+    """Reports of a job that stops after this many rounds, within STOP_SHARE of its total decrease."""
     curve = curve_for(rounds, STOP_SHARE * 2.0, 2.0, 0.4, 0.0, 0)
     return [(at, curve.loss(at)) for at in range(0, done, max(1, done // 50))]
 
 
-def test_the_end_of_a_clean_curve_is_found_early() -> None:
+def test_the_end_of_a_noiseless_curve_is_found_early() -> None:
     found = convergence(reports(10_000, 3_000), 3_000, [])
     assert found is not None
     assert found.curve is not None
@@ -26,7 +26,7 @@ def test_the_end_of_a_clean_curve_is_found_early() -> None:
     assert found.expected == found.asked
 
 
-def test_past_runs_count_as_much_as_the_curve() -> None:
+def test_past_runs_have_the_same_weight_as_the_curve() -> None:
     alone, with_past = (convergence(reports(10_000, 3_000), 3_000, past) for past in ([], [5_000, 7_000]))
     assert alone is not None
     assert with_past is not None
@@ -34,22 +34,20 @@ def test_past_runs_count_as_much_as_the_curve() -> None:
 
 
 @pytest.mark.parametrize("points", [[(1, 3.0)], [(at, 3.0) for at in range(6)], [(5, 1.0), (6, 2.0)]])
-def test_losses_that_do_not_fall_say_nothing(points: list[tuple[int, float]]) -> None:
+def test_losses_that_do_not_decrease_give_no_estimate(points: list[tuple[int, float]]) -> None:
     found = convergence(points, 6, [])
     assert found is not None
     assert (found.curve, found.ends, found.expected) == (None, None, 0.0)
 
 
-def test_without_a_loss_there_is_nothing_to_say() -> None:
+def test_without_losses_there_is_no_estimate() -> None:
     assert convergence([], 10, [100]) is None
     with pytest.raises(ValueError, match="a curve needs a point"):
         ReportedCurve((), STOP_SHARE)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**15), st.floats(-1e30, 1e30)), max_size=40), st.integers(0, 10**15))
-def test_whatever_users_report_it_neither_fails_nor_ends_in_the_past(
-    points: list[tuple[int, float]], done: int
-) -> None:
+def test_any_reported_losses_give_a_future_end_or_none(points: list[tuple[int, float]], done: int) -> None:
     found = convergence(points, done, [1])
     if found is None:
         assert not points

@@ -1,4 +1,4 @@
-"""Judging predictors in the order of time, and asrpt-admin evaluate."""
+"""Evaluating predictors in order of time, and asrpt-admin evaluate."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def case(group: str, iterations: float, submit: float) -> EvaluationRun:
     return EvaluationRun(Example(chain, iterations), submit, submit + iterations)
 
 
-def test_what_has_not_ended_teaches_nothing() -> None:
+def test_running_jobs_are_not_learned() -> None:
     cases = [case("a", 10, 0), case("a", 500, 1), case("b", 1, 20), case("a", 10, 20)]
     found = evaluate_predictor("last", cases, 3, None, 10, 0)
     assert (found.mae, found.near, found.unseen) == (0, 1, 0)
 
 
-def test_rolling_learns_on_the_way_and_once_does_not() -> None:
+def test_rolling_evaluation_keeps_learning_and_once_does_not() -> None:
     cases = [case("a", 10, 0), case("b", 100, 50), case("b", 100, 500), case("b", 100, 900)]
     once, rolling = (evaluate_predictor("median", cases, 1, every, 10, 0) for every in (None, 100))
     assert (once.unseen, once.mae) == (1, 100)
@@ -40,7 +40,7 @@ def test_rolling_learns_on_the_way_and_once_does_not() -> None:
     assert rolling.mae == pytest.approx(100 / 3)
 
 
-def test_what_does_not_teach_is_judged_all_the_same() -> None:
+def test_runs_that_are_not_learned_are_still_evaluated() -> None:
     silent = replace(case("a", 10, 0), trains=False)
     assert evaluate_predictor("last", [silent, case("a", 10, 20)], 1, None, 10, 0).unseen == 1
 
@@ -57,8 +57,8 @@ def test_scores() -> None:
     assert math.isnan(score([Answer()], [Answer()], [5]).inside)
 
 
-def test_only_what_had_ended_by_then_moves_the_intervals() -> None:
-    """Everything takes three times as long all at once: who is submitted before the first of it ends cannot know."""
+def test_only_runs_that_had_ended_adjust_the_intervals() -> None:
+    """All runs suddenly take three times as long: jobs submitted before the first one ends cannot know."""
     before = [case("a", 100 + place % 7, 1000.0 * place) for place in range(100)]
     drifted = [case("a", 300, 200_000 + 10.0 * place) for place in range(100)]
     for count, expected in ((29, 0.0), (100, 0.7)):
@@ -67,7 +67,7 @@ def test_only_what_had_ended_by_then_moves_the_intervals() -> None:
         assert found.inside == pytest.approx(expected, abs=0.02)
 
 
-def test_a_part_can_be_judged(config: str) -> None:
+def test_a_subset_can_be_evaluated(config: str) -> None:
     judged = ["--data", "pai-like:400:2", "--jobs", "0", "--predictor", "last", "--config", config, "--json"]
     found = json.loads(run("--train", "0.5", "--judge", "0.2", *judged)[1])
     assert (found["judged"], found["predictors"][1]["once"]["jobs"]) == (80, 80)
@@ -88,7 +88,7 @@ def config(tmp_path: Path) -> str:
     return str(tmp_path / "asrpt.toml")
 
 
-def test_a_state_that_no_run_of_the_history_has(config: str, tmp_path: Path) -> None:
+def test_a_state_that_no_run_has_is_an_error(config: str, tmp_path: Path) -> None:
     with History(tmp_path / "history.sqlite") as history:
         history.record(Run(str(i), i, state=state) for i, state in enumerate(("COMPLETED", "FAILED"), start=1))
     code, text = run("--learn-from", "failed", "--learn-from", "foo", "--config", config)
@@ -107,7 +107,7 @@ def test_every_predictor_is_compared_with_the_forest(config: str) -> None:
     assert rows["expected"]["once"]["unseen"] == 0 < rows["forest"]["once"]["unseen"]
 
 
-def test_the_table_has_a_line_each(config: str) -> None:
+def test_the_table_has_one_line_per_predictor(config: str) -> None:
     code, text = run("--data", "pai-like:200:2", "--jobs", "0", "--predictor", "last", "--config", config)
     lines = text.splitlines()
     assert code == 0
@@ -115,7 +115,7 @@ def test_the_table_has_a_line_each(config: str) -> None:
     assert lines[0].split() == ["PREDICTOR", "MAE", "/FOREST", "NEAR", "UNSEEN", "INSIDE"]
 
 
-def test_rolling_is_a_second_table_so_that_both_fit(config: str) -> None:
+def test_rolling_results_are_in_a_second_table(config: str) -> None:
     code, text = run("--data", "pai-like:200:2", "--jobs", "20", "--rolling", "--predictor", "last", "--config", config)
     assert code == 0
     once, rolling = ([line.split() for line in part.splitlines()] for part in text.split("\n\n"))
@@ -125,7 +125,7 @@ def test_rolling_is_a_second_table_so_that_both_fit(config: str) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_the_history_is_what_is_judged_unless_told_otherwise(config: str, tmp_path: Path) -> None:
+def test_evaluate_uses_the_history_by_default(config: str, tmp_path: Path) -> None:
     runs = [
         Run(str(i), i * 3600, i * 3600, i * 3600 + 60, state, uid=1, user="u", group_id="0" * 16, gpus=1, iterations=60,
             iterations_source=Source.ELAPSED)

@@ -1,4 +1,4 @@
-"""What a prediction is said to rest on is what it was made from."""
+"""The evidence shown for a prediction is the data that it was made from."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def ids(subject: PredictionInput, entries: dict[str, Entry], history: History) -
         ("cluster", ["6", "5", "2", "1"]),
     ],
 )
-def test_the_runs_of_the_level_that_answers(level: str, jobs: list[str], history: History) -> None:
+def test_the_evidence_is_the_runs_of_the_key_that_was_used(level: str, jobs: list[str], history: History) -> None:
     key = dict(SUBJECT.keys)[level]
     found = evidence(SUBJECT, {key: Entry(50.0, 40.0, 60.0)}, history, RunConformal())
     assert (found.answer.level, found.answer.iterations) == (level, 50)
@@ -70,12 +70,12 @@ def test_the_runs_of_the_level_that_answers(level: str, jobs: list[str], history
     assert [each.name for each in found.levels if each.answers] == [level]
 
 
-def test_an_unseen_job_shows_its_groups_runs_since_the_last_retraining(history: History) -> None:
+def test_an_unseen_job_shows_runs_of_its_group_since_the_last_retraining(history: History) -> None:
     assert ids(SUBJECT, {}, history) == ["2", "1"]
     assert ids(PredictionInput("d" * 16, "", 7, 1), {}, history) == []
 
 
-def test_an_entry_per_epoch_is_passed_over_where_epochs_are_not_said(history: History) -> None:
+def test_an_entry_per_epoch_is_skipped_for_jobs_without_epochs(history: History) -> None:
     keys = dict(SUBJECT.keys)
     entries = {keys["group"]: Entry(2.0, 1.0, 3.0, "e"), keys["user"]: Entry.plain(7.0)}
     assert evidence(SUBJECT, entries, history, RunConformal()).answer.iterations == 180
@@ -83,7 +83,7 @@ def test_an_entry_per_epoch_is_passed_over_where_epochs_are_not_said(history: Hi
     assert evidence(plain, entries, history, RunConformal()).answer.level == "user"
 
 
-def test_one_run_is_drawn_on_its_days_and_not_over_years(tmp_path: Path, history: History) -> None:
+def test_the_axis_of_a_single_run_is_in_days(tmp_path: Path, history: History) -> None:
     found = evidence(SUBJECT, {}, history, RunConformal())
     lone = replace(found, runs=(run(1, end_time=1_800_000_000),))  # in January 2027
     draw("one run", lone, None, tmp_path / "run.svg")
@@ -92,8 +92,8 @@ def test_one_run_is_drawn_on_its_days_and_not_over_years(tmp_path: Path, history
     assert "<!-- 2026-" not in written
 
 
-def test_the_interval_is_the_one_that_asrptd_goes_by(history: History) -> None:
-    """A user's runs have taken ten times what the table's upper end says: new jobs are told so."""
+def test_the_interval_is_the_one_that_asrptd_uses(history: History) -> None:
+    """A user's runs took ten times the table's upper end, so the intervals of new jobs are wider."""
     conformal = RunConformal()
     for _ in range(20):
         conformal.learn(SUBJECT.uid, 40.0, 50.0, 60.0, 600.0)

@@ -1,4 +1,4 @@
-"""The forest, against scikit-learn's on the plain rows."""
+"""The forest, compared with scikit-learn's on the plain rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fit_samples(samples: list[Sample], trees: int, seed: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("iterations", [1, 1000, 33_333, 10**9])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_three_equal_runs_are_enough(iterations: int, seed: int) -> None:
+def test_three_equal_runs_suffice(iterations: int, seed: int) -> None:
     mine = [Sample(name(9999), 3, iterations)] * 3
     predicted = fit_samples(background(seed) + mine, 100, seed)[name(9999)]
     assert abs(predicted - iterations) <= 0.1 * iterations
@@ -59,7 +59,7 @@ def test_no_history_no_table() -> None:
 
 
 def rows(seed: int, count: int, groups: int, users: int) -> tuple[np.ndarray, np.ndarray]:
-    """Features and whole iterations of random runs; few rows a cell, so that bags miss some."""
+    """Features and whole iterations of random runs, with few rows per cell, so that bags miss some."""
     dice = np.random.default_rng(seed)
     features = np.column_stack([dice.integers(0, groups, count), dice.integers(0, users, count)])
     return features, np.rint(dice.lognormal(8, 2, count)) + 1
@@ -67,8 +67,8 @@ def rows(seed: int, count: int, groups: int, users: int) -> tuple[np.ndarray, np
 
 @settings_(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 400), st.integers(1, 60), st.integers(1, 6))
-def test_trees_that_are_not_grown_are_scikit_learns(seed: int, count: int, groups: int, users: int) -> None:
-    """The shortcut of forest.py against scikit-learn's forest on the plain rows, bag by bag and cell by cell."""
+def test_the_shortcut_equals_scikit_learns_trees(seed: int, count: int, groups: int, users: int) -> None:
+    """The shortcut of forest.py equals scikit-learn's forest on the plain rows, per bag and cell."""
     features, target = rows(seed, count, groups, users)
     plain = RandomForestRegressor(8, random_state=seed).fit(features, target)
     cells = Cells(features[:, 0], features[:, 1], target)
@@ -82,7 +82,7 @@ def test_trees_that_are_not_grown_are_scikit_learns(seed: int, count: int, group
     assert np.allclose(cells.forest(plain.estimators_samples_)[once], expected, rtol=1e-9, atol=0)
 
 
-def test_where_every_bag_holds_every_cell_it_is_scikit_learns_own_prediction() -> None:
+def test_with_every_cell_in_every_bag_predictions_equal_scikit_learns() -> None:
     features, target = rows(1, 4000, 12, 5)
     plain = RandomForestRegressor(20, random_state=0).fit(features, target)
     cells = Cells(features[:, 0], features[:, 1], target)
@@ -91,7 +91,7 @@ def test_where_every_bag_holds_every_cell_it_is_scikit_learns_own_prediction() -
     assert np.allclose(cells.forest(bags), plain.predict(np.unique(features, axis=0)), rtol=1e-9, atol=0)
 
 
-def test_the_forest_by_scikit_learn_is_ours_but_for_the_bootstraps() -> None:
+def test_scikit_learns_forest_equals_ours_except_for_bootstraps() -> None:
     features, _ = rows(2, 4000, 12, 5)
     target = np.random.default_rng(0).integers(50, 150, len(features))
     groups, users = [f"g{group}" for group in features[:, 0]], features[:, 1].tolist()
@@ -100,6 +100,6 @@ def test_the_forest_by_scikit_learn_is_ours_but_for_the_bootstraps() -> None:
     assert max(abs(theirs[group] / ours[group] - 1) for group in ours) < 0.05
 
 
-def test_a_cell_that_no_tree_has_drawn_takes_the_mean_of_its_rows() -> None:
+def test_a_cell_in_no_bag_gets_the_mean_of_its_rows() -> None:
     cells = Cells(np.array([0, 0, 1]), np.array([0, 0, 0]), np.array([10.0, 30.0, 7.0]))
     assert cells.forest([np.array([2, 2, 2])]).tolist() == [20.0, 7.0]

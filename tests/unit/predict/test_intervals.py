@@ -1,4 +1,4 @@
-"""The 10-90% interval holds what it says, on jobs that it was not made from."""
+"""The 10-90% interval has its coverage on jobs that it was not made from."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ CHAIN = chains_of(["g"], ["u"], [1])[0]
 
 @pytest.mark.parametrize("name", ["expected", "typical", "forest"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_four_in_five_later_jobs_fall_inside(name: str, seed: int) -> None:
+def test_four_in_five_later_jobs_are_inside(name: str, seed: int) -> None:
     cases = cases_of_trace(pai_like(8000, 20, seed))
     found = evaluate_predictor(name, cases, 6400, None, 100, 0)
     assert 0.75 <= found.table_inside <= 0.85
 
 
 @pytest.mark.parametrize("name", ["expected", "typical", "forest", "mean", "median", "last"])
-def test_the_figure_lies_in_its_interval(name: str) -> None:
+def test_a_prediction_is_inside_its_interval(name: str) -> None:
     examples = [case.example for case in cases_of_trace(pai_like(2000, 5, 0))]
     entries = fit(name, examples, 10, 0)
     assert {key for example in examples for level, key in example.chain if level == "group"} <= set(entries)
     assert all(0 < entry.low <= entry.iterations <= entry.high for entry in entries.values())
 
 
-def test_a_group_with_one_run_gets_the_width_that_such_groups_need() -> None:
+def test_a_group_with_one_run_gets_the_width_of_similar_groups() -> None:
     dice = np.random.default_rng(0)
     chains = [chains_of([str(group)], [str(group)], [1])[0] for group in range(300)]
     # two runs each, which differ by a factor of about e
@@ -43,7 +43,7 @@ def test_a_group_with_one_run_gets_the_width_that_such_groups_need() -> None:
     assert np.log(alone.low / 1000) == pytest.approx(-1.8, abs=0.6)
 
 
-def test_what_never_varies_has_a_narrow_interval() -> None:
+def test_constant_groups_have_a_narrow_interval() -> None:
     entry = fit("expected", [Example(CHAIN, 500.0)] * 200, 10, 0)["gg"]
     assert (entry.low, entry.iterations, entry.high) == (500, 500, 500)
 

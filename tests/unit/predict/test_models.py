@@ -1,4 +1,4 @@
-"""Models on disk: what is refused, what is activated, and that the hook's table never is half of anything."""
+"""Models on disk: which are rejected, which are activated, and atomic updates of the hook's table."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def two_models(settings: Settings) -> list[str]:
     return [first, learned(settings, 20.0).model.name]
 
 
-def test_rollback_goes_back_one_model_each_time_and_activate_forward(settings: Settings, two_models: list[str]) -> None:
+def test_rollback_goes_back_one_model_and_activate_selects_any(settings: Settings, two_models: list[str]) -> None:
     assert table_says(settings) > 100
     assert rollback(settings).name == two_models[0]
     assert table_says(settings) == 100
@@ -78,7 +78,7 @@ def test_a_worse_model_is_stored_but_not_activated(settings: Settings) -> None:
     ran(settings, 100, 30, 1)
     good = learned(settings, 100.0).model.name
     ran(settings, 100, 30, 101)
-    # what an import of nonsense does: old runs that never were
+    # an import of invented old runs
     ran(settings, 9000, 30, 1, cluster="imported")
     report = learned(settings, 200.0)
     assert "30 runs" in report.refused
@@ -91,12 +91,12 @@ def test_a_worse_model_is_stored_but_not_activated(settings: Settings) -> None:
     forced = learned(settings, 300.0, force=True)
     assert forced.refused == ""
     assert active_name(models_folder(settings)) == forced.model.name
-    assert rollback(settings).name == good  # not the refused one
+    assert rollback(settings).name == good  # not the rejected one
 
 
 @pytest.mark.parametrize("first", [1, 101, 131])
-def test_runs_from_a_file_do_not_speak_for_themselves(settings: Settings, first: int) -> None:
-    """False runs, said to have ended before the active model, beside the true ones since, and after them."""
+def test_imported_runs_do_not_validate_a_model(settings: Settings, first: int) -> None:
+    """False runs with end times before the active model, among the later true runs, and after them."""
     ran(settings, 100, 30, 1)
     good = learned(settings, 100.0).model.name
     ran(settings, 100, 30, 101)
@@ -106,7 +106,7 @@ def test_runs_from_a_file_do_not_speak_for_themselves(settings: Settings, first:
     assert table_says(settings) == 100
 
 
-def test_true_runs_from_a_file_are_welcome(settings: Settings) -> None:
+def test_true_runs_from_a_file_are_accepted(settings: Settings) -> None:
     ran(settings, 100, 30, 1)
     learned(settings, 100.0)
     ran(settings, 300, 30, 101)
@@ -115,7 +115,7 @@ def test_true_runs_from_a_file_are_welcome(settings: Settings) -> None:
     assert (report.refused, table_says(settings)) == ("", 300)
 
 
-def test_many_small_steps_for_the_worse_are_seen_against_an_older_model(settings: Settings) -> None:
+def test_gradual_degradation_is_detected_against_an_older_model(settings: Settings) -> None:
     ran(settings, 100, 30, 1)
     first = learned(settings, 50.0).model.name
     ran(settings, 100, 15, 101)
@@ -126,18 +126,18 @@ def test_many_small_steps_for_the_worse_are_seen_against_an_older_model(settings
     assert report.verdict.runs == 30
 
 
-def test_too_few_runs_judge_nobody(settings: Settings, two_models: list[str]) -> None:
+def test_too_few_runs_reject_no_model(settings: Settings, two_models: list[str]) -> None:
     info = load_model(models_folder(settings), two_models[1]).info
     assert info.error is None
     assert info.refused == ""
 
 
-def spoil_data(folder: Path) -> None:
+def corrupt_data(folder: Path) -> None:
     data = (folder / "predictions.txt").read_bytes()
     (folder / "predictions.txt").write_bytes(data.replace(b"1", b"2", 1))
 
 
-def spoil_meta(folder: Path) -> None:
+def corrupt_meta(folder: Path) -> None:
     (folder / "model.json").write_text("{")
 
 
@@ -172,22 +172,22 @@ def of_another_format(folder: Path) -> None:
     (folder / "model.json").write_text(json.dumps(raw | {"format": 99}))
 
 
-def embellished(folder: Path) -> None:
+def with_changed_scores(folder: Path) -> None:
     raw = json.loads((folder / "model.json").read_text())
     (folder / "model.json").write_text(json.dumps(raw | {"error": 0.01}))
 
 
-NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of files")
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        *(spoil_data, spoil_meta, truncate, writable, linked, fifo, of_another_format, embellished),
+        *(corrupt_data, corrupt_meta, truncate, writable, linked, fifo, of_another_format, with_changed_scores),
         *(pytest.param(give, marks=NEEDS_ROOT) for give in (foreign_owner, foreign_folder)),
     ],
 )
-def test_a_damaged_or_foreign_model_is_refused_and_the_last_good_one_stays(
+def test_a_damaged_or_foreign_model_is_rejected_and_the_last_valid_one_is_kept(
     settings: Settings, two_models: list[str], damage: object
 ) -> None:
     assert callable(damage)
@@ -201,24 +201,22 @@ def test_a_damaged_or_foreign_model_is_refused_and_the_last_good_one_stays(
     assert (settings.paths.hook / "table.txt").read_bytes() == before
     listed = list_models(models_folder(settings))
     assert [bool(each.trouble) for each in listed] == [True, False]
-    learned(settings, 30.0)  # goes on: a model that cannot be read judges nobody
+    learned(settings, 30.0)  # continues: an unreadable model rejects no other
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../models", "no-such", "current", "/etc", "a\x1b[2J"])
-def test_only_names_of_models_are_taken(settings: Settings, two_models: list[str], name: str) -> None:
+def test_only_valid_model_names_are_accepted(settings: Settings, two_models: list[str], name: str) -> None:
     with pytest.raises(InputError, match="models list"):
         activate(settings, name)
 
 
-def test_a_state_folder_that_others_can_write_is_refused(settings: Settings, two_models: list[str]) -> None:
+def test_a_state_directory_that_others_can_write_is_rejected(settings: Settings, two_models: list[str]) -> None:
     settings.paths.state.chmod(0o777)
     with pytest.raises(ModelError, match="others can write"):
         activate(settings, two_models[0])
 
 
-def test_readers_see_one_whole_table_or_the_other_while_models_change(
-    settings: Settings, two_models: list[str]
-) -> None:
+def test_readers_see_a_complete_table_while_models_change(settings: Settings, two_models: list[str]) -> None:
     tables = {load_model(models_folder(settings), name).data for name in two_models}
     seen: set[bytes] = set()
     stop = threading.Event()
@@ -239,7 +237,7 @@ def test_readers_see_one_whole_table_or_the_other_while_models_change(
     assert all(parse_table(data) for data in seen)
 
 
-def test_the_active_model_outlives_pruning(settings: Settings, two_models: list[str]) -> None:
+def test_the_active_model_is_never_pruned(settings: Settings, two_models: list[str]) -> None:
     activate(settings, two_models[0])
     few = settings.model_copy(update={"predict": settings.predict.model_copy(update={"keep_models": 1})})
     report = replace(learned(few, 30.0))
@@ -248,7 +246,7 @@ def test_the_active_model_outlives_pruning(settings: Settings, two_models: list[
     activate(settings, report.model.name)
 
 
-def test_a_history_begun_afresh_judges_nobody_and_is_not_refused_for_ever(settings: Settings) -> None:
+def test_a_new_history_rejects_no_model(settings: Settings) -> None:
     ran(settings, 100, 30, 1)
     learned(settings, 100.0)
     (settings.paths.state / "history.sqlite").unlink()
@@ -257,7 +255,7 @@ def test_a_history_begun_afresh_judges_nobody_and_is_not_refused_for_ever(settin
     assert (report.refused, report.verdict.new) == ("", None)
 
 
-def test_an_empty_model_does_not_take_the_place_of_one_that_knows_something(settings: Settings) -> None:
+def test_an_empty_model_does_not_replace_a_useful_one(settings: Settings) -> None:
     ran(settings, 100, 30, 1)
     learned(settings, 100.0)
     (settings.paths.state / "history.sqlite").unlink()
@@ -266,7 +264,7 @@ def test_an_empty_model_does_not_take_the_place_of_one_that_knows_something(sett
     assert learned(settings, 300.0, force=True).refused == ""
 
 
-def test_where_the_only_model_cannot_be_used_a_new_one_is_activated_and_says_so(settings: Settings) -> None:
+def test_an_unusable_only_model_is_replaced_with_a_message(settings: Settings) -> None:
     ran(settings, 100, 30, 1)
     first = learned(settings, 100.0)
     assert first.unjudged == ""
@@ -279,7 +277,9 @@ def test_where_the_only_model_cannot_be_used_a_new_one_is_activated_and_says_so(
 
 
 @pytest.mark.parametrize("broken", [True, False])
-def test_without_a_model_to_compare_with_files_may_make_nothing_worse(settings: Settings, broken: bool) -> None:
+def test_without_a_previous_model_imported_runs_must_not_make_predictions_worse(
+    settings: Settings, broken: bool
+) -> None:
     ran(settings, 100, 150, 1)
     if broken:
         (learned(settings, 160.0).model / "predictions.txt").write_bytes(b"junk")
@@ -291,14 +291,14 @@ def test_without_a_model_to_compare_with_files_may_make_nothing_worse(settings: 
     assert table_says(settings) == 9000
 
 
-def test_without_a_model_to_compare_with_true_runs_from_files_are_taken(settings: Settings) -> None:
+def test_without_a_previous_model_true_imported_runs_are_accepted(settings: Settings) -> None:
     ran(settings, 100, 150, 1)
     ran(settings, 100, 300, 1, cluster="file", origin=Origin.CSV)
     report = learned(settings, 200.0)
     assert (report.refused, report.verdict.new, report.verdict.old) == ("", 0.0, 0.0)
 
 
-def test_refused_models_do_not_push_the_good_ones_out(settings: Settings, two_models: list[str]) -> None:
+def test_rejected_models_do_not_displace_valid_ones(settings: Settings, two_models: list[str]) -> None:
     (settings.paths.state / "history.sqlite").unlink()
     few = settings.model_copy(update={"predict": settings.predict.model_copy(update={"keep_models": 2})})
     for turn in range(6):
@@ -308,7 +308,7 @@ def test_refused_models_do_not_push_the_good_ones_out(settings: Settings, two_mo
     assert len(listed) == 2 + KEPT_OTHERS
 
 
-def test_an_active_model_that_was_refused_once_is_what_the_next_is_compared_with(settings: Settings) -> None:
+def test_the_next_model_is_compared_with_an_active_model_that_was_once_rejected(settings: Settings) -> None:
     ran(settings, 100, 30, 1)
     learned(settings, 100.0)
     ran(settings, 100, 30, 101)
@@ -320,8 +320,8 @@ def test_an_active_model_that_was_refused_once_is_what_the_next_is_compared_with
     assert learned(settings, 300.0).verdict.reference == refused.model.name
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_what_root_makes_belongs_to_the_owner_of_the_state_folder(settings: Settings) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of files")
+def test_files_created_by_root_belong_to_the_owner_of_the_state_directory(settings: Settings) -> None:
     os.chown(settings.paths.state, 12345, 12345)
     name = learned(settings, 10.0).model.name
     models = models_folder(settings)

@@ -1,4 +1,4 @@
-"""What a user can do to the predictions and the order of others: nothing, but to the figure that is everybody's."""
+"""A user cannot change the predictions and the order of others, except through the cluster's key."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ uids = st.integers(0, 2**32 - 2)
 
 
 def collision(target: str) -> bytes:
-    """Twelve bytes with that digest: it is no cryptographic hash, and this takes seconds."""
+    """Twelve bytes with this digest. The hash is not cryptographic: this takes seconds."""
     first, second = int(target[:8], 16), int(target[8:], 16)
 
     def wanted(start: int, factor: int, prime: int, lane: int) -> tuple[int, int]:
-        """Of ((start f + x) f + y) f + 12 = lane: y = a - x f."""
+        """Solve ((start f + x) f + y) f + 12 = lane: y = a - x f."""
         return (lane - 12) * pow(factor, -1, prime) - start * factor**2, factor
 
     (a1, f1), (a2, f2) = wanted(1, 1000003, P1, first), wanted(2, 786433, P2, second)
@@ -43,23 +43,23 @@ def collision(target: str) -> bytes:
     raise AssertionError("none found")
 
 
-def test_a_group_id_can_be_forged_but_not_the_key_that_it_makes() -> None:
+def test_a_group_id_can_be_forged_but_not_its_key() -> None:
     target = digest(b"somebody's script")
     assert digest(collision(target)) == target
     assert owned(ATTACKER, target) != owned(VICTIM, target)
 
 
 @given(one=uids, other=uids, made=st.tuples(ids, ids), theirs=st.tuples(ids, ids), gpus=st.integers(0, 64))
-def test_two_users_share_the_clusters_key_alone(
+def test_two_users_share_only_the_clusters_key(
     one: int, other: int, made: tuple[str, str], theirs: tuple[str, str], gpus: int
 ) -> None:
-    """Whatever ids their scripts have."""
+    """For any ids of their scripts."""
     keys = [{key for _, key in keys_of(*found, uid, gpus, {})} for uid, found in ((one, made), (other, theirs))]
     assert keys[0] & keys[1] == {CLUSTER_KEY} or one == other
 
 
 @given(lower=st.integers(0, 2**32 - 1), one=uids, other=uids)
-def test_for_each_lower_half_every_user_has_another_upper_half(lower: int, one: int, other: int) -> None:
+def test_for_each_lower_half_users_have_distinct_upper_halves(lower: int, one: int, other: int) -> None:
     key = f"{0:08x}{lower:08x}"
     assert (owned(one, key) == owned(other, key)) == (one == other)
     assert owned(one, key)[8:] == key[8:]
@@ -71,7 +71,7 @@ def sample(uid: int, iterations: int, group: str = "a" * 16) -> Sample:
 
 
 @pytest.mark.parametrize("name", [name for name in predictor_names() if name != "forest-sklearn"])
-def test_runs_of_others_with_ones_own_ids_teach_nothing_under_ones_keys(name: str) -> None:
+def test_runs_of_others_with_the_same_ids_do_not_change_a_users_keys(name: str) -> None:
     mine = [sample(VICTIM, 100)] * 60
     alone = fit(name, examples_of(mine), trees=5, seed=0)
     poisoned = fit(name, examples_of([*mine, *[sample(ATTACKER, 10**9)] * 60]), trees=5, seed=0)
@@ -92,7 +92,7 @@ def test_the_evidence_for_a_prediction_is_the_users_own(tmp_path: Path) -> None:
 
 @pytest.fixture
 def ended(bench: Bench) -> dict[int, Run]:
-    """Runs of ten seconds of a job that reports so many iterations."""
+    """Ten-second runs of a job that reports this many iterations."""
     found = {}
     for done in (7, 10**15 - 1):
         job_id = bench.slurm.submit(4, profile="flat")
@@ -104,15 +104,15 @@ def ended(bench: Bench) -> dict[int, Run]:
     return found
 
 
-def test_more_iterations_than_can_have_been_done_are_not_believed(ended: dict[int, Run]) -> None:
-    """They would move the mean of all, from which users without a history are predicted."""
+def test_impossible_iteration_counts_are_ignored(ended: dict[int, Run]) -> None:
+    """They would change the mean of all runs, which predicts users without a history."""
     assert (ended[7].iterations, ended[7].iterations_source) == (7, Source.REPORTED)
     assert ended[10**15 - 1].iterations_source is Source.ELAPSED
     assert ended[10**15 - 1].iterations < 10**6
 
 
-def test_one_users_runs_hardly_move_the_intervals_of_others() -> None:
-    """Of the order nothing goes by them; and who has run for a while is told by the own runs."""
+def test_one_users_runs_hardly_adjust_the_intervals_of_others() -> None:
+    """The order does not depend on intervals, and users with enough runs have their own adjustment."""
     conformal = RunConformal()
     for place in range(KEPT):
         conformal.learn("victim", 80, 100, 125, 90 + place % 21)

@@ -1,5 +1,6 @@
-"""Retraining: model and table, whole, whatever breaks in between."""
+"""Retraining: model and table stay complete after any failure."""
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_empty_history_gives_an_empty_table(settings: Settings) -> None:
     assert table.lookup(settings.paths.hook / "table.txt", [("group", owned(1, name(1)))], {}) == (Answer(), "")
 
 
-def test_crash_between_model_and_table(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_between_model_and_table(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(settings, 50)
     retrain(settings, 1e9)
     fill(settings, 70)
@@ -81,7 +82,7 @@ def test_crash_between_model_and_table(settings: Settings, monkeypatch: pytest.M
     assert set(table.read_table(settings.paths.hook / "table.txt").values()) == {Entry.plain(70)}
 
 
-def test_crash_while_the_model_is_written(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_while_the_model_is_written(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(settings, 50)
     retrain(settings, 1e9)
     fill(settings, 70)
@@ -96,7 +97,7 @@ def _no_space(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_old_models_go(settings: Settings) -> None:
+def test_old_models_are_deleted(settings: Settings) -> None:
     for i in range(4):
         retrain(settings, 1e9 + i)
     models = settings.paths.state / "models"
@@ -107,5 +108,7 @@ def test_old_models_go(settings: Settings) -> None:
 
 def test_one_retraining_at_a_time(settings: Settings) -> None:
     settings.paths.state.mkdir()
-    with retrain_module._alone(settings), pytest.raises(RetrainError, match="in progress"):
-        retrain(settings, 1e9)
+    with (settings.paths.state / "retrain.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RetrainError, match="in progress"):
+            retrain(settings, 1e9)

@@ -1,4 +1,4 @@
-"""Intervals follow what the latest runs missed, of the user first: every user's ten and ninety per cent."""
+"""Online conformal adjustment of run intervals, per user: 10% misses on either side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRUTHS = st.floats(1, 1e9)
 
 
 def shares_beyond(truths: list[float]) -> tuple[float, float]:
-    """Of the last thousand of one user's runs, of which 80 to 125 was said."""
+    """The shares of misses in the last thousand runs of one user, with the interval 80 to 125."""
     conformal, beyond = RunConformal(), []
     for truth in truths:
         low, high = conformal.adjusted("u", 80, 100, 125)
@@ -30,19 +30,19 @@ def shares_beyond(truths: list[float]) -> tuple[float, float]:
     return float(below), float(above)
 
 
-def test_wrong_intervals_come_to_one_in_ten_on_either_side() -> None:
+def test_wrong_intervals_are_adjusted_to_10_percent_misses_per_side() -> None:
     rng = np.random.default_rng(0)
     assert shares_beyond(rng.lognormal(math.log(300), 1.0, 2000).tolist()) == pytest.approx((0.1, 0.1), abs=0.02)
 
 
-def test_a_drift_is_followed() -> None:
-    """Runs grow and shrink by a factor of e in some three hundred, while the table goes on saying the same."""
+def test_intervals_follow_a_drift() -> None:
+    """Runs grow and shrink by a factor of e within about three hundred, while the table stays the same."""
     rng = np.random.default_rng(1)
     truths = [100 * math.exp(math.sin(place / 100) + rng.normal()) for place in range(2000)]
     assert shares_beyond(truths) == pytest.approx((0.1, 0.1), abs=0.03)
 
 
-def test_too_wide_intervals_become_narrow() -> None:
+def test_too_wide_intervals_become_narrower() -> None:
     conformal = RunConformal()
     for place in range(200):
         conformal.learn("u", 1, 100, 10_000, 95 + place % 11)
@@ -51,7 +51,7 @@ def test_too_wide_intervals_become_narrow() -> None:
 
 
 @given(st.lists(TRUTHS, max_size=80), st.floats(1, 1e6), st.floats(1, 100), st.floats(1, 100))
-def test_the_figure_stays_inside_and_no_end_is_moved_beyond_what_was_missed(
+def test_the_median_stays_inside_and_no_end_moves_beyond_the_observed_misses(
     truths: list[float], middle: float, down: float, up: float
 ) -> None:
     conformal, low, high = RunConformal(), middle / down, middle * up
@@ -63,11 +63,11 @@ def test_the_figure_stays_inside_and_no_end_is_moved_beyond_what_was_missed(
     assert found[1] <= max([high, middle, *truths]) * (1 + 1e-9)
 
 
-def test_without_runs_the_table_has_its_say() -> None:
+def test_without_runs_the_interval_of_the_table_is_used() -> None:
     assert RunConformal().adjusted("u", 50, 100, 300) == (50, 300)
 
 
-def test_a_new_user_gets_everybodys_and_the_others_their_own() -> None:
+def test_a_new_user_gets_the_common_adjustment_and_others_their_own() -> None:
     conformal = RunConformal()
     for _ in range(KEPT):
         conformal.learn("long", 80, 100, 125, 1000)
@@ -77,7 +77,7 @@ def test_a_new_user_gets_everybodys_and_the_others_their_own() -> None:
     assert conformal.adjusted("new", 80, 100, 125)[1] == pytest.approx(1000)
 
 
-def test_who_has_but_the_numbers_says_the_same() -> None:
+def test_published_offsets_give_the_same_intervals() -> None:
     conformal = RunConformal()
     for _ in range(9):
         conformal.learn(7, 80, 100, 125, 1000)
@@ -86,14 +86,14 @@ def test_who_has_but_the_numbers_says_the_same() -> None:
         assert conformal.offsets().adjusted(uid, 80, 100, 125) == conformal.adjusted(uid, 80, 100, 125)
 
 
-def test_what_was_wrong_with_other_predictions_is_forgotten() -> None:
+def test_old_conformity_scores_are_forgotten() -> None:
     conformal = RunConformal()
     for truth in [5000.0] * 200 + [100.0] * (KEPT + 20):
         conformal.learn("u", 90, 100, 110, truth)
     assert conformal.adjusted("u", 90, 100, 110)[1] < 125
 
 
-def test_as_many_users_are_remembered_as_are_bearable() -> None:
+def test_the_number_of_stored_users_is_limited() -> None:
     conformal = RunConformal()
     for user in range(MAX_USERS + 10):
         for _ in range(5):
@@ -112,7 +112,7 @@ def test_as_many_users_are_remembered_as_are_bearable() -> None:
         {"iterations": 0},
     ],
 )
-def test_what_teaches_no_predictor_moves_no_interval(change: dict[str, object]) -> None:
+def test_runs_that_are_not_learned_do_not_adjust_intervals(change: dict[str, object]) -> None:
     conformal = RunConformal()
     conformal.learn_run(replace(RUN, **change))  # type: ignore[arg-type]
     assert conformal.adjusted(7, 80, 100, 120) == (80, 120)
@@ -120,14 +120,14 @@ def test_what_teaches_no_predictor_moves_no_interval(change: dict[str, object]) 
     assert conformal.adjusted(7, 80, 100, 120)[1] > 130
 
 
-def test_a_tag_with_ends_in_the_wrong_order_does_no_harm() -> None:
+def test_a_tag_with_ends_in_the_wrong_order_is_harmless() -> None:
     conformal = RunConformal()
     conformal.learn_run(replace(RUN, predicted_low=500, predicted_high=3))
     low, high = conformal.adjusted(7, 500, 100, 3)
     assert low <= 100 <= high
 
 
-def test_the_history_makes_them_anew_in_the_order_of_the_ends(tmp_path: Path) -> None:
+def test_the_adjustment_is_restored_from_the_history_in_order_of_ends(tmp_path: Path) -> None:
     truths = [50 + 37 * place % 400 for place in range(90)]
     runs = [
         replace(RUN, job_id=str(n), end_time=1000 + n, uid=n % 3, iterations=truth) for n, truth in enumerate(truths)
@@ -142,7 +142,7 @@ def test_the_history_makes_them_anew_in_the_order_of_the_ends(tmp_path: Path) ->
         assert anew.adjusted(user, 80, 100, 120) == live.adjusted(user, 80, 100, 120)
 
 
-def test_imported_runs_and_those_long_ago_teach_nothing(tmp_path: Path) -> None:
+def test_imported_and_old_runs_are_not_learned(tmp_path: Path) -> None:
     end = REMEMBERED_S + 1000
     wrong = [replace(RUN, job_id=f"c{n}", end_time=end + 9, iterations=9000, origin=Origin.CSV) for n in range(50)]
     old = [replace(RUN, job_id=f"o{n}", end_time=999, iterations=9000) for n in range(50)]

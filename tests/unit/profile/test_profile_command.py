@@ -1,4 +1,4 @@
-"""asrpt-profile: what its commands print, write and refuse."""
+"""asrpt-profile: what its commands print, write and reject."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slurm_asrpt.profile.schema import ProfileFile
 
 @pytest.fixture
 def asrpt_profile(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):  # type: ignore[no-untyped-def]
-    """(exit status, standard output, standard error) of a command, in an empty folder."""
+    """(exit status, standard output, standard error) of a command in an empty directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ASRPT_CONFIG", raising=False)
 
@@ -36,7 +36,7 @@ def asrpt_profile(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     return run
 
 
-def test_list_has_models_and_what_is_cut(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
+def test_list_shows_models_and_cut_profiles(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
     code, out, _ = asrpt_profile("list", "--json")
     found = json.loads(out)
     assert code == 0
@@ -45,13 +45,13 @@ def test_list_has_models_and_what_is_cut(asrpt_profile) -> None:  # type: ignore
 
 
 @pytest.mark.parametrize(("whole", "doubted"), [(3.0, False), (1.0, True), (9.0, True)])
-def test_show_doubts_blocks_that_do_not_add_up_to_an_iteration(asrpt_profile, whole: float, doubted: bool) -> None:  # type: ignore[no-untyped-def]
+def test_show_warns_if_blocks_do_not_add_up_to_an_iteration(asrpt_profile, whole: float, doubted: bool) -> None:  # type: ignore[no-untyped-def]
     model = replace(load_uncut("vgg19", ()), iteration_s=whole / 3 * load_uncut("vgg19", ()).seconds)
     Path("mine.toml").write_text(format_uncut(model))
     assert ("measure again" in asrpt_profile("show", "./mine.toml")[1]) == doubted
 
 
-def test_list_prints_one_name_a_line_into_a_pipe_and_side_by_side_on_a_terminal(asrpt_profile, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_list_prints_one_name_per_line_in_a_pipe_and_columns_on_a_terminal(asrpt_profile, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     assert {"  vgg19-dp4", "  llama-3-8b"} <= set(asrpt_profile("list")[1].splitlines())
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((60, 24)))
@@ -60,7 +60,7 @@ def test_list_prints_one_name_a_line_into_a_pipe_and_side_by_side_on_a_terminal(
     assert any("vgg19-dp4  vgg19-dp8" in line for line in lines)
 
 
-def test_show_says_where_the_figures_come_from(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
+def test_show_names_the_origin_of_the_values(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
     for name in ("llama-3-8b", "vgg19-conv3fc1"):
         code, out, _ = asrpt_profile("show", name)
         assert code == 0
@@ -71,7 +71,7 @@ def test_show_says_where_the_figures_come_from(asrpt_profile) -> None:  # type: 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 @pytest.mark.parametrize("words", [("show", "resnet152"), ("show", "vgg19-pp2dp2"), ("plan", "gpt-13b", "-g", "16")])
-def test_a_terminal_is_wide_enough(asrpt_profile, monkeypatch, width: int, words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+def test_output_fits_a_terminal(asrpt_profile, monkeypatch, width: int, words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((width, 24)))
@@ -82,7 +82,7 @@ def test_a_terminal_is_wide_enough(asrpt_profile, monkeypatch, width: int, words
     assert words[0] == "plan" or 11 <= max(bars) <= 30
 
 
-def test_diff_tells_by_its_status(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
+def test_diff_has_an_exit_status(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
     assert asrpt_profile("diff", "vgg19", "vgg19")[:2] == (0, "")
     code, out, _ = asrpt_profile("diff", "bert-large", "xlnet-large", "--json")
     assert code == 1
@@ -90,7 +90,7 @@ def test_diff_tells_by_its_status(asrpt_profile) -> None:  # type: ignore[no-unt
     assert "block 2.forward_s" not in asrpt_profile("diff", "bert-large", "xlnet-large", "--tolerance", "0.1")[1]
 
 
-def test_convert_there_and_back(asrpt_profile, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_convert_round_trip(asrpt_profile, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     assert asrpt_profile("convert", "gpt-13b", "-o", "a.json")[0] == 0
     assert asrpt_profile("convert", "a.json", "-o", "b.toml")[0] == 0
     assert asrpt_profile("diff", "gpt-13b", "b.toml")[:2] == (0, "")
@@ -118,7 +118,7 @@ def test_validate_names_file_line_and_field(asrpt_profile, tmp_path: Path) -> No
     assert json.loads(asrpt_profile("validate", "vgg19", "--json")[1]) == {"vgg19": ""}
 
 
-def test_plan_lists_and_writes_what_a_job_can_name(asrpt_profile, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_plan_lists_and_writes_usable_profiles(asrpt_profile, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     code, out, _ = asrpt_profile("plan", "bert-large", "-g", "4", "-w", "p.toml", "--name", "mine", "--json")
     best = json.loads(out)[0]
     found = load_document(str(tmp_path / "p.toml"), [])
@@ -146,7 +146,7 @@ def test_plan_lists_and_writes_what_a_job_can_name(asrpt_profile, tmp_path: Path
         (["convert", "vgg19", "-o", "nowhere/x.toml"], 2, "cannot write"),
     ],
 )
-def test_what_cannot_be_is_told_in_a_line(asrpt_profile, arguments: list[str], status: int, said: str) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_input_is_a_one_line_error(asrpt_profile, arguments: list[str], status: int, said: str) -> None:  # type: ignore[no-untyped-def]
     code, _, err = asrpt_profile(*arguments)
     assert code == status
     assert said in err
@@ -159,15 +159,17 @@ def test_without_torch_run_says_what_to_install(asrpt_profile) -> None:  # type:
     assert (code, "pip install 'slurm-asrpt[profile]'" in err) == (1, True)
 
 
-def test_without_torch_a_factory_that_imports_it_is_told_the_same(asrpt_profile, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_without_torch_a_factory_that_imports_it_gives_the_same_error(
+    asrpt_profile, tmp_path: Path, monkeypatch
+) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "wants_torch.py").write_text("import torch\n\ndef make(): ...\n")
     monkeypatch.setitem(sys.modules, "torch", None)
     code, _, err = asrpt_profile("run", "wants_torch:make")
     assert (code, "pip install 'slurm-asrpt[profile]'" in err, len(err.splitlines())) == (1, True, 1)
 
 
-def test_run_needs_little_beside_torch() -> None:
-    """It runs on the nodes of a cluster, where little is installed: numpy, rich and typer with its own."""
+def test_run_needs_few_packages_besides_torch() -> None:
+    """It runs on compute nodes with few packages installed: numpy, rich, and typer with its dependencies."""
     program = "import sys, slurm_asrpt_cli.profile; print(*{name.partition('.')[0] for name in sys.modules})"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     needed = set(answer.stdout.split())
@@ -187,12 +189,12 @@ def test_amounts_are_bytes_or_bits(text: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0G", "G", "-1G", "1e9", "80 GiB", "1GB/h", "9" * 20])
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_an_invalid_amount_is_rejected(text: str) -> None:
     with pytest.raises(InputError, match="write an amount"):
         read_amount("--x", text)
 
 
-def test_figures_have_three_digits() -> None:
+def test_values_have_three_digits() -> None:
     assert [seconds(value) for value in (0, 2.5, 0.0124, 99e-6, 3e-9, 1234)] == [
         "-", "2.5 s", "12.4 ms", "99 us", "3 ns", "1234 s",
     ]  # fmt: skip

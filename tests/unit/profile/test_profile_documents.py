@@ -1,4 +1,4 @@
-"""Models as blocks: what their files may say, JSON and TOML, differences, and how they are cut."""
+"""Models as blocks: valid files, JSON and TOML, differences, and cuts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def document(*blocks: Block, batch: int = 8) -> UncutFile:
     return UncutFile(Head("n", "m", batch, "d", Provenance("analytic", "o", "f")), blocks)
 
 
-def test_a_good_file_is_read() -> None:
+def test_a_valid_file_is_read() -> None:
     found = parse_document(GOOD, "here")
     assert isinstance(found, UncutFile)
     assert found.blocks[0] == Block("one", 0.5, 1.0, 300.0, 0.25, outliers=2, param_bytes=100.0, grad_bytes=100.0)
@@ -87,14 +87,14 @@ def test_a_good_file_is_read() -> None:
         ("batch = 8", "batch = 8\nallreduce = 1", "line 5: allreduce: unknown key"),
     ],
 )
-def test_a_wrong_file_says_line_field_and_remedy(old: str, new: str, said: str) -> None:
+def test_an_invalid_file_is_reported_with_line_field_and_remedy(old: str, new: str, said: str) -> None:
     assert old in GOOD
     with pytest.raises(InputError) as caught:
         parse_document(GOOD.replace(old, new), "site.toml")
     assert str(caught.value).startswith(f"site.toml: {said}") if said.startswith("line") else said in str(caught.value)
 
 
-def test_a_stage_file_names_the_line_too() -> None:
+def test_an_invalid_stage_file_is_reported_with_its_line() -> None:
     text = format_document(
         cut_file(document(Block("a", 1.0, 1.0, 5.0), Block("b", 1.0, 1.0, 5.0)), Cut((1, 2), (1, 1)))
     )
@@ -105,13 +105,13 @@ def test_a_stage_file_names_the_line_too() -> None:
         parse_document("\n".join(lines), "x")
 
 
-def test_a_model_that_is_not_cut_is_no_job_profile() -> None:
+def test_an_uncut_model_is_not_a_job_profile() -> None:
     with pytest.raises(InputError, match="not cut yet; cut it with asrpt-profile plan or convert"):
         parse_profile(GOOD, "x")
 
 
 @pytest.mark.parametrize("name", [*uncut_names(), *library_names()[::9]])
-def test_every_shipped_profile_is_the_same_as_json(name: str) -> None:
+def test_every_shipped_profile_is_equal_as_json(name: str) -> None:
     found = load_document(name, [])
     assert parse_document(to_json(found), "x") == parse_document(format_document(found), "x")
     assert found.head.provenance.origin
@@ -126,7 +126,7 @@ def test_any_json_is_a_profile_or_an_input_error(text: str) -> None:
         parse_document(text, "x")
 
 
-def test_what_is_cut_is_refused_where_blocks_are_needed() -> None:
+def test_a_cut_profile_is_rejected_if_blocks_are_needed() -> None:
     assert load_uncut("bert-large", []).head.model == "BERT-large"
     with pytest.raises(InputError, match="is already cut into stages"):
         load_uncut("bert-large-dp2", [])
@@ -157,14 +157,14 @@ def test_what_is_written_is_read_again(some: list[Block], whole: float) -> None:
     assert again.blocks[0].backward_s == pytest.approx(some[0].backward_s, rel=1e-8)
 
 
-def test_differences_name_the_block() -> None:
+def test_differences_name_their_block() -> None:
     one = document(Block("a", 1.0, 2.0, 3.0), Block("b", 1.0, 2.0, 3.0))
     two = document(Block("a", 1.0, 2.0, 3.0), Block("b", 1.5, 2.0, 3.0, update_s=1.0))
     assert differences(one, one) == []
     assert differences(one, two) == [("block 2.forward_s", 1, 1.5), ("block 2.update_s", None, 1)]
 
 
-def test_a_stage_has_its_share() -> None:
+def test_a_stage_has_its_share_of_the_blocks() -> None:
     """By hand: two replicas of two tensor slices of a sliced and an unsliced block."""
     sliced = Block("s", 4.0, 8.0, 100.0, update_s=2.0, grad_bytes=60.0, param_bytes=60.0, tensor_bytes=40.0)
     whole = Block("w", 1.0, 2.0, 50.0, grad_bytes=10.0, param_bytes=10.0)
@@ -184,14 +184,14 @@ def test_experts_are_not_all_reduced_and_tied_weights_are_copied() -> None:
     assert make_stage((block, block), 0, 1, replicas=4, tensor=1).param_bytes == pytest.approx(10)
 
 
-def test_one_replica_of_all_blocks_takes_as_long_as_they_do() -> None:
+def test_one_replica_takes_the_total_time_of_its_blocks() -> None:
     for name in uncut_names():
         found = load_uncut(name, [])
         profile = job_profile(found, even_cut(found, 1, 1, 1), "n")
         assert iteration_time(profile, [0], [8], Fabric(1e9, 1e9)) == pytest.approx(found.seconds)
 
 
-def test_cuts_are_named_and_come_with_their_origin() -> None:
+def test_cut_profiles_have_names_and_provenance() -> None:
     found = load_uncut("llama-3-8b", [])
     cut = even_cut(found, 4, 2, 2)
     made = cut_file(found, cut)

@@ -1,4 +1,4 @@
-"""Profile files: what they may say, and what an error tells."""
+"""Profile files: valid contents, and error messages."""
 
 import subprocess
 import sys
@@ -55,7 +55,7 @@ param_bytes = 0
 """
 
 
-def test_a_good_file_becomes_a_profile() -> None:
+def test_a_valid_file_gives_a_profile() -> None:
     profile = parse_profile(GOOD, "here")
     assert profile == JobProfile(
         "two-stages", (Stage(2, 0.5, 1.0, 0.0, 300.0, 1e6), Stage(3, 0.25, 0.5, 200.0, 0.0, 0.0)), AllReduce.TREE
@@ -63,7 +63,7 @@ def test_a_good_file_becomes_a_profile() -> None:
     assert profile.gpus == 5
 
 
-def test_the_rest_of_the_file_is_kept() -> None:
+def test_other_keys_of_the_file_are_kept() -> None:
     document = parse_file(GOOD, "here")
     assert (document.head.model, document.head.batch, document.head.device) == ("a test", 8, "none")
     assert document.head.provenance == Provenance("measured", "made up", "none")
@@ -100,7 +100,7 @@ def test_the_rest_of_the_file_is_kept() -> None:
         ("batch = 8", f"batch = {'[' * 5000}", "invalid TOML"),
     ],
 )
-def test_a_wrong_file_says_what_and_where(old: str, new: str, said: str) -> None:
+def test_an_invalid_file_is_reported_with_its_place(old: str, new: str, said: str) -> None:
     assert old in GOOD
     with pytest.raises(InputError) as caught:
         parse_profile(GOOD.replace(old, new), "site.toml")
@@ -141,7 +141,7 @@ routing = [0.5, 0.25, 0.25]
 """
 
 
-def test_the_optional_keys_reach_the_profile_and_are_written_again() -> None:
+def test_optional_keys_are_read_and_written() -> None:
     profile = parse_profile(EXTENDED, "here")
     stage = Stage(3, 0.5, 1.0, 0.0, 0.0, 1e6, 2e6, 3e6, (0.5, 0.25, 0.25))
     overlap = Overlap(backward=1.25, allreduce=0.5)
@@ -150,7 +150,7 @@ def test_the_optional_keys_reach_the_profile_and_are_written_again() -> None:
     assert parse_file(format_profile(parse_file(EXTENDED, "here")), "again") == parse_file(EXTENDED, "here")
 
 
-def test_without_them_nothing_new_is_written() -> None:
+def test_missing_optional_keys_are_not_written() -> None:
     text = format_profile(parse_file(GOOD, "here"))
     assert not any(key in text for key in ("tensor", "pipeline", "micro_batches", "overlap", "routed", "routing"))
 
@@ -183,7 +183,7 @@ def test_without_them_nothing_new_is_written() -> None:
         ("[0.5, 0.25, 0.25]", "0.5", "routing: must be 3 numbers"),
     ],
 )
-def test_a_wrong_optional_key_says_what_and_where(old: str, new: str, said: str) -> None:
+def test_an_invalid_optional_key_is_reported_with_its_place(old: str, new: str, said: str) -> None:
     assert old in EXTENDED
     with pytest.raises(InputError) as caught:
         parse_profile(EXTENDED.replace(old, new), "site.toml")
@@ -248,14 +248,14 @@ def test_any_text_is_a_profile_or_an_input_error(text: str) -> None:
         parse_profile(text, "x")
 
 
-def test_a_site_folder_goes_before_the_library(tmp_path: Path) -> None:
+def test_a_site_directory_has_precedence_over_the_library(tmp_path: Path) -> None:
     (tmp_path / "vgg19-dp4.toml").write_text(GOOD)
     assert find_profile("vgg19-dp4", [tmp_path / "absent", tmp_path]).parent == tmp_path
     assert find_profile("vgg19-dp4", []).parent == LIBRARY
     assert load_profile("vgg19-dp4", [tmp_path]).name == "two-stages"
 
 
-def test_an_unknown_name_lists_near_ones(tmp_path: Path) -> None:
+def test_an_unknown_name_is_reported_with_similar_ones(tmp_path: Path) -> None:
     (tmp_path / "vgg19-dp44.toml").write_text(GOOD)
     with pytest.raises(InputError, match=r"unknown profile vgg19-dp5; did you mean .*vgg19-dp44"):
         load_profile("vgg19-dp5", [tmp_path])
@@ -264,13 +264,13 @@ def test_an_unknown_name_lists_near_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "-x", "a b", "$(id)", "a;b", "\x1b[31m", "a" * 65, "a\n", "é"])
-def test_a_name_that_is_none_is_refused(name: str) -> None:
+def test_an_invalid_name_is_rejected(name: str) -> None:
     with pytest.raises(InputError, match="is not a valid profile name") as caught:
         load_profile(name, [])
     assert printable(str(caught.value)) == str(caught.value)
 
 
-def test_names_never_leave_the_folders(tmp_path: Path) -> None:
+def test_names_never_refer_to_files_outside_the_directories(tmp_path: Path) -> None:
     (tmp_path / "outside.toml").write_text(GOOD)
     with pytest.raises(InputError, match="is not a valid profile name"):
         find_profile("../outside", [tmp_path / "inside"])

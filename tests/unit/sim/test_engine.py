@@ -1,4 +1,4 @@
-"""The event engine step by step, and what it does with policies and users that err."""
+"""The event engine step by step, with faulty policies and invalid input."""
 
 import gc
 from dataclasses import FrozenInstanceError
@@ -27,7 +27,7 @@ def table(*rows, sizes=(1, 2, 4, 9)):
 
 
 class Fixed:
-    """A policy that returns what it is told to."""
+    """A policy that returns preset decisions."""
 
     def __init__(self, decide=lambda jobs: [], wake=None):
         self.jobs, self._decide, self.wake = [], decide, wake
@@ -48,7 +48,7 @@ def start(job, gpus):
     return Start(job, Placement(gpus, tuple(gpus), 1.0))
 
 
-def test_a_job_runs_as_long_as_its_placement_makes_it():
+def test_the_placement_determines_the_run_time():
     result = simulate_named("fifo", NODES, table((1, 4, 10), (2, 1, 5), (3, 1, 1)), FABRIC)
     assert result.start.tolist() == [1, 11, 11]
     assert result.end.tolist() == [11, 16, 12]
@@ -69,13 +69,13 @@ def test_an_empty_table_is_an_empty_result():
     assert (len(result.ended), result.events) == (0, 0)
 
 
-def test_a_policy_that_wakes_for_ever_does_not_hold_up_the_end():
+def test_a_policy_with_endless_wakeups_does_not_delay_the_end():
     result = simulate(Fixed(wake=lambda now: now + 1), NODES, table((0, 1, 5)))
     assert result.never_started.tolist() == [0]
     assert simulate(Fixed(wake=lambda now: now), NODES, table((0, 1, 5))).events == 1
 
 
-def test_a_policy_is_not_asked_about_arrivals_that_change_nothing():
+def test_a_policy_is_not_called_for_arrivals_that_change_nothing():
     class Behind(Fixed):
         def submitted(self, job, now):
             super().submitted(job, now)
@@ -106,7 +106,7 @@ def test_invalid_decisions_are_caught(decide, error):
     assert issubclass(PolicyError, ValueError)
 
 
-def test_ctrl_c_keeps_what_is_done():
+def test_ctrl_c_keeps_completed_jobs():
     def stop_at_the_third(row, now, placement):
         if row == 2:
             raise KeyboardInterrupt
@@ -118,7 +118,7 @@ def test_ctrl_c_keeps_what_is_done():
     assert result.never_started.tolist() == [3, 4, 5]
 
 
-def test_progress_is_told_of_the_end():
+def test_progress_includes_the_end():
     calls = []
     rows = [(i, 1, 1) for i in range(2500)]
     simulate_named("fifo", NODES, table(*rows), FABRIC, progress=lambda *call: calls.append(call))
@@ -126,7 +126,7 @@ def test_progress_is_told_of_the_end():
     assert calls[-1] == (2500, 2500, 2500.0)
 
 
-def test_perfect_prediction_is_a_matter_of_the_table():
+def test_perfect_prediction_uses_the_true_iterations_of_the_table():
     jobs = table((0, 4, 10), (1, 4, 8), (1, 4, 2))
     blind = JobTable(jobs.profiles, jobs.submit, jobs.profile, jobs.iterations, np.zeros(3))
     assert simulate_named("spjf", NODES, blind, FABRIC).start.tolist() == [0, 10, 18]
@@ -143,19 +143,19 @@ def test_perfect_prediction_is_a_matter_of_the_table():
         ("users", ["a"] * 2),
     ],
 )
-def test_a_table_that_cannot_be_is_refused(column, value):
+def test_an_invalid_table_is_rejected(column, value):
     good = {"submit": [0.0], "profile": [0], "iterations": [1.0], "predicted": [1.0]}
     columns = {k: v if k == "users" else np.array(v) for k, v in {**good, column: value}.items()}
     with pytest.raises(ValueError, match="column"):
         JobTable((unprofiled(1),), **columns)
 
 
-def test_jobs_out_of_order_are_refused():
+def test_unordered_jobs_are_rejected():
     with pytest.raises(ValueError, match="order of submission"):
         table((1, 1, 1), (0, 1, 1))
 
 
-def test_the_jobs_of_a_table_are_as_the_constructor_makes_them(monkeypatch):
+def test_jobs_of_a_table_equal_constructed_jobs(monkeypatch):
     monkeypatch.setattr(job_table, "_CHUNK", 2)
     rows = table((0, 1, 10), (1, 2, 5), (2, 4, 7))
     limits = np.array([1.0, 2.0, np.inf])
@@ -176,7 +176,7 @@ def test_the_jobs_of_a_table_are_as_the_constructor_makes_them(monkeypatch):
         jobs.job(0).gpus = 5
 
 
-def test_a_run_leaves_the_garbage_collector_as_it_was():
+def test_a_run_restores_the_garbage_collector():
     before = gc.get_threshold()
     simulate_named("fifo", NODES, table((0, 1, 5)), FABRIC)
     with pytest.raises(PolicyError):

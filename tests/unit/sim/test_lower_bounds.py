@@ -1,4 +1,4 @@
-"""Lower bounds against hand-made schedules."""
+"""Lower bounds, compared with hand-made schedules."""
 
 import numpy as np
 import pytest
@@ -36,24 +36,24 @@ def test_full_width_jobs_meet_the_bounds():
     assert sound_bound(jobs, [Node("n0", 8)], FABRIC) == pytest.approx(2 + 6)
 
 
-def test_a_job_too_large_for_the_cluster_is_left_out():
+def test_a_job_too_large_for_the_cluster_is_excluded():
     jobs = table((0, 0, 4), (0, 1, 2), sizes=(16, 8))
     assert design_bound(jobs, [Node("n0", 8)], FABRIC) == pytest.approx(2)
 
 
-def test_the_bound_of_the_design_can_be_beaten_and_the_sound_one_cannot():
-    """One narrow long job and fifty wide short ones, of which one at a time runs beside it."""
+def test_the_design_bound_can_be_beaten_and_the_sound_one_cannot():
+    """One narrow long job and fifty wide short ones, which run one at a time beside it."""
     jobs = table((0, 0, 10), *[(0, 1, 0.102)] * 50, sizes=(1, 99))
     nodes = [Node("n0", 100)]
     possible = 10 + sum(0.102 * k for k in range(1, 51))
     assert sound_bound(jobs, nodes, FABRIC) <= possible < design_bound(jobs, nodes, FABRIC)
 
 
-def test_latest_starts_count_who_was_there_before_and_still_waits():
+def test_latest_starts_count_earlier_jobs_that_still_wait():
     submit, start, end = [0.0, 1.0, 1.0, 2.0, 3.0], [0.0, 30.0, 11.0, 12.0, np.nan], [40.0, 31.0, 12.0, 13.0, np.nan]
     table = JobTable((unprofiled(1),), np.array(submit), np.zeros(5, dtype=int), np.ones(5), np.ones(5))
     nodes = np.array([1, 1, 1, 1, 0])
     done = Result(table, np.array(start), np.array(end), np.ones(5), nodes, clock=40.0, events=9, interrupted=False)
-    # the longest run is 40 s; at 11 s job 1 waits and job 2 has just started, at 12 s only job 1 waits
+    # the longest run is 40 s; at 11 s job 1 is waiting and job 2 has just started, at 12 s only job 1 is waiting
     expected = [10 + 40, 11 + 40, 11 + 2 * 40, 12 + 2 * 40, np.nan]
     assert latest_starts(done, patience_s=10.0).tolist() == pytest.approx(expected, nan_ok=True)

@@ -1,4 +1,4 @@
-"""Predictions that go on learning while a simulation runs, and never from the future."""
+"""Predictors that keep learning during a simulation, and never from the future."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_asrpt.core.job import unprofiled
 from slurm_asrpt.predict.predictors import Chain, Example, fit, make_predictor, predictor_names
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.job_table import JobTable
-from slurm_asrpt.sim.predictors import Learner, Learning, chains_of, predictions, taught
+from slurm_asrpt.sim.predictors import Learner, Learning, chains_of, predictions, trained
 from slurm_asrpt.sim.workload import Cluster, Options, build
 from slurm_asrpt.traces.synthetic import pai_like
 
@@ -27,11 +27,11 @@ def chain(group: str, user: str = "u", gpus: int = 1) -> Chain:
 
 def learner(name: str, past: dict[str, list[float]], jobs: list[str], retrain_s: float) -> Learner:
     runs = [(chain(group), iterations) for group, values in past.items() for iterations in values]
-    known = taught(name, [keys for keys, _ in runs], np.array([iterations for _, iterations in runs]))
+    known = trained(name, [keys for keys, _ in runs], np.array([iterations for _, iterations in runs]))
     return Learner(Learning([chain(group) for group in jobs], known, retrain_s), begin=0.0)
 
 
-def test_what_has_ended_is_known_after_the_next_retraining_and_not_before() -> None:
+def test_ended_jobs_are_known_only_after_the_next_retraining() -> None:
     mine = learner("forest", {}, ["a", "b"], 100)
     mine.ended(0, 40.0, now=10.0)
     assert mine.predict(0, now=99.0) == 0.0
@@ -47,7 +47,7 @@ def test_runs_from_before_the_simulation_count() -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), [("mean", 30), ("median", 20), ("last", 60)])
-def test_the_plain_ones_say_what_they_are_called(name: str, expected: int) -> None:
+def test_simple_predictors_return_their_statistic(name: str, expected: int) -> None:
     mine = learner(name, {"a": [10.0, 20.0]}, ["a"], 1)
     mine.ended(0, 60.0, now=0.5)
     assert mine.predict(0, now=2.0) == expected
@@ -55,7 +55,7 @@ def test_the_plain_ones_say_what_they_are_called(name: str, expected: int) -> No
 
 @pytest.mark.parametrize("name", predictor_names())
 def test_what_one_simulation_learns_no_other_knows(name: str) -> None:
-    known = taught(name, [chain("a")], np.array([10.0]))
+    known = trained(name, [chain("a")], np.array([10.0]))
     first, second = (Learner(Learning([chain("a")], known, 1), begin=0.0) for _ in range(2))
     first.ended(0, 1000.0, now=0.5)
     assert first.predict(0, now=2.0) > 10
@@ -88,7 +88,7 @@ def test_an_unknown_predictor_lists_the_known_ones() -> None:
         make_predictor("oracle")
 
 
-def test_the_settings_know_every_predictor() -> None:
+def test_the_settings_accept_every_predictor() -> None:
     for name in predictor_names():
         assert PredictSettings(predictor=name).predictor == name
     with pytest.raises(ValidationError):
@@ -99,8 +99,8 @@ def test_the_settings_know_every_predictor() -> None:
 @given(
     st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.integers(1, 10_000), min_size=4, max_size=30), min_size=2)
 )
-def test_a_forest_of_many_trees_says_what_a_simulation_takes_it_to_say(runs: dict[str, list[int]]) -> None:
-    """What spares a simulation its forests: a group's prediction is the mean of its runs, as the trees tend to it."""
+def test_a_forest_of_many_trees_approaches_the_value_assumed_by_simulations(runs: dict[str, list[int]]) -> None:
+    """Why simulations need no forest: with many trees, a group's prediction approaches the mean of its runs."""
     examples = [Example(chain(group), iterations) for group, values in runs.items() for iterations in values]
     forest = fit("forest", examples, 100, 0)
     for group, values in runs.items():

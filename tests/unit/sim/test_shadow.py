@@ -1,4 +1,4 @@
-"""asrpt-admin shadow-report: the real runs, the predictions that they had, and who would have won."""
+"""asrpt-admin shadow-report: the real runs, their predictions, and the comparison."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def site(*node_gpus: int) -> shadow.Servers:
     return shadow.Servers(node_gpus, Fabric(1e9, 1e12), profile_of)
 
 
-# 2 GPUs: together 1 s an iteration and nearly nothing for the parameters, apart 2 s more
+# 2 GPUs: 1 s per iteration and almost no communication on one server, 2 s more on two
 SPREAD = JobProfile("spread", (Stage(2, 1.0, 0.0, param_bytes=1e9),))
 
 
-def test_a_profiled_job_runs_as_its_place_lets_it() -> None:
-    """Slurm had put it on two servers. Its hundred iterations took three seconds each there."""
+def test_the_run_time_of_a_profiled_job_depends_on_its_placement() -> None:
+    """Slurm ran it on two servers, where its hundred iterations took three seconds each."""
     apart = run_of(1, 0, 0, 300, profile="spread", alpha=3.0, predicted_iterations=90, nodes={"n1": 1, "n2": 1})
     found = shadow.report([apart, run_of(2, 0, 5, 10, gpus=1)], site(2, 2), PolicySettings(name="wcs-subtime"))
     together = best_alpha(Job(JobId("1"), "", 2, SPREAD), [Node("n1", 2, 0)], Fabric(1e9, 1e12))
@@ -59,15 +59,15 @@ def test_a_profiled_job_runs_as_its_place_lets_it() -> None:
 
 
 @pytest.mark.parametrize("change", [{"alpha": 0.0}, {"profile": "unknown"}, {"gpus": 1}])
-def test_without_a_profile_or_a_known_place_it_runs_as_long_as_it_ran(change: dict[str, object]) -> None:
+def test_without_a_profile_or_placement_a_job_keeps_its_recorded_run_time(change: dict[str, object]) -> None:
     run = replace(run_of(1, 0, 0, 300, profile="spread", alpha=3.0), **change)  # type: ignore[arg-type]
     found = shadow.report([run], site(2), FIFO)
     assert found.past.notes["profiled"] == 0
     assert found.outcomes[1].figures["mean_jct_s"] == 300
 
 
-def test_slurm_made_bob_wait_for_nothing() -> None:
-    """One server of two GPUs, free all the time but for the jobs themselves."""
+def test_an_unnecessary_wait_under_slurm_is_shown() -> None:
+    """One server of two GPUs, used only by these jobs."""
     runs = [run_of(1, 0, 0, 1000), run_of(2, 10, 2000, 100, gpus=1, user="bob"), run_of(3, 1500, 0, 500, user="cy")]
     found = shadow.report(runs, site(2), FIFO)
     real, then = found.outcomes
@@ -82,15 +82,15 @@ def test_slurm_made_bob_wait_for_nothing() -> None:
     assert [(s.name, s.jobs) for s in found.sizes] == [("1 GPU", 1), ("2 GPUs", 2)]
 
 
-def test_who_loses_is_told() -> None:
-    """Slurm let the job of ann, which came last, go first."""
+def test_users_that_lose_are_shown() -> None:
+    """Slurm started ann's job first, although it was submitted last."""
     runs = [run_of(1, 0, 100, 1000, user="bob"), run_of(2, 10, 0, 90, user="ann")]
     found = shadow.report(runs, site(2), FIFO)
     assert [(s.name, s.verdict, s.later) for s in found.users] == [("bob", "wins", 0), ("ann", "loses", 1)]
 
 
-def test_predictions_are_those_of_the_time_in_seconds() -> None:
-    """Submitted together, the shorter prediction first: that of 2 is 50 iterations of 2 s, not what it really took."""
+def test_predictions_are_those_made_at_submission_in_seconds() -> None:
+    """Submitted together, the shorter prediction first: job 2 has 50 iterations of 2 s, not its actual run time."""
     runs = [
         run_of(1, 0, 0, 100, predicted_iterations=150),
         run_of(2, 0, 100, 900, predicted_iterations=50, alpha=2.0, profile="unknown"),
@@ -103,7 +103,7 @@ def test_predictions_are_those_of_the_time_in_seconds() -> None:
     assert "as the hook gave them" in shadow.remarks(found, 0, 0)[0]
 
 
-def test_only_what_asrptd_has_watched_counts() -> None:
+def test_only_runs_observed_by_asrptd_count() -> None:
     others = [run_of(8, 0, 0, 10, origin=Origin.SACCT), run_of(9, 0, 0, 10, group_id="")]
     assert len(shadow.report([run_of(1, 0, 0, 10), *others], site(2), FIFO).past.table) == 1
     with pytest.raises(InputError, match="--since"):
@@ -116,7 +116,7 @@ def test_sizes_have_names() -> None:
     assert named == [("1 GPU", 1), ("2 GPUs", 1), ("3-4 GPUs", 2), ("5-8 GPUs", 2), ("9-16 GPUs", 1)]
 
 
-def test_what_the_data_lack_is_said() -> None:
+def test_missing_data_is_reported() -> None:
     found = shadow.report([run_of(1, 0, 0, 10)], site(2), FIFO)
     plain, full = shadow.remarks(found, 0, 0), shadow.remarks(found, 3, 4)
     assert full[: len(plain)] == plain
@@ -149,7 +149,7 @@ def test_events_of_the_audit_trail(tmp_path: Path) -> None:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """Settings, a Slurm with nodes as recorded, and two jobs of today."""
+    """Settings, a fake Slurm with recorded nodes, and two jobs of today."""
     nodes = Path(__file__).parents[2] / "recorded" / "22.05" / "nodes.txt"
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "scontrol").write_text(f"#!/bin/sh\ncat {nodes}\n")
@@ -169,7 +169,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command(config: Path, tmp_path: Path) -> None:
+def test_the_shadow_report_command(config: Path, tmp_path: Path) -> None:
     words = ["shadow-report", "--config", str(config)]
     done = CliRunner().invoke(app, [*words, "--html", str(tmp_path / "r.html")])
     assert done.exit_code == 0, done.output
@@ -178,8 +178,8 @@ def test_the_command(config: Path, tmp_path: Path) -> None:
     assert "By user" in (tmp_path / "r.html").read_text()
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert [row["policy"] for row in found["rows"]] == [what_if.AS_IT_WAS, PolicySettings().name]
-    assert found["notes"]["jobs"] == 2  # the third came before
-    assert found["notes"]["gpus"] == 28  # of partition gpu, as recorded
+    assert found["notes"]["jobs"] == 2  # the third job is older
+    assert found["notes"]["gpus"] == 28  # of the recorded partition gpu
     assert found["users"][0]["verdict"] == "wins"
     none = CliRunner().invoke(app, [*words, "--since", "1hours"])
     assert isinstance(none.exception, InputError)

@@ -1,4 +1,4 @@
-"""asrpt-sim as users type it."""
+"""The commands of asrpt-sim."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def sim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def on_terminal(columns: int, *arguments: object) -> str:
-    """What a terminal of this width shows."""
+    """The output on a terminal of this width."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "xterm"}
     command = [sys.executable, "-c", BODY, *map(str, arguments)]
@@ -99,7 +99,7 @@ def test_compare_as_json_has_the_bounds_and_the_percentiles(sim: Sim) -> None:
     assert first["median_wait_s"] <= first["p90_wait_s"] <= first["p99_wait_s"]
 
 
-def test_a_sweep_goes_on_where_it_was_and_is_collected(sim: Sim, tmp_path: Path) -> None:
+def test_a_sweep_resumes_and_is_collected(sim: Sim, tmp_path: Path) -> None:
     arguments = ["sweep", *SMALL, "-p", "fifo,asrpt", "-o", tmp_path / "s", "-j", "1", "--json", "--grid"]
     first = json.loads(sim(*arguments, "seed=0..1").stdout)
     assert len(first["cells"]) == 4
@@ -111,7 +111,7 @@ def test_a_sweep_goes_on_where_it_was_and_is_collected(sim: Sim, tmp_path: Path)
         assert [row["seed"] for row in csv.DictReader(file)] == ["0", "0", "1", "1", "2", "2"]
 
 
-def test_collecting_says_what_is_missing(sim: Sim, tmp_path: Path) -> None:
+def test_collect_reports_missing_cells(sim: Sim, tmp_path: Path) -> None:
     from slurm_asrpt.sim.scenario import make_scenario, parse_policies
     from slurm_asrpt.sim.sweep import make_sweep, write_sweep
 
@@ -128,7 +128,7 @@ def test_collecting_says_what_is_missing(sim: Sim, tmp_path: Path) -> None:
         (["describe", "no-such-file"], "or a sample (philly, itp, helios)"),
         (["describe", "pai-like:x"], "pai-like[:jobs[:days]]"),
         (["run", "/dev/zero"], "not a regular file"),
-        (["run", "/etc"], "a folder without the tables"),
+        (["run", "/etc"], "a directory without the tables"),
         (["run", "philly", "--format", "nope"], "unknown format 'nope'"),
         (["run", "pai-like", "--format", "nope"], "unknown format 'nope'"),
         (["run", "philly", "--column", "gpus"], "write NAME=TITLE"),
@@ -143,7 +143,7 @@ def test_collecting_says_what_is_missing(sim: Sim, tmp_path: Path) -> None:
         (["run", *SMALL, "--predictor", "oracle"], "perfect, expected"),
         (["run", *SMALL, "--nic", "0"], "bandwidths"),
         (["run", *SMALL, "--servers", "0"], "at least one server"),
-        (["run", *SMALL, "-o", "/etc"], "left alone"),
+        (["run", *SMALL, "-o", "/etc"], "contains other files"),
         (["compare", *SMALL, "-p", ""], "no policy"),
         (["sweep"], "--collect"),
         (["sweep", *SMALL, "-o", "x", "--grid", "x=1"], "keys: servers"),
@@ -165,7 +165,7 @@ COMMANDS = ("run", "compare", "sweep", "report", "import", "describe", "generate
 
 
 class Terminal(io.StringIO):
-    """What takes itself for a terminal; a real one needs a process, and that takes seconds to start."""
+    """A stream that claims to be a terminal; a real one needs a process, which takes seconds to start."""
 
     def isatty(self) -> bool:
         return True
@@ -173,7 +173,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """What a terminal of a width shows."""
+    """The output on a terminal of the given width."""
 
     def call(columns: int, *arguments: object) -> str:
         stream = Terminal()
@@ -196,7 +196,7 @@ def test_help_has_examples_and_fits_60_columns(shown: Callable[..., str], sub: s
     assert max(map(len, text.splitlines())) <= 60
 
 
-def test_the_list_of_commands_is_not_cut(shown: Callable[..., str]) -> None:
+def test_the_list_of_commands_is_not_truncated(shown: Callable[..., str]) -> None:
     text = shown(80, "--help")
     assert "..." not in text.partition("Commands:")[2]
     assert all(re.search(rf"^  {name} +\S", text, flags=re.MULTILINE) for name in COMMANDS)
@@ -229,14 +229,16 @@ def test_samples_have_names(sim: Sim, name: str) -> None:
     assert json.loads(sim("describe", name, "--json").stdout)["name"] == f"{name}-sample"
 
 
-def test_a_file_goes_before_a_sample_of_its_name(sim: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_has_precedence_over_a_sample_of_its_name(
+    sim: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("philly").write_text("job_id,submit_s,gpus,duration_s\n1,1,1,10\n")
     assert json.loads(sim("describe", "philly", "--json").stdout)["jobs"] == 1
 
 
-def test_a_trace_is_read_as_it_is_told(sim: Sim, tmp_path: Path) -> None:
-    """What run reads is what describe reads, and a sweep's other processes read it so, too."""
+def test_a_trace_is_read_with_the_given_options(sim: Sim, tmp_path: Path) -> None:
+    """run, describe and the processes of a sweep read the same trace."""
     path = tmp_path / "x.csv"
     rows = "".join(f"{job},{60 * job},{1 + job % 4},100\n" for job in range(40))
     path.write_text(f"job_id,Submitted,Cards,duration_s\n{rows}")
@@ -250,7 +252,7 @@ def test_a_trace_is_read_as_it_is_told(sim: Sim, tmp_path: Path) -> None:
     assert json.loads(sim("sweep", "--collect", tmp_path / "s", "--json").stdout)["cells"] == found["cells"]
 
 
-def test_a_log_of_cpu_jobs_is_taken_when_told(sim: Sim, tmp_path: Path) -> None:
+def test_a_log_of_cpu_jobs_is_accepted_with_its_option(sim: Sim, tmp_path: Path) -> None:
     path = tmp_path / "x.swf"
     path.write_text("".join(f"{j} {60 * j} 5 100 4 -1 -1 4 200 -1 1 1 1 1 1 -1 -1 -1\n" for j in range(1, 21)))
     assert "--processors-as-gpus" in sim("run", path, code=2).stderr
@@ -258,13 +260,13 @@ def test_a_log_of_cpu_jobs_is_taken_when_told(sim: Sim, tmp_path: Path) -> None:
     assert run["summary"]["jobs"] == 10
 
 
-def test_retrain_is_seconds(sim: Sim) -> None:
+def test_the_retraining_interval_is_in_seconds(sim: Sim) -> None:
     for text, seconds in (("0", 0), ("90", 90), ("30min", 1800), ("1h", 3600), ("1d", 86400)):
         run = json.loads(sim("run", *SMALL, "-p", "fifo", "--retrain", text, "--json").stdout)
         assert run["scenario"]["options"]["retrain_s"] == seconds
 
 
-def test_starting_waits_for_nothing_heavy() -> None:
+def test_startup_imports_nothing_slow() -> None:
     code = (
         "import sys, slurm_asrpt_cli.sim; print(*{'sklearn', 'matplotlib', 'joblib', 'distributed'} & {*sys.modules})"
     )
@@ -272,7 +274,7 @@ def test_starting_waits_for_nothing_heavy() -> None:
     assert done.stdout.split() == []
 
 
-def test_a_pipe_gets_no_bar_and_everything(sim: Sim) -> None:
+def test_a_pipe_gets_full_output_without_a_progress_bar(sim: Sim) -> None:
     done = sim("compare", *SMALL, "-p", "fifo,spjf")
     assert done.stderr == ""
     assert "ENDED" in done.stdout
@@ -295,7 +297,7 @@ def interrupt(arguments: list[Any], when: Any) -> tuple[int, str, str]:
     return process.returncode, out, error
 
 
-def test_ctrl_c_in_a_sweep_keeps_what_is_done_and_leaves_no_process(tmp_path: Path) -> None:
+def test_ctrl_c_in_a_sweep_keeps_completed_cells_and_leaves_no_process(tmp_path: Path) -> None:
     cells = tmp_path / "s" / "cells"
     arguments = ["sweep", *LARGE, "-p", "fifo", "--grid", "seed=0..59", "-j", "2", "-o", tmp_path / "s"]
     code, out, error = interrupt(arguments, lambda: any(cells.glob("*/result.json")))
@@ -307,8 +309,8 @@ def test_ctrl_c_in_a_sweep_keeps_what_is_done_and_leaves_no_process(tmp_path: Pa
     assert len(out.splitlines()) == 1 + done
 
 
-def test_ctrl_c_in_a_run_writes_what_is_done(tmp_path: Path) -> None:
-    """Ctrl-C comes from within, so that it hits the simulation and not what comes before."""
+def test_ctrl_c_in_a_run_writes_the_completed_jobs(tmp_path: Path) -> None:
+    """The interrupt is raised inside the simulation, not during startup."""
     code = f"""
 import os, signal
 from slurm_asrpt.sim.recorder import Recorder

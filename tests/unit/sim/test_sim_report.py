@@ -1,4 +1,4 @@
-"""Reports: the curves are exact, the page needs nothing else, and no name is taken for markup."""
+"""Reports: exact curves, a self-contained page, and escaped names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slurm_asrpt.reporting.simulation.page import page
 from slurm_asrpt.reporting.simulation.plots import PICTURES
 from slurm_asrpt.reporting.simulation.report import write_report
 from slurm_asrpt.reporting.simulation.result_digest import POINTS, Steps, backlog, by_size, digest, occupancy, quantiles
-from slurm_asrpt.sim.recorder import Placements, Recorder, play
+from slurm_asrpt.sim.recorder import Placements, Recorder, simulate_recorded
 from slurm_asrpt.sim.results import Record, load, record_of, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policy, scenario_of
 from slurm_asrpt.sim.workload import Cluster
@@ -66,11 +66,11 @@ def test_occupancy_by_hand() -> None:
         t: tuple(steps.values[name][len(steps.time) - 1 - steps.time.tolist()[::-1].index(t)] for name in steps.values)
         for t in at
     }
-    # used, free beside used ones, wholly free, largest block
+    # used, free on servers in use, on idle servers, largest block
     assert table == {0: (4, 4, 16, 8), 2: (7, 9, 8, 8), 6: (8, 0, 16, 8), 8: (4, 4, 16, 8), 10: (0, 0, 24, 8)}
 
 
-def test_the_largest_block_is_smaller_than_a_server_once_all_are_touched() -> None:
+def test_the_largest_block_is_smaller_than_a_server_if_all_are_in_use() -> None:
     jobs, placements = placed((0, 4, {0: 5}), (0, 8, {1: 6}))
     steps = occupancy(jobs, placements, [8, 8], 8.0)
     assert steps.means(np.array([0.0, 4.0, 8.0]))["largest"].tolist() == [3, 8]
@@ -85,8 +85,8 @@ entry = st.tuples(
 
 @settings(max_examples=60, deadline=None)
 @given(entries=st.lists(entry, max_size=12))
-def test_occupancy_agrees_with_a_slow_count(entries: list[tuple[int, int, dict[int, int]]]) -> None:
-    sizes = [48, 96, 48, 60]  # so many that no draw is too much
+def test_occupancy_equals_a_brute_force_count(entries: list[tuple[int, int, dict[int, int]]]) -> None:
+    sizes = [48, 96, 48, 60]  # enough for every draw
     jobs, placements = placed(*((s, s + length, where) for s, length, where in entries))
     steps = occupancy(jobs, placements, sizes, 40.0)
     slow: dict[str, list[float]] = {"used": [], "part": [], "whole": [], "largest": []}
@@ -103,7 +103,7 @@ def test_occupancy_agrees_with_a_slow_count(entries: list[tuple[int, int, dict[i
         np.testing.assert_allclose(values, slow[name], atol=1e-9)
 
 
-def test_servers_of_different_sizes_are_counted_as_they_are() -> None:
+def test_servers_of_different_sizes_are_counted_correctly() -> None:
     made = replace(scenario("fifo"), cluster=Cluster.of([8, 8, 8, 4, 4, 4, 2]))
     found = digest(run_scenario(made), "fifo")
     total = found.gpus["used"] + found.gpus["part"] + found.gpus["whole"]
@@ -131,12 +131,12 @@ def test_the_area_of_the_backlog_is_the_sum_of_completion_times() -> None:
     assert mean * clock == pytest.approx(float((record.jobs["end_s"] - record.jobs["submit_s"]).sum()))
 
 
-def test_means_of_steps_are_exact_wherever_the_edges_are() -> None:
+def test_means_of_step_functions_are_exact() -> None:
     steps = Steps(np.array([1.0, 3.0]), {"x": np.array([2.0, 5.0])})
     assert steps.means(np.array([0.0, 1.0, 2.0, 4.0, 9.0]))["x"].tolist() == [0, 2, 3.5, 5]
 
 
-def test_quantiles_keep_the_tail_and_few_points() -> None:
+def test_quantiles_keep_the_tail_with_few_points() -> None:
     values = np.arange(1, 100_001, dtype=float)
     at, share = quantiles(values)
     assert len(at) <= 2 * POINTS
@@ -160,7 +160,7 @@ def test_sizes_are_classes_by_powers_of_two() -> None:
 
 
 class Page(HTMLParser):
-    """What a browser would load or run."""
+    """Collects what a browser would load or run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -188,12 +188,12 @@ def evil_record() -> Record:
     workload = made.workload()
     table = replace(workload.table, users=[EVIL] * 120, groups=[EVIL] * 120)
     recorder = Recorder(workload.cluster.nodes)
-    result = play(made.spec, replace(workload, table=table), recorder)
+    result = simulate_recorded(made.spec, replace(workload, table=table), recorder)
     workload = replace(workload, notes={**workload.notes, "trace": EVIL})
     return record_of(made, workload, result, recorder)
 
 
-def test_the_page_is_one_file_and_takes_no_name_for_markup(tmp_path: Path) -> None:
+def test_the_page_is_one_file_and_escapes_names(tmp_path: Path) -> None:
     save(evil_record(), tmp_path / "fifo")
     (other,) = write(tmp_path, "wcs-workload")
     pictures = write_report([tmp_path / "fifo", other], tmp_path / "out" / "report.html")
@@ -212,7 +212,7 @@ def test_the_page_is_one_file_and_takes_no_name_for_markup(tmp_path: Path) -> No
     for source in page.sources:
         svg = base64.b64decode(source.partition(",")[2]).decode()
         assert "<script" not in svg
-        # within itself, or a namespace; nothing is fetched
+        # within the page, or a namespace; nothing is fetched
         assert all(link.startswith("#") for link in re.findall(r'xlink:href="([^"]*)"', svg))
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
 
@@ -226,7 +226,7 @@ def test_the_same_results_make_the_same_page(tmp_path: Path) -> None:
     assert pages[0] == pages[1]
 
 
-def test_a_report_of_many_results_draws_one_workload_and_lists_all(tmp_path: Path) -> None:
+def test_a_report_of_many_results_draws_one_workload_and_lists_all_results(tmp_path: Path) -> None:
     folders = [*write(tmp_path / "a", "fifo", "asrpt", "spjf"), *write(tmp_path / "b", "fifo", load=0.5)]
     pictures = write_report(folders, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
@@ -235,7 +235,7 @@ def test_a_report_of_many_results_draws_one_workload_and_lists_all(tmp_path: Pat
     assert (tmp_path / "report-grid.png") in pictures
 
 
-def test_nothing_ended_is_a_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_without_ended_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -245,16 +245,16 @@ def test_nothing_ended_is_a_report_too(tmp_path: Path, monkeypatch: pytest.Monke
     assert "Interrupted before the end" in (tmp_path / "report.html").read_text()
 
 
-def test_one_job_is_a_report_too(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_a_report_of_one_job(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     (folder,) = write(tmp_path, "fifo", jobs=1, load=None)
     write_report([folder], tmp_path / "report.html")
     said = (tmp_path / "report.html").read_text()
     assert "<p>1 job of " in said
-    assert "at load" not in said  # what comes at one instant has none
+    assert "at load" not in said  # arrivals at one instant have none
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_a_long_wait_says_why(tmp_path: Path) -> None:
+def test_a_long_wait_has_a_reason(tmp_path: Path) -> None:
     (folder,) = write(tmp_path, "fifo", load=3.0)
     found = digest(load(folder), "fifo").waits
     assert found[0].wait == max(wait.wait for wait in found)
@@ -263,8 +263,8 @@ def test_a_long_wait_says_why(tmp_path: Path) -> None:
     assert any("too few eligible GPUs" in wait.why or "ahead" in wait.why for wait in found)
 
 
-def test_a_folder_is_no_report(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a folder"):
+def test_a_directory_as_output_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a directory"):
         write_report([], tmp_path)
 
 
@@ -273,12 +273,12 @@ def test_there_is_a_color_for_each_curve() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "5 s"), (90, "1.5 min"), (7200, "2 h"), (86400 * 40, "40 d")])
-def test_durations_in_words(seconds: float, text: str) -> None:
+def test_durations_as_text(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_a_policy_has_one_color_in_all_pictures_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The best comes first in the others, so in the grid too, whatever the order of the folders."""
+def test_a_policy_has_one_color_in_all_charts_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best policy is first in the other charts, and in the grid, for any order of the directories."""
     folders = [
         folder
         for load in (0.5, 1.0)
@@ -287,12 +287,12 @@ def test_a_policy_has_one_color_in_all_pictures_of_a_sweep(tmp_path: Path, monke
     shown: list[list[str]] = []
     pictures = report.pictures_to_draw
 
-    def told(*results: Any) -> Any:
+    def recorded(*results: Any) -> Any:
         found = pictures(*results)
         shown.extend(list(dict.fromkeys(d.scenario.policy for d in digests)) for _, digests in found)
         return found
 
-    monkeypatch.setattr(report, "pictures_to_draw", told)
+    monkeypatch.setattr(report, "pictures_to_draw", recorded)
     write_report(folders, tmp_path / "r.html")
     assert len(shown) == 1 + len(PICTURES)
     assert all(policies == shown[0] for policies in shown)

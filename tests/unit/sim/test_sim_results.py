@@ -1,4 +1,4 @@
-"""Result folders: what is written comes back, whatever users are called, and nothing else is overwritten."""
+"""Result directories: results are read back unchanged for any user names, and no other files are overwritten."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim import results
 from slurm_asrpt.sim.engine import Result
 from slurm_asrpt.sim.metrics import bounds, over_bounds, summary
-from slurm_asrpt.sim.recorder import Recorder, play
+from slurm_asrpt.sim.recorder import Recorder, simulate_recorded
 from slurm_asrpt.sim.results import find_results, load, record_of, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policies, parse_policy, scenario_of
 from slurm_asrpt.sim.workload import Workload
@@ -30,7 +30,7 @@ def scenario(policy: str = "asrpt", **options: object) -> Scenario:
     return make_scenario(TRACE, parse_policy(policy), {"servers": 8}, made)
 
 
-def test_a_result_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_result_is_read_back_unchanged(tmp_path: Path) -> None:
     record = run_scenario(scenario())
     save(record, tmp_path / "out")
     again = load(tmp_path / "out")
@@ -55,13 +55,13 @@ def test_the_same_scenario_writes_the_same_jobs(tmp_path: Path) -> None:
     assert (tmp_path / "a" / results.JOBS).read_bytes() == (tmp_path / "b" / results.JOBS).read_bytes()
 
 
-def test_watching_changes_nothing() -> None:
+def test_a_recorder_does_not_change_the_schedule() -> None:
     from slurm_asrpt.sim.engine import simulate_named
 
     made = scenario("asrpt:tau=0")
     workload = made.workload()
     plain = simulate_named("asrpt", workload.cluster.nodes, workload.table, workload.cluster.fabric, {"tau": 0})
-    watched = play(made.spec, workload, Recorder(workload.cluster.nodes))
+    watched = simulate_recorded(made.spec, workload, Recorder(workload.cluster.nodes))
     np.testing.assert_array_equal(plain.end, watched.end)
 
 
@@ -70,12 +70,12 @@ def played() -> tuple[Scenario, Workload, Recorder, Result]:
     made = scenario()
     workload = made.workload()
     recorder = Recorder(workload.cluster.nodes)
-    return made, workload, recorder, play(made.spec, workload, recorder)
+    return made, workload, recorder, simulate_recorded(made.spec, workload, recorder)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.one_of(st.sampled_from(["NA", "nan", "null", "", '"', ",", "a\r\nb", "\n", "=1+1"]), st.text()))
-def test_any_user_name_comes_back(
+def test_any_user_name_is_read_back_unchanged(
     tmp_path: Path, played: tuple[Scenario, Workload, Recorder, Result], name: str
 ) -> None:
     made, workload, recorder, result = played
@@ -91,7 +91,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"other files \(mine.txt\)"):
         save(record, tmp_path)
     assert (tmp_path / "mine.txt").read_text() == "precious"
-    with pytest.raises(InputError, match="not a folder"):
+    with pytest.raises(InputError, match="not a directory"):
         save(record, tmp_path / "mine.txt")
 
 
@@ -103,7 +103,7 @@ def test_a_result_with_a_foreign_file_is_not_replaced(tmp_path: Path) -> None:
         save(record, tmp_path / "out")
 
 
-def test_a_result_is_replaced_and_no_draft_stays(tmp_path: Path) -> None:
+def test_a_result_is_replaced_and_no_draft_remains(tmp_path: Path) -> None:
     save(run_scenario(scenario("fifo")), tmp_path / "out")
     save(run_scenario(scenario("asrpt")), tmp_path / "out")
     assert load(tmp_path / "out").scenario.policy == "asrpt"
@@ -124,7 +124,7 @@ def test_a_failed_write_leaves_the_old_result(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("damage", [results.RESULT, results.JOBS, results.PLACEMENTS])
-def test_a_damaged_result_is_one_clear_error(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_result_is_a_one_line_error(tmp_path: Path, damage: str) -> None:
     save(run_scenario(scenario()), tmp_path / "out")
     (tmp_path / "out" / damage).write_bytes(b"\x1f\x8bnonsense")
     with pytest.raises(InputError, match=damage):
@@ -139,7 +139,7 @@ def test_a_result_of_another_schema_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "out")
 
 
-def test_results_are_found_below_and_drafts_are_not(tmp_path: Path) -> None:
+def test_results_in_subdirectories_are_found_but_no_drafts(tmp_path: Path) -> None:
     save(run_scenario(scenario()), tmp_path / "a" / "cells" / "x")
     save(run_scenario(scenario()), tmp_path / "a" / "cells" / ".x.draft")
     assert find_results(tmp_path / "a") == [tmp_path / "a" / "cells" / "x"]
@@ -179,7 +179,7 @@ def test_all_policies_are_all() -> None:
         ("", "no policy"),
     ],
 )
-def test_wrong_policies_are_one_clear_error(text: str, says: str) -> None:
+def test_invalid_policies_are_a_one_line_error(text: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         parse_policies(text)
 
@@ -204,17 +204,17 @@ def test_another_trace_file_is_another_scenario(tmp_path: Path) -> None:
         make_scenario(str(tmp_path / "none.csv"))
 
 
-def test_jobs_that_the_cluster_cannot_hold_are_left_out_of_the_bounds() -> None:
+def test_jobs_that_the_cluster_cannot_hold_are_excluded_from_the_bounds() -> None:
     made = make_scenario(TRACE, parse_policy("wcs-subtime"), {"servers": 1}, {"jobs": 200, "models": "none"})
     workload = made.workload()
-    result = play(made.spec, workload, Recorder(workload.cluster.nodes))
+    result = simulate_recorded(made.spec, workload, Recorder(workload.cluster.nodes))
     assert len(result.never_started) > 0
     lower = bounds(result.table, workload.cluster)
     assert 0 < lower["sound"] <= (summary(result, workload.cluster)["mean_jct_s"] or 0)
     assert (over_bounds(result, lower, workload.cluster)["over_sound"] or 0) >= 1
 
 
-def test_a_run_cut_short_has_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_has_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = Recorder.started
 
     def cut(self: Recorder, row: int, now: float, placement: Placement) -> None:

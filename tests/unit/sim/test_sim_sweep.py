@@ -1,4 +1,4 @@
-"""Sweeps: each cell once, the same figures whoever runs it, and failures by name."""
+"""Sweeps: each cell once, the same results in every process, and named failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def small(policies: str = "fifo,asrpt", **grid: list[Any]) -> sweep.Sweep:
     return make_sweep(BASE, parse_policies(policies), grid or {"seed": [0, 1]})
 
 
-def made(folder: Path, cells: sweep.Sweep) -> sweep.Sweep:
+def written(folder: Path, cells: sweep.Sweep) -> sweep.Sweep:
     write_sweep(folder, cells)
     return cells
 
@@ -51,7 +51,7 @@ def test_grids_by_text(text: str, expected: dict[str, list[Any]]) -> None:
 @pytest.mark.parametrize(
     "text", ["load", "x=1", "load=", "load=a", "seed=3..1", "seed=0..99999999", "seed=1.5", "nic=none"]
 )
-def test_wrong_grids_are_one_clear_error(text: str) -> None:
+def test_invalid_grids_are_a_one_line_error(text: str) -> None:
     with pytest.raises(InputError, match=f"--grid {text}"):
         parse_grid([text])
 
@@ -63,14 +63,14 @@ def test_a_key_given_twice_and_a_sweep_too_large_are_refused() -> None:
         small(seed=list(range(1000)), jobs=list(range(1, 1001)))
 
 
-def test_values_that_make_no_sense_are_refused_before_anything_runs() -> None:
+def test_invalid_values_are_rejected_before_any_run() -> None:
     with pytest.raises(InputError, match="load"):
         small(load=[1.0, -1.0])
     with pytest.raises(InputError, match="server"):
         small(servers=[0])
 
 
-def test_every_combination_is_a_cell_and_comes_back(tmp_path: Path) -> None:
+def test_every_combination_is_a_cell_and_can_be_loaded(tmp_path: Path) -> None:
     cells = small(load=[0.5, 1.0], nic=[1.0, 10.0, 50.0])
     assert len({cell.name for cell in cells.cells}) == 2 * 2 * 3
     assert {cell.cluster.nic_gbit for cell in cells.cells} == {1.0, 10.0, 50.0}
@@ -84,9 +84,9 @@ def figures(folder: Path, cells: sweep.Sweep) -> list[dict[str, Any]]:
     return found.rows
 
 
-def test_processes_give_the_figures_that_one_process_gives(tmp_path: Path) -> None:
-    cells = made(tmp_path / "one", small())
-    made(tmp_path / "two", cells)
+def test_several_processes_give_the_same_results_as_one(tmp_path: Path) -> None:
+    cells = written(tmp_path / "one", small())
+    written(tmp_path / "two", cells)
     run_local(tmp_path / "one", cells.cells, 1, ignore)
     run_local(tmp_path / "two", cells.cells, 2, ignore)
     rows = figures(tmp_path / "one", cells)
@@ -94,10 +94,10 @@ def test_processes_give_the_figures_that_one_process_gives(tmp_path: Path) -> No
     assert len({row["mean_jct_s"] for row in rows}) == 4
 
 
-def test_a_dask_cluster_gives_the_same_figures(tmp_path: Path) -> None:
+def test_a_dask_cluster_gives_the_same_results(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
-    cells = made(tmp_path / "here", small())
-    made(tmp_path / "dask", cells)
+    cells = written(tmp_path / "here", small())
+    written(tmp_path / "dask", cells)
     run_local(tmp_path / "here", cells.cells, 1, ignore)
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
@@ -106,9 +106,9 @@ def test_a_dask_cluster_gives_the_same_figures(tmp_path: Path) -> None:
     assert figures(tmp_path / "dask", cells) == figures(tmp_path / "here", cells)
 
 
-def test_a_lost_dask_cluster_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_dask_cluster_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
-    cells = made(tmp_path / "dask", small())
+    cells = written(tmp_path / "dask", small())
 
     def lost(calls: object) -> None:
         raise RuntimeError("scheduler-connection-lost")
@@ -127,16 +127,16 @@ def test_without_dask_it_says_what_to_install(tmp_path: Path, monkeypatch: pytes
         run_dask(tmp_path, [], "tcp://127.0.0.1:1", ignore)
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
-    cells = made(tmp_path, small())
+def test_completed_cells_are_not_run_again(tmp_path: Path) -> None:
+    cells = written(tmp_path, small())
     assert run_cell(tmp_path, cells.cells[0]) == ""
     assert to_run(tmp_path, cells) == list(cells.cells[1:])
-    more = made(tmp_path, small(seed=[0, 1, 2]))
+    more = written(tmp_path, small(seed=[0, 1, 2]))
     assert len(to_run(tmp_path, more)) == 5
 
 
-def test_a_cell_that_fails_is_named_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = made(tmp_path, small())
+def test_a_failed_cell_is_named_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = written(tmp_path, small())
     bad = cells.cells[1]
 
     def fail(cell: Scenario, progress: object = None) -> Any:
@@ -156,10 +156,10 @@ def test_a_cell_that_fails_is_named_and_run_again(tmp_path: Path, monkeypatch: p
     assert collect(tmp_path, cells).failed == {}
 
 
-def test_an_interrupted_cell_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_cell_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from slurm_asrpt.sim.recorder import Recorder
 
-    cells = made(tmp_path, small())
+    cells = written(tmp_path, small())
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -172,7 +172,7 @@ def test_an_interrupted_cell_is_no_result(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
-    with pytest.raises(InputError, match="left alone"):
+    with pytest.raises(InputError, match="not from a sweep"):
         write_sweep(tmp_path, small())
     with pytest.raises(InputError, match="no sweep there"):
         read_sweep(tmp_path)
@@ -193,7 +193,7 @@ print("42;cluster")
 
 @pytest.fixture
 def fake_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An sbatch that runs the tasks at once, and notes its arguments."""
+    """An sbatch that runs the tasks at once and records its arguments."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "sbatch").write_text(FAKE)
@@ -202,9 +202,9 @@ def fake_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_job_array_runs_each_cell_whatever_the_folder_is_called(tmp_path: Path, fake_sbatch: Path) -> None:
+def test_a_job_array_runs_each_cell_for_any_directory_name(tmp_path: Path, fake_sbatch: Path) -> None:
     folder = tmp_path / "a b;touch pwned $(id) %j"
-    cells = made(folder, small(seed=[0]))  # each cell is a process
+    cells = written(folder, small(seed=[0]))  # each cell is a process
     assert submit_array(folder, cells.cells, ["--partition=x y", "--comment=$(touch pwned)"]) == "42"
     arguments = json.loads((fake_sbatch / "arguments").read_text())
     assert "--array=0-1" in arguments
@@ -212,17 +212,17 @@ def test_a_job_array_runs_each_cell_whatever_the_folder_is_called(tmp_path: Path
     assert f"--output={folder}/logs/%A_%a.log".replace(" %j/", " %%j/") in arguments
     assert (folder / "task.sh").read_text() == backends.SCRIPT
     assert not list(tmp_path.rglob("pwned"))
-    run_local(made_elsewhere(tmp_path, cells), cells.cells, 1, ignore)
+    run_local(written_elsewhere(tmp_path, cells), cells.cells, 1, ignore)
     assert figures(folder, cells) == figures(tmp_path / "elsewhere", cells)
 
 
-def made_elsewhere(tmp_path: Path, cells: sweep.Sweep) -> Path:
-    made(tmp_path / "elsewhere", cells)
+def written_elsewhere(tmp_path: Path, cells: sweep.Sweep) -> Path:
+    written(tmp_path / "elsewhere", cells)
     return tmp_path / "elsewhere"
 
 
-def test_what_sbatch_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = made(tmp_path, small())
+def test_errors_of_sbatch_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = written(tmp_path, small())
 
     def refuse(command: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
         return subprocess.CompletedProcess(command, 1, b"", b"sbatch: error: Invalid job array specification\x1b\n")
@@ -232,7 +232,7 @@ def test_what_sbatch_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.Monke
         submit_array(tmp_path, cells.cells)
 
 
-def test_no_sbatch_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sbatch_is_a_one_line_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(AsrptError, match="is Slurm on PATH"):
         submit_array(tmp_path, small().cells)

@@ -34,8 +34,8 @@ def by_name(outcomes):
 # the replay
 
 
-def test_slurms_own_wait_stands_beside_what_a_policy_does():
-    """One server of two GPUs. Slurm let the first job wait 100 s for nothing."""
+def test_slurms_own_waits_are_shown_with_those_of_policies():
+    """One server of two GPUs. Under Slurm, the first job waited 100 s unnecessarily."""
     past = whatif.replay(trace_of([(0, "a", 2, 50, 100), (10, "b", 1, 40, 140)]), [2])
     outcomes, interrupted = whatif.compare(past, ["fifo"])
     real, fifo = outcomes
@@ -50,7 +50,7 @@ def test_slurms_own_wait_stands_beside_what_a_policy_does():
     assert real.figures["later_than_real"] == 0
 
 
-def test_nodes_need_not_be_alike():
+def test_nodes_may_differ():
     past = whatif.replay(trace_of([(0, "a", 4, 10, 0), (0, "b", 2, 10, 0), (0, "c", 1, 10, 0)]), [4, 2, 1])
     assert [node.gpus for node in past.cluster.nodes] == [4, 2, 1]
     assert past.cluster.text == "1 x 4 + 1 x 2 + 1 x 1 GPUs"
@@ -59,7 +59,7 @@ def test_nodes_need_not_be_alike():
     assert all(each.figures["never_started"] == 0 for each in outcomes)
 
 
-def test_jobs_larger_than_all_nodes_are_left_out_and_counted():
+def test_jobs_larger_than_all_nodes_are_skipped_and_counted():
     past = whatif.replay(trace_of([(0, "a", 5, 10, 0), (5, "b", 4, 10, 0)]), [2, 2])
     assert past.notes["too_large"] == 1
     assert len(past.table) == 1
@@ -68,15 +68,15 @@ def test_jobs_larger_than_all_nodes_are_left_out_and_counted():
         whatif.replay(trace_of([(0, "a", 5, 10, 0)]), [2, 2])
 
 
-def test_jobs_without_a_known_wait_are_replayed_but_in_no_figure():
+def test_jobs_without_a_known_wait_are_replayed_but_not_counted():
     past = whatif.replay(trace_of([(0, "a", 1, 10, np.nan), (0, "b", 1, 10, 3)]), [1])
     outcomes, _ = whatif.compare(past, ["fifo"])
     assert [each.figures["jobs"] for each in outcomes] == [1, 1]
-    assert outcomes[1].figures["mean_wait_s"] == 10  # it waits for the other
+    assert outcomes[1].figures["mean_wait_s"] == 10  # waits for the other job
     assert past.notes["wait_unknown"] == 1
 
 
-def test_medians_know_only_what_had_ended():
+def test_medians_use_only_ended_jobs():
     """Ends at 10, 35 (after waiting 20), 1000."""
     rows = [(0, "a", 1, 10, 0), (5, "a", 1, 10, 20), (9, "a", 1, 991, 0), (10, "a", 1, 30, 0), (40, "a", 1, 1, 0)]
     predicted = whatif.online_medians(trace_of(rows).jobs)
@@ -85,7 +85,7 @@ def test_medians_know_only_what_had_ended():
     assert whatif.online_medians(trace_of([(0, "a", 1, 5, 0), (9, "b", 1, 1, 0)]).jobs)[1] == 0
 
 
-def test_a_forest_learns_from_the_history_only():
+def test_a_forest_learns_only_from_the_history():
     rows = [(100 * i, "a", 1, 10, 0) for i in range(10)] + [(100 * i, "a", 1, 500, 0) for i in range(10, 20)]
     past = whatif.replay(trace_of(rows), [4], history=0.5)
     assert len(past.table) == 10
@@ -94,7 +94,7 @@ def test_a_forest_learns_from_the_history_only():
     assert len(past.wait) == 10
 
 
-def test_more_gpus_in_use_than_the_nodes_have_is_said():
+def test_more_gpus_in_use_than_exist_is_reported():
     past = whatif.replay(trace_of([(0, "a", 2, 10, 0), (5, "b", 2, 10, 0), (15, "c", 2, 9, 0)]), [2])
     assert past.notes["most_gpus_in_use"] == 4
     assert any("nodes are missing" in line for line in whatif.remarks(past))
@@ -102,7 +102,7 @@ def test_more_gpus_in_use_than_the_nodes_have_is_said():
     assert whatif.most_in_use(one_by_one.jobs) == 2
 
 
-def test_jobs_that_came_at_one_instant_have_no_load_and_the_json_stays_json():
+def test_jobs_submitted_at_one_instant_have_no_load_and_the_json_is_valid():
     past = whatif.replay(trace_of([(0, "a", 2, 10, 0), (0, "b", 2, 10, 0)]), [2])
     outcomes, _ = whatif.compare(past, ["fifo"])
     json.dumps(whatif.document(past, outcomes, interrupted=False), allow_nan=False)
@@ -110,7 +110,7 @@ def test_jobs_that_came_at_one_instant_have_no_load_and_the_json_stays_json():
     assert "2 jobs submitted within 0 s, on 1 x 2 GPUs; predictions" in whatif.remarks(past)[0]
 
 
-def test_what_is_said_of_predictions_is_what_was_done():
+def test_notes_on_predictions_are_correct():
     trace = trace_of([(100 * i, "a", 1, 10, 0) for i in range(20)])
     told = {}
     for history, retrain in ((0.0, 60.0), (0.5, 0.0), (0.5, 5400.0)):
@@ -124,8 +124,8 @@ def test_what_is_said_of_predictions_is_what_was_done():
     }
 
 
-def test_only_ones_own_jobs_is_said():
-    """PrivateData shows a user nothing else, and alone on the cluster nobody waits."""
+def test_a_view_of_only_ones_own_jobs_is_reported():
+    """With PrivateData, users see only their own jobs, which rarely wait for each other."""
     trace = trace_of([(0, "a", 1, 10, 0), (5, "b", 1, 10, 0)])
     trace.jobs["user"] = "eve"
     assert [accounting.only_user(trace, user) for user in ("eve", "bob", "root")] == ["eve", "", ""]
@@ -159,7 +159,7 @@ def test_a_cluster_of_unequal_servers():
         Cluster(3, 8, node_gpus=(4, 8))
 
 
-# what a login node says
+# data of a login node
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_nodes_that_cannot_be_read(text):
 
 
 def fake(folder, name, lines, code=0):
-    """A command that notes its arguments and prints lines."""
+    """A command that records its arguments and prints lines."""
     path = folder / name
     noted = folder / f"{name}.asked"
     note = f'printf "%s\\n" "$LC_ALL" "$SLURM_TIME_FORMAT" "$@" > {noted}'
@@ -218,7 +218,7 @@ def fake(folder, name, lines, code=0):
     return noted
 
 
-def test_what_sacct_and_sinfo_are_asked(tmp_path, monkeypatch):
+def test_the_queries_to_sacct_and_sinfo(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     asked = fake(tmp_path, "sacct", "JobID|User")
     assert accounting.ask_sacct(("JobID", "User"), "now-30days", "gpu", "|x|") == "JobID|User\n"
@@ -233,7 +233,7 @@ def test_what_sacct_and_sinfo_are_asked(tmp_path, monkeypatch):
     assert asked.read_text().splitlines()[2:] == ["--Node", "--noheader", "--format=%N|%G|%T", "--partition=gpu"]
 
 
-def test_a_slurm_that_fails_or_is_not_there(tmp_path, monkeypatch):
+def test_a_failing_or_missing_slurm(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SlurmError, match="--dump"):
         accounting.ask_sinfo()
@@ -275,8 +275,8 @@ def test_the_page_escapes_and_loads_nothing():
     assert sum(tag == "polyline" for tag, _ in page.tags) == 3
 
 
-def test_the_axis_has_ticks_for_short_waits_as_for_long_ones():
-    """All under a minute: one tick says nothing of where 10 s are. Of weeks there is no room for all."""
+def test_the_axis_has_ticks_for_short_and_long_waits():
+    """Below a minute, one tick is not enough to read 10 s. Over weeks, there is no room for all ticks."""
     for most in (10.0, 45.0, 3600.0, 1e7):
         places = sorted(place for place, _ in whatif_page.ticks(most))
         assert len(places) >= 4
@@ -289,7 +289,7 @@ def test_the_axis_has_ticks_for_short_waits_as_for_long_ones():
 
 @pytest.fixture
 def ask(monkeypatch):
-    """Run ``asrpt-sim what-if`` with sacct's text read by a stand-in: submit|gpus|duration|wait per line."""
+    """Run ``asrpt-sim what-if`` with a fake parser of sacct's output: submit|gpus|duration|wait per line."""
 
     def parse(text, source, separator="|"):
         rows = [line.split("|") for line in text.splitlines()]
@@ -318,7 +318,7 @@ def test_a_dump_and_its_nodes(ask, tmp_path):
     assert found["notes"]["cluster"] == "1 x 2 GPUs"
 
 
-def test_of_a_dump_all_jobs_count(ask, tmp_path):
+def test_all_jobs_of_a_dump_count(ask, tmp_path):
     (tmp_path / "jobs.txt").write_text("0|2|50|100\n")
     done = ask("--dump", str(tmp_path / "jobs.txt"), "--since", "2weeks")
     assert isinstance(done.exception, InputError)
@@ -328,7 +328,7 @@ def test_of_a_dump_all_jobs_count(ask, tmp_path):
 @pytest.mark.parametrize(
     ("width", "left"), [(52, ["MEAN_WAIT", "RATIO_TO_SLURM"]), (80, ["99%_WAIT", "RATIO_TO_SLURM"])]
 )
-def test_a_narrow_terminal_shows_what_matters_most(ask, tmp_path, monkeypatch, width, left):
+def test_a_narrow_terminal_shows_the_main_columns(ask, tmp_path, monkeypatch, width, left):
     (tmp_path / "jobs.txt").write_text("0|2|50|100\n10|1|40|140\n")
     monkeypatch.setattr("slurm_asrpt_cli.sim.what_if.terminal_width", lambda: width)
     done = ask("--dump", str(tmp_path / "jobs.txt"), "--servers", "1", "-p", "fifo")
@@ -371,10 +371,10 @@ def test_bad_input(ask, tmp_path, words, says):
     assert says in str(done.exception)
 
 
-def test_sacct_as_the_trace_readers_read_it():
-    sacct = pytest.importorskip("slurm_asrpt.traces.sacct", reason="the readers of sacct are not there yet")
+def test_sacct_output_is_read_by_the_trace_reader():
+    sacct = pytest.importorskip("slurm_asrpt.traces.sacct", reason="the readers of sacct do not exist yet")
     if not hasattr(sacct, "parse_sacct"):
-        pytest.skip("the readers of sacct are not there yet")
+        pytest.skip("the readers of sacct do not exist yet")
     cells = {
         "JobID": "7", "JobIDRaw": "7", "User": "eve|x", "Partition": "gpu", "Submit": "1000", "Start": "1060",
         "End": "1160", "Elapsed": "00:01:40", "ElapsedRaw": "100", "Timelimit": "01:00:00", "TimelimitRaw": "60",

@@ -1,4 +1,4 @@
-"""From a trace to a simulation: sizes, load, and predictions that know nothing of the future."""
+"""From a trace to a simulation: sizes, load, and predictions without knowledge of the future."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def frame(**columns: object) -> pd.DataFrame:
     return pd.DataFrame({"job_id": ["a", "b", "c", "d"], "gpus": 1, "user": "u", "group": "g", **columns})
 
 
-def test_predictions_know_only_what_had_ended_before_the_first_simulated_job() -> None:
+def test_predictions_use_only_jobs_that_ended_before_the_first_simulated_job() -> None:
     trace = clean("t", frame(submit_s=[0, 10, 20, 30], duration_s=[5, 1000, 70, 90]))
     workload = build(trace, Cluster(2), Options(models="none", history=0.5, predictor="mean"))
-    assert workload.table.predicted.tolist() == [5, 5]  # not (5 + 1000) / 2: that one still ran at 20
+    assert workload.table.predicted.tolist() == [5, 5]  # not (5 + 1000) / 2: the second job still ran at 20
 
 
 def test_an_unseen_group_is_predicted_zero_iterations() -> None:
@@ -27,7 +27,7 @@ def test_an_unseen_group_is_predicted_zero_iterations() -> None:
     assert workload.table.predicted.tolist() == [5, 0]
 
 
-def test_the_load_is_what_was_asked_for() -> None:
+def test_the_load_is_as_requested() -> None:
     workload = build(pai_like(4000), options=Options(load=1.3))
     assert offered_load(workload.table, workload.cluster) == pytest.approx(1.3)
 
@@ -53,12 +53,12 @@ def test_jobs_of_one_group_and_size_run_the_same_model() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"models": "x"}, {"predictor": "x"}, {"single_gpu": 1.5}, {"history": 1.0}, {"load": 0.0}]
 )
-def test_options_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_workload_options_are_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"must be|between|history|load"):
         Options(**wrong)  # type: ignore[arg-type]
 
 
-def test_rows_that_cannot_be_are_counted_under_their_first_fault() -> None:
+def test_invalid_rows_are_counted_by_their_first_error() -> None:
     raw = pd.DataFrame(
         {
             "job_id": ["a", "b", "c", "d", "e", "f", "a", ""],

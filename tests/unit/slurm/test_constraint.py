@@ -1,4 +1,4 @@
-"""What -C asks for, as Slurm 22.05 answered it on nodes with these features."""
+"""Constraints (-C), compared with the answers of Slurm 22.05 on nodes with these features."""
 
 import pytest
 from hypothesis import given
@@ -21,12 +21,12 @@ NODES = {"n1": {"a100", "nvlink"}, "n3": {"h100", "nvlink"}, "n4": {"h100"}}
         ("(h100)", "n3 n4"),
     ],
 )
-def test_nodes_on_which_slurm_starts_such_jobs(constraint: str, nodes: str) -> None:
+def test_nodes_satisfy_constraints_as_in_slurm(constraint: str, nodes: str) -> None:
     assert [name for name, has in NODES.items() if satisfies(frozenset(has), constraint)] == nodes.split()
 
 
 @pytest.mark.parametrize("constraint", ["a*2", "[a|b]", "a b", "(a", "a)", "(a))&(b", "a" * 2000])
-def test_what_one_node_cannot_tell_is_refused(constraint: str) -> None:
+def test_constraints_on_several_nodes_or_with_syntax_errors_are_refused(constraint: str) -> None:
     with pytest.raises(ValueError, match=r"constraint|parenthesis"):
         satisfies(frozenset({"a"}), constraint)
 
@@ -44,12 +44,12 @@ def test_what_one_node_cannot_tell_is_refused(constraint: str) -> None:
         ("", ("",)),
     ],
 )
-def test_features_of_which_all_nodes_must_have_the_same_one(constraint: str, found: tuple[str, ...]) -> None:
+def test_bracketed_features_are_alternatives_for_all_nodes(constraint: str, found: tuple[str, ...]) -> None:
     assert alternatives(constraint) == found
 
 
 @given(st.text("ab&|,()[]* ", max_size=40))
-def test_any_text_has_an_answer_or_is_refused(constraint: str) -> None:
+def test_any_constraint_is_evaluated_or_refused(constraint: str) -> None:
     try:
         satisfies(frozenset({"a"}), constraint)
     except ValueError:

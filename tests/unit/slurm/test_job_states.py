@@ -1,4 +1,4 @@
-"""States that squeue shows between two runs of a job, and what a pin's undoing does to the record."""
+"""States that squeue shows between two runs of a job, and records without their pin."""
 
 import json
 
@@ -22,17 +22,17 @@ def test_a_requeued_job_is_pending(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["COMPLETING", "RESIZING", "STOPPED"])
-def test_a_job_that_holds_nodes_runs(state: str) -> None:
+def test_a_job_that_still_has_nodes_is_running(state: str) -> None:
     assert parsed(job_state=state).state in RUNNING_STATES
 
 
-def test_a_dependency_is_read() -> None:
+def test_a_dependency_is_parsed() -> None:
     assert parsed(dependency="afterok:5(unfulfilled)").dependency == "afterok:5(unfulfilled)"
     assert parsed(dependency="").dependency == parsed().dependency == ""
 
 
 @pytest.mark.parametrize(("shown", "expected"), [(4_294_000_000, 17), (0, 0)])
-def test_a_pins_priority_is_forgotten_and_a_hold_is_not(shown: int, expected: int) -> None:
+def test_unpinning_a_record_drops_the_pins_priority_and_keeps_a_hold(shown: int, expected: int) -> None:
     record = parsed(priority=shown, required_nodes="n1", tasks=2, node_count=1, max_nodes=1)
     before = unpinned(record, Original(min_nodes=1, max_nodes=0, tasks=1, priority=17))
     assert (before.priority, before.required_nodes, before.tasks, before.max_nodes) == (expected, "", 1, 0)

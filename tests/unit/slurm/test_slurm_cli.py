@@ -1,4 +1,4 @@
-"""CliClient against small programs that stand in for squeue and scontrol."""
+"""CliClient with small programs in place of squeue and scontrol."""
 
 import shutil
 import time
@@ -40,7 +40,7 @@ each_call = pytest.mark.parametrize(("name", "call"), READS.values(), ids=READS)
 
 
 @each_call
-def test_a_hanging_program_is_given_up_in_time(client, program, name, call):
+def test_a_hanging_command_times_out(client, program, name, call):
     program(name, "exec sleep 20")
     before = time.monotonic()
     with pytest.raises(SlurmError, match=rf"{name} did not answer within 0.5 s"):
@@ -49,13 +49,13 @@ def test_a_hanging_program_is_given_up_in_time(client, program, name, call):
 
 
 @each_call
-def test_a_missing_program_is_named_with_the_remedy(client, name, call):
+def test_a_missing_command_is_an_error_with_a_remedy(client, name, call):
     with pytest.raises(SlurmError, match=r"cannot be run \(No such file or directory\); set slurm.bin_dir or PATH"):
         call(client)
 
 
 @pytest.mark.parametrize("name", ["jobs", "nodes", "config", "signal", "requeue"])
-def test_a_failing_program_is_quoted_on_one_printable_line(client, program, name):
+def test_the_error_of_a_failing_command_is_one_printable_line(client, program, name):
     command, call = READS[name]
     program(command, r"printf 'slurm_load: away\n\033[31mfar\n' >&2; exit 1")
     with pytest.raises(SlurmError) as caught:
@@ -63,13 +63,13 @@ def test_a_failing_program_is_quoted_on_one_printable_line(client, program, name
     assert str(caught.value) == command + r" failed: slurm_load: away \x1b[31mfar"
 
 
-def test_a_program_that_fails_silently_gives_its_status(client, program):
+def test_a_command_that_fails_silently_shows_its_exit_status(client, program):
     program("squeue", "exit 7")
     with pytest.raises(SlurmError, match="exit status 7"):
         client.jobs()
 
 
-def test_times_are_asked_for_as_seconds_wherever_the_controller_is(tmp_path, program, monkeypatch):
+def test_times_are_requested_in_seconds_in_any_time_zone(tmp_path, program, monkeypatch):
     monkeypatch.setenv("TZ", "America/New_York")
     program("scontrol", 'echo "SLURM_VERSION = $SLURM_TIME_FORMAT $TZ"')
     assert CliClient(SlurmSettings(bin_dir=str(tmp_path))).config().version == "%s UTC0"
@@ -88,14 +88,14 @@ def test_times_are_asked_for_as_seconds_wherever_the_controller_is(tmp_path, pro
         ("update", ""),
     ],
 )
-def test_garbage_is_refused(client, program, name, text):
+def test_invalid_output_is_an_error(client, program, name, text):
     command, call = READS[name]
     program(command, f"printf '%b' '{text}'")
     with pytest.raises(SlurmError):
         call(client)
 
 
-def test_arguments_and_environment(client, program, tmp_path):
+def test_squeue_gets_its_arguments_and_environment(client, program, tmp_path):
     script = f'echo "$@" "$SLURM_CONF" "$SLURM_TIME_FORMAT" "$LC_ALL" > {tmp_path}/seen'
     program("squeue", script + """; echo '{"jobs":[]}'""")
     assert client.jobs() == []
@@ -107,8 +107,8 @@ def test_arguments_and_environment(client, program, tmp_path):
     ("version", "option"),
     [("22.05.8", "--json"), ("24.11.5", "--json"), ("26.05.5", "--json=v0.0.44"), ("27.11.0", "--json")],
 )
-def test_26_05_is_asked_for_a_format_that_tells_exclusive_jobs(client, program, tmp_path, version, option):
-    """Its own leaves both the old and the new field for it out."""
+def test_slurm_26_05_gets_a_json_version_that_shows_exclusive_jobs(client, program, tmp_path, version, option):
+    """Its default version omits both the old and the new field."""
     script = f'[ "$1" = --version ] && echo "slurm-wlm {version}" && exit; echo $1 >> {tmp_path}/seen'
     program("squeue", script + """; echo '{"jobs":[]}'""")
     client.jobs()
@@ -116,7 +116,7 @@ def test_26_05_is_asked_for_a_format_that_tells_exclusive_jobs(client, program, 
     assert (tmp_path / "seen").read_text(encoding="utf-8") == f"{option}\n" * 2
 
 
-def test_updates_go_through_one_scontrol_and_errors_find_their_update(client, program, tmp_path):
+def test_one_scontrol_makes_all_updates_and_errors_are_assigned_to_them(client, program, tmp_path):
     script = r"""echo x >> "$(dirname "$0")/started"
 while read -r line; do echo "scontrol: $line"; case "$line" in *JobId=2*) echo "Invalid job id" >&2;; esac; done
 printf 'scontrol: '; exit 1"""
@@ -126,7 +126,7 @@ printf 'scontrol: '; exit 1"""
     assert (tmp_path / "started").read_text(encoding="utf-8") == "x\n"
 
 
-def test_signals_and_requeues_are_words_of_their_own(client, program, tmp_path):
+def test_signals_and_requeues_have_their_own_commands(client, program, tmp_path):
     for name in ("scancel", "scontrol"):
         program(name, f'echo {name} "$@" >> {tmp_path}/said')
     client.signal("17", "USR1", batch=True)
@@ -143,12 +143,12 @@ def test_signals_and_requeues_are_words_of_their_own(client, program, tmp_path):
         client.requeue("17 18")
 
 
-def test_no_update_starts_no_program(client):
+def test_without_updates_no_command_is_run(client):
     assert client.update([]) == []
 
 
 @pytest.mark.parametrize("value", ["a b", "1\nupdate JobId=2 Priority=0", "$(id)", "'", '"', "ü", "a\tb", "x;!"])
-def test_values_that_could_be_more_than_a_value_are_refused(client, program, tmp_path, value):
+def test_values_that_could_inject_other_words_are_refused(client, program, tmp_path, value):
     program("scontrol", f"touch {tmp_path}/ran")
     with pytest.raises(SlurmError, match="refusing to write"):
         client.update([Update("1", {"ReqNodeList": "n1"}), Update("1", {"ReqNodeList": value})])
@@ -159,7 +159,7 @@ def test_values_that_could_be_more_than_a_value_are_refused(client, program, tmp
     assert not (tmp_path / "ran").exists()
 
 
-def test_config_values(client, program):
+def test_config_values_are_read(client, program):
     program("scontrol", "printf 'SLURM_VERSION = 23.02.1\\nPriorityType = priority/multifactor\\nClusterName = c\\n'")
     config = client.config()
     assert (config.version, config.cluster, config.multifactor) == ("23.02.1", "c", True)
@@ -168,8 +168,8 @@ def test_config_values(client, program):
 
 @pytest.mark.skipif(shutil.which("scontrol") is None, reason="no scontrol on this machine (make setup)")
 @pytest.mark.parametrize("terminal", [None, "dumb", "xterm"])
-def test_a_real_scontrol_echoes_long_lines_whole_whatever_the_terminal(tmp_path, monkeypatch, terminal):
-    """systemd gives none: readline then shows the end of a long line only, as on a narrow screen."""
+def test_a_real_scontrol_echoes_long_lines_in_full_on_any_terminal(tmp_path, monkeypatch, terminal):
+    """Under systemd there is no terminal, and readline shows only the end of a long line."""
     lines = ["ClusterName=c", "SlurmctldHost=h(127.0.0.1)", "NodeName=h", "PartitionName=p Nodes=ALL"]
     (tmp_path / "slurm.conf").write_text("\n".join(lines) + "\n", encoding="ascii")
     monkeypatch.delenv("TERM", raising=False)
@@ -177,7 +177,7 @@ def test_a_real_scontrol_echoes_long_lines_whole_whatever_the_terminal(tmp_path,
     if terminal:
         monkeypatch.setenv("TERM", terminal)
     client = CliClient(SlurmSettings(conf=str(tmp_path / "slurm.conf")))
-    said = client._run("scontrol", stdin=f"update X={'n' * 5000}\nupdate Y={'n' * 100}\n", lenient=True)
+    said = client.run("scontrol", stdin=f"update X={'n' * 5000}\nupdate Y={'n' * 100}\n", lenient=True)
     errors = parse_update_errors(said)
     assert len(errors) == 2
     assert all(error.startswith("No valid entity in update command") for error in errors)

@@ -1,4 +1,4 @@
-"""Incremental reads: which changes they explain, and which make the queue be read in full."""
+"""Incremental reads: which changes they cover, and which cause a full read."""
 
 from __future__ import annotations
 
@@ -49,12 +49,15 @@ class Slurm:
         self.reads, self.now, self.seconds = 0, 0.0, seconds
         self.text: bytes | None = None
         self.late: list[JobRecord] = []
+        self.answers = True
         self.queue = IncrementalQueue(self.lines, self.read, lambda: self.now)
 
     def lines(self) -> bytes:
         return self.text if self.text is not None else b"".join(line(j, **self.columns) for j in self.jobs.values())
 
     def read(self) -> list[JobRecord]:
+        if not self.answers:
+            raise SlurmError("squeue failed: away")
         self.reads += 1
         self.now += self.seconds
         self.jobs |= {job.number: job for job in self.late}
@@ -94,7 +97,7 @@ def test_few_jobs_are_read_in_full() -> None:
         assert slurm.reads == expected
 
 
-def test_what_has_not_changed_is_the_same_record(slurm: Slurm) -> None:
+def test_unchanged_jobs_keep_their_record_objects(slurm: Slurm) -> None:
     before = slurm.look()
     assert all(job is before[number] for number, job in slurm.look().items())
     assert slurm.reads == 0
@@ -113,32 +116,32 @@ def test_what_has_not_changed_is_the_same_record(slurm: Slurm) -> None:
         },
     )
 )
-def test_what_passes_while_a_job_waits_needs_no_full_read(changes: dict[str, Any]) -> None:
+def test_changes_of_pending_jobs_need_no_full_read(changes: dict[str, Any]) -> None:
     before = record(1)
     after = dataclasses.replace(before, **changes)
     assert update_record(before, line(before), line(after)) == (after, True)
 
 
-def test_an_end_is_explained(slurm: Slurm) -> None:
-    """Slurm says that an ended job has no CPUs: nobody needs to know."""
+def test_the_end_of_a_job_needs_no_full_read(slurm: Slurm) -> None:
+    """Slurm shows no CPUs for an ended job; that does not matter."""
     slurm.change(5, state="CANCELLED", reason="None", exit_code=3, start_time=2100.0, end_time=2200.0, cpus=0)
     assert slurm.look(after=9.0) == {**slurm.jobs, 5: dataclasses.replace(slurm.jobs[5], cpus=4)}
     assert slurm.look_again(after=9.0)
     assert slurm.reads == 0
 
 
-def test_a_start_is_seen_at_once_and_its_gpus_when_all_is_read(slurm: Slurm) -> None:
+def test_a_start_is_seen_at_once_and_its_gpus_after_a_full_read(slurm: Slurm) -> None:
     slurm.change(5, state="RUNNING", reason="None", nodes="n[1-2]", start_time=2100.0, gpus_by_node={"n1": 4, "n2": 1})
     seen = slurm.look()[5]
     assert (seen.state, seen.nodes, seen.start_time, seen.gpus_by_node) == ("RUNNING", "n[1-2]", 2100.0, {})
-    assert slurm.look(after=9.0) != slurm.jobs  # no cycle waits for it
+    assert slurm.look(after=9.0) != slurm.jobs  # the full read comes between cycles
     assert slurm.look_again() == slurm.jobs
     assert slurm.reads == 1
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
-def test_the_last_task_of_an_array_is_not_taken_for_the_array(slurm: Slurm, state: str) -> None:
-    """Until it starts its record is the one in which all of them wait, and no column may tell the two apart."""
+def test_the_last_task_of_an_array_is_not_mistaken_for_the_array(slurm: Slurm, state: str) -> None:
+    """Until it starts, it shares the record of all pending tasks, and no column may distinguish the two."""
     slurm.change(5, job_id="5", array_tasks="3-4")
     slurm.look(LONGEST_S)
     slurm.look()
@@ -150,7 +153,7 @@ def test_the_last_task_of_an_array_is_not_taken_for_the_array(slurm: Slurm, stat
     assert slurm.reads == 1
 
 
-def test_an_array_that_is_cancelled_as_a_whole_is_read_once(slurm: Slurm) -> None:
+def test_cancelling_a_whole_array_costs_one_full_read(slurm: Slurm) -> None:
     slurm.change(5, job_id="5", array_tasks="3-4")
     slurm.look(LONGEST_S)
     slurm.look()
@@ -161,7 +164,7 @@ def test_an_array_that_is_cancelled_as_a_whole_is_read_once(slurm: Slurm) -> Non
     assert slurm.reads == 1
 
 
-def test_a_requeue_gives_the_nodes_back(slurm: Slurm) -> None:
+def test_a_requeue_frees_the_nodes(slurm: Slurm) -> None:
     slurm.change(5, state="RUNNING", nodes="n1", gpus_by_node={"n1": 4})
     slurm.look(after=LONGEST_S)
     slurm.change(5, state="REQUEUED", nodes="", submit_time=3000.0, restarts=1)
@@ -169,16 +172,16 @@ def test_a_requeue_gives_the_nodes_back(slurm: Slurm) -> None:
     assert (again.state, again.nodes, again.gpus_by_node, again.restarts) == (PENDING, "", {}, 1)
 
 
-def test_our_own_pin_does_not_hide_that_the_job_runs(slurm: Slurm) -> None:
-    """The pin changes what only a full read tells; the state must not wait for that."""
+def test_a_pin_does_not_hide_that_the_job_runs(slurm: Slurm) -> None:
+    """The pin changes fields that only a full read shows; the state must not wait for it."""
     slurm.change(5, required_nodes="n1", state="RUNNING", nodes="n1")
     assert slurm.look()[5].state == "RUNNING"
     assert slurm.reads == 0
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["waits", "requeued"])
-def test_what_a_waiting_job_asks_for_is_never_of_yesterday(slurm: Slurm, again: bool) -> None:
-    """Or a pin that we have undone would look like its owner's choice of nodes, and an old shape be written back."""
+def test_a_pending_jobs_request_is_never_outdated(slurm: Slurm, again: bool) -> None:
+    """Otherwise a withdrawn pin would look like the owner's node list, and old fields would be restored."""
     if again:
         slurm.change(5, required_nodes="n1", state="RUNNING", nodes="n1")
         slurm.look()
@@ -189,8 +192,8 @@ def test_what_a_waiting_job_asks_for_is_never_of_yesterday(slurm: Slurm, again: 
     assert slurm.reads == 1
 
 
-def test_all_is_read_for_new_jobs_but_between_cycles_and_not_too_often(slurm: Slurm) -> None:
-    """Reading takes a second, so it rests for nine."""
+def test_new_jobs_cause_a_full_read_between_cycles_and_not_too_often(slurm: Slurm) -> None:
+    """A read takes one second, so the next one follows nine seconds later."""
     for expected in (1, 2):
         slurm.jobs[MANY + expected] = record(MANY + expected)
         assert slurm.look(after=3.0).keys() != slurm.jobs.keys()
@@ -200,8 +203,8 @@ def test_all_is_read_for_new_jobs_but_between_cycles_and_not_too_often(slurm: Sl
         assert slurm.reads == expected
 
 
-def test_a_job_that_came_after_the_lines_is_there_the_next_time(slurm: Slurm) -> None:
-    """What it asks for may have changed between the two, and no line would tell."""
+def test_a_job_submitted_during_a_read_appears_in_the_next_one(slurm: Slurm) -> None:
+    """Its request may have changed between the two, and no line would show that."""
     slurm.jobs[MANY + 1] = record(MANY + 1)
     slurm.late = [record(MANY + 2)]
     slurm.look(after=9.0)
@@ -212,8 +215,8 @@ def test_a_job_that_came_after_the_lines_is_there_the_next_time(slurm: Slurm) ->
     assert slurm.reads == 2
 
 
-def test_one_of_many_that_no_line_has_shown_is_not_believed_twice(slurm: Slurm) -> None:
-    """A squeue that says it otherwise: all was read, and what changed since then no line could tell."""
+def test_after_malformed_output_a_second_full_read_follows(slurm: Slurm) -> None:
+    """After the full read, there are no earlier lines that would show later changes."""
     slurm.text = b"squeue: what?"
     slurm.look()
     slurm.text = None
@@ -222,7 +225,7 @@ def test_one_of_many_that_no_line_has_shown_is_not_believed_twice(slurm: Slurm) 
     assert slurm.reads == 2
 
 
-def test_a_forgotten_job_is_gone(slurm: Slurm) -> None:
+def test_a_job_that_slurm_has_purged_is_removed(slurm: Slurm) -> None:
     slurm.jobs.update({MANY + 1: record(MANY + 1)})
     slurm.look(after=LONGEST_S)
     del slurm.jobs[7]
@@ -230,7 +233,7 @@ def test_a_forgotten_job_is_gone(slurm: Slurm) -> None:
 
 
 @pytest.mark.parametrize("between", [True, False])
-def test_all_is_read_once_a_minute(slurm: Slurm, between: bool) -> None:
+def test_a_full_read_follows_once_a_minute(slurm: Slurm, between: bool) -> None:
     slurm.change(5, excluded_nodes="n1")  # which no column shows
     assert slurm.look()[5].excluded_nodes == ""
     assert (slurm.look_again(LONGEST_S / 2) if between else slurm.look(LONGEST_S)) == slurm.jobs
@@ -255,11 +258,8 @@ def test_a_changed_line_that_cannot_be_read_costs_a_full_read(slurm: Slurm, colu
     assert slurm.reads == 1
 
 
-def test_slurm_that_does_not_answer_is_said(slurm: Slurm) -> None:
-    def away() -> list[JobRecord]:
-        raise SlurmError("squeue failed: away")
-
-    slurm.text, slurm.queue._read = b"", away
+def test_a_slurm_that_does_not_answer_raises_an_error(slurm: Slurm) -> None:
+    slurm.text, slurm.answers = b"", False
     with pytest.raises(SlurmError, match="away"):
         slurm.look()
 
@@ -272,7 +272,7 @@ def test_slurm_that_does_not_answer_is_said(slurm: Slurm) -> None:
         ({"NodeList": "n[" + "1," * 200}, "nodes", ""),
     ],
 )
-def test_what_is_cut_off_or_a_sentence_is_not_taken(columns: dict[str, str], field: str, kept: str) -> None:
+def test_values_that_are_cut_off_or_sentences_are_ignored(columns: dict[str, str], field: str, kept: str) -> None:
     before = record(1, dependency="afterok:3")
     seen, whole = update_record(before, line(before), line(before, **columns))
     assert getattr(seen, field) == kept
@@ -280,7 +280,7 @@ def test_what_is_cut_off_or_a_sentence_is_not_taken(columns: dict[str, str], fie
 
 
 @given(st.binary(max_size=3 * len(line(record(1)))))
-def test_any_bytes_are_read_or_refused(text: bytes) -> None:
+def test_any_output_is_parsed_or_refused(text: bytes) -> None:
     try:
         found = parse_lines(text)
     except SlurmError:
@@ -294,7 +294,7 @@ def test_any_bytes_are_read_or_refused(text: bytes) -> None:
 
 
 @given(st.text(max_size=80), st.sampled_from(["admin_comment", "Feature", "Dependency", "Reason"]))
-def test_no_value_passes_for_another_job_or_column(value: str, column: str) -> None:
+def test_no_value_can_forge_another_job_or_column(value: str, column: str) -> None:
     first, second = record(1), record(2)
     forged = value + line(second, State="RUNNING").decode()
     lines = parse_lines(line(first, **{column: forged}) + line(second))

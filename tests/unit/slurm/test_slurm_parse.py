@@ -1,4 +1,4 @@
-"""Readers of Slurm's answers: newer spellings, odd values, and nothing but SlurmError for what is none."""
+"""Parsers of Slurm's output: newer formats, odd values, and SlurmError for invalid output."""
 
 import json
 
@@ -43,12 +43,12 @@ NEW_STYLE = {
 }
 
 
-def one(**fields):
+def parsed_job(**fields):
     return parse.parse_jobs(json.dumps({"jobs": [{**NEW_STYLE, **fields}]}))[0]
 
 
-def test_the_spellings_of_newer_releases():
-    job = one()
+def test_json_of_newer_releases_is_parsed():
+    job = parsed_job()
     assert (job.job_id, job.number, job.state, job.exit_code) == ("10_2", 12, "RUNNING", 3)
     assert (job.submit_time, job.end_time, job.min_nodes, job.max_nodes, job.tasks) == (1000, 0, 2, 0, 6)
     assert job.gpus_by_node == {"n1": 4, "n2": 2}
@@ -59,8 +59,8 @@ def test_the_spellings_of_newer_releases():
     ("value", "seconds"),
     [(wrapped(90), 5400), (90, 5400), (None, 0), (wrapped(0, infinite=True), 0), (wrapped(0, given=False), 0)],
 )
-def test_a_time_limit_is_minutes_to_slurm_and_seconds_to_us(value, seconds):
-    assert one(time_limit=value).time_limit == seconds
+def test_time_limits_are_converted_from_minutes_to_seconds(value, seconds):
+    assert parsed_job(time_limit=value).time_limit == seconds
 
 
 @pytest.mark.parametrize(
@@ -74,15 +74,17 @@ def test_a_time_limit_is_minutes_to_slurm_and_seconds_to_us(value, seconds):
         ({"job_state": "PENDING", "restart_cnt": 1, "node_count": 1}, 1),
     ],
 )
-def test_a_requeued_job_asks_for_no_more_nodes_than_before(fields, nodes):
-    """Slurm goes on showing the number that it had."""
-    assert one(**{"node_count": 3, "tres_req_str": "cpu=6,mem=384M,node=2,billing=6", **fields}).min_nodes == nodes
+def test_a_requeued_job_requests_its_original_number_of_nodes(fields, nodes):
+    """Slurm keeps showing the number of nodes that the job had."""
+    assert (
+        parsed_job(**{"node_count": 3, "tres_req_str": "cpu=6,mem=384M,node=2,billing=6", **fields}).min_nodes == nodes
+    )
 
 
-def test_a_job_that_is_no_array_task():
-    assert one(array_job_id=wrapped(0), array_task_id=wrapped(0, given=False)).job_id == "12"
-    assert one(array_job_id=0, array_task_id=None).job_id == "12"
-    assert one(array_job_id=10, array_task_id=0).job_id == "10_0"
+def test_ids_of_array_tasks_and_other_jobs_are_parsed():
+    assert parsed_job(array_job_id=wrapped(0), array_task_id=wrapped(0, given=False)).job_id == "12"
+    assert parsed_job(array_job_id=0, array_task_id=None).job_id == "12"
+    assert parsed_job(array_job_id=10, array_task_id=0).job_id == "10_0"
 
 
 @pytest.mark.parametrize(
@@ -90,26 +92,28 @@ def test_a_job_that_is_no_array_task():
     [
         ("0-3,7%2", "10", "0-3,7", "10_[0-3,7]"),
         ("1-19:3", "10", "1-19:3", "10_[1-19:3]"),
-        ("9%3", "10_9", "", "10_9"),  # the last one is a task like others
+        ("9%3", "10_9", "", "10_9"),  # the last task has a record like others
         ("0", "10_0", "", "10_0"),
-        (",".join(map(str, range(0, 3000, 3))), "10", None, "10"),  # no line could name them all
+        (",".join(map(str, range(0, 3000, 3))), "10", None, "10"),  # too long for one line of scontrol
         ("1,3,5,...", "10", None, "10"),
     ],
 )
-def test_the_tasks_of_an_array_that_wait_in_one_record(text, job_id, tasks, address):
+def test_pending_tasks_in_one_array_record_are_parsed(text, job_id, tasks, address):
     there = wrapped(0, given=False)
-    found = one(job_id=10, array_job_id=wrapped(10), array_task_id=there, array_task_string=text, array_max_tasks=2)
+    found = parsed_job(
+        job_id=10, array_job_id=wrapped(10), array_task_id=there, array_task_string=text, array_max_tasks=2
+    )
     assert (found.job_id, found.address, found.array_most, found.array_id) == (job_id, address, 2, "10")
     assert found.array_tasks == (text if tasks is None else tasks)
     assert found.can_be_parted is bool(tasks)
 
 
-def test_tasks_as_numbers():
+def test_task_lists_are_expanded():
     assert [list(some) for some in read_tasks("0-3,7,10-19:4")] == [[0, 1, 2, 3], [7], [10, 14, 18]]
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "1-3:0", "1,,2", "0-9999999999", "1-3:", "-1"])
-def test_tasks_that_are_none(text):
+def test_invalid_task_lists_are_empty(text):
     assert read_tasks(text) == ()
 
 
@@ -124,22 +128,22 @@ def test_tasks_that_are_none(text):
         ("gpu:h100:4(S:0-1),shard:8(S:0)", {("gpu", "h100"): 4, ("shard", ""): 8}),
     ],
 )
-def test_generic_resources(text, counts):
+def test_generic_resources_are_parsed(text, counts):
     assert parse.parse_gres(text) == counts
 
 
 @pytest.mark.parametrize("text", ["a:b:c:d", ":", "gpu:x:y:1", "gpu:²:²:1"])
-def test_no_generic_resources(text):
+def test_invalid_generic_resources_are_refused(text):
     with pytest.raises(SlurmError):
         parse.parse_gres(text)
 
 
 @pytest.mark.parametrize("text", ["(null)", "N/A", ""])
-def test_no_gpus(text):
+def test_missing_gres_means_no_gpus(text):
     assert parse.gpu_count(text) == 0
 
 
-def test_node_lists():
+def test_node_lists_are_expanded_and_folded():
     assert parse.expand("n[1-3,7],login") == ["n1", "n2", "n3", "n7", "login"]
     assert parse.expand("n3,n1") == ["n3", "n1"]
     assert parse.fold(["n1", "n2", "n3"]) == "n[1-3]"
@@ -159,7 +163,7 @@ def test_an_admins_reason_does_not_hide_the_state():
      ("DOWN*+DRAIN", False), ("MIXED+DRAIN", False), ("IDLE+MAINTENANCE", False), ("IDLE+POWERED_DOWN", False),
      ("IDLE+NOT_RESPONDING", False), ("IDLE+RESERVED", False)],
 )  # fmt: skip
-def test_usable_states(state, usable):
+def test_node_states_decide_whether_a_node_is_usable(state, usable):
     (node,) = parse.parse_nodes(f"{NODE} State={state} Partitions=gpu")
     assert node.usable is usable
 
@@ -173,24 +177,24 @@ def test_shared_and_mixed_gpus_are_marked():
 JOB = "JobId={id} JobName={name} UserId=u(1) JobState=RUNNING Reason=None   Nodes=n1 CPU_IDs=0 Mem=64 GRES={gres} X=1"
 
 
-def test_allocations():
+def test_allocations_are_parsed():
     lines = JOB.format(id=7, name="a", gres="gpu:2(IDX:0-1)") + "\nslurm_load_jobs error: Invalid job id specified\n"
     assert parse.parse_allocations(lines) == {"7": {"n1": 2}}
 
 
 @pytest.mark.parametrize("name", ["x\nJobId=7 JobName=f JobState=RUNNING Reason= Nodes=n9 CPU_IDs=0 Mem=0 GRES=gpu:8"])
-def test_a_forged_second_line_leaves_a_job_without_an_answer(name):
+def test_a_job_with_a_forged_line_has_no_allocation(name):
     lines = [JOB.format(id=8, name=name, gres="gpu:1"), JOB.format(id=7, name="a", gres="gpu:2")]
     for order in (lines, lines[::-1]):
         assert "7" not in parse.parse_allocations("\n".join(order))
 
 
-def test_one_odd_name_does_not_hide_the_others():
+def test_an_odd_job_name_does_not_hide_other_jobs():
     odd = JOB.format(id=8, name="x Nodes=[[ CPU_IDs=0 Mem=0 GRES=gpu:a:b:c:d", gres="gpu:1")
     assert parse.parse_allocations(odd + "\n" + JOB.format(id=7, name="a", gres="gpu:2")) == {"7": {"n1": 2}}
 
 
-def test_update_errors_are_one_per_update():
+def test_each_update_has_its_own_error():
     transcript = "scontrol: update JobId=1\nscontrol: update JobId=2\nbad thing\nRequest aborted\nscontrol: \n"
     assert parse.parse_update_errors(transcript) == ["", "bad thing; Request aborted"]
     assert parse.parse_update_errors("") == []
@@ -219,16 +223,16 @@ junk = st.lists(words | st.text(max_size=3), max_size=15).map("".join)
 
 
 @given(st.sampled_from(sorted(NEW_STYLE)), values)
-def test_a_job_with_one_field_of_any_kind_is_read_or_refused(key, value):
+def test_a_job_with_any_value_in_a_field_is_parsed_or_refused(key, value):
     try:
-        job = one(**{key: value})
+        job = parsed_job(**{key: value})
     except SlurmError:
         return
     assert job.job_id
 
 
 @given(values.map(json.dumps) | st.text() | values.map(lambda v: json.dumps({"jobs": v})))
-def test_any_json_is_read_or_refused(text):
+def test_any_json_is_parsed_or_refused(text):
     try:
         jobs = parse.parse_jobs(text)
     except SlurmError:
@@ -237,7 +241,7 @@ def test_any_json_is_read_or_refused(text):
 
 
 @given(junk)
-def test_any_text_is_read_or_refused(text):
+def test_any_text_is_parsed_or_refused(text):
     for reader in (parse.parse_gres, parse.gpu_count, parse.parse_nodes, parse.parse_allocations):
         try:
             found = reader(text)
@@ -247,7 +251,7 @@ def test_any_text_is_read_or_refused(text):
 
 
 @given(st.binary(max_size=300))
-def test_any_progress_file_is_a_number_or_nothing(tmp_path_factory, content):
+def test_any_progress_file_is_parsed_or_ignored(tmp_path_factory, content):
     spool = tmp_path_factory.getbasetemp() / "fuzz-spool"
     folder = progress_dir(spool) / "1"
     folder.mkdir(parents=True, exist_ok=True)
@@ -256,7 +260,7 @@ def test_any_progress_file_is_a_number_or_nothing(tmp_path_factory, content):
     assert found is None or (found.done >= 0 and found.total >= 0 and found.ran >= 0)
 
 
-def test_a_progress_file_that_is_no_plain_file_is_not_followed(tmp_path):
+def test_progress_files_that_are_not_regular_files_are_ignored(tmp_path):
     folder = progress_dir(tmp_path) / "1"
     folder.mkdir(parents=True)
     assert read_progress(tmp_path, "1") is None
@@ -265,7 +269,7 @@ def test_a_progress_file_that_is_no_plain_file_is_not_followed(tmp_path):
 
 
 @given(values.map(json.dumps) | values.map(lambda v: json.dumps({"schema": 1, "jobs": [v]})) | st.text(max_size=20))
-def test_any_status_file_is_read_or_refused(tmp_path_factory, text):
+def test_any_invalid_status_file_is_refused(tmp_path_factory, text):
     run = tmp_path_factory.getbasetemp() / "fuzz-run"
     run.mkdir(exist_ok=True)
     (run / "status.json").write_text(text, encoding="utf-8", errors="replace")
@@ -273,8 +277,8 @@ def test_any_status_file_is_read_or_refused(tmp_path_factory, text):
         read_status(run)
 
 
-def test_a_controller_that_is_away_is_no_empty_queue():
-    """squeue 22.05 exits with 0 then, and prints no jobs but an error."""
+def test_a_controller_that_does_not_answer_is_not_an_empty_queue():
+    """In that case, squeue 22.05 exits with 0, and prints an error and no jobs."""
     text = '{"errors": [{"error": "Unable to contact slurm controller (connect failure)", "errno": 1}], "jobs": []}'
     with pytest.raises(SlurmError, match="Unable to contact"):
         parse.parse_jobs(text)
@@ -286,27 +290,27 @@ RESERVATION = (
 )
 
 
-def test_reservations_of_whole_nodes():
+def test_reservations_of_whole_nodes_are_parsed():
     nodes = parse.parse_nodes("\n".join(NODE.replace("=n1", f"={name}") + " State=IDLE" for name in ("n1", "n2")))
     whole = RESERVATION.format(name="maint", nodes="n[1-2]", tres="cpu=128")
     few = RESERVATION.format(name="cores", nodes="n1", tres="cpu=4")
-    licences = RESERVATION.format(name="matlab", nodes="(null)", tres="(null)")
-    found = parse.parse_reservations("\n".join([whole, few, licences]), nodes)
+    licenses = RESERVATION.format(name="matlab", nodes="(null)", tres="(null)")
+    found = parse.parse_reservations("\n".join([whole, few, licenses]), nodes)
     assert found == [Reservation("maint", 1795287840, 1795291440, frozenset({"n1", "n2"}))]
     assert parse.parse_reservations("No reservations in the system\n", nodes) == []
     with pytest.raises(SlurmError, match="show reservation"):
         parse.parse_reservations(whole.replace("1795287840", "soon"), nodes)
 
 
-def test_fair_share_factors():
-    """The lines of accounts have no user, and those of root's association no factor of ours."""
+def test_fair_share_factors_are_parsed():
+    """Lines of accounts have no user."""
     text = "|root|\nroot| root|1.000000\n|lab|\nasrpt1|  lab|0.250000\n"
     assert parse.parse_shares(text) == {("root", "root"): 1.0, ("asrpt1", "lab"): 0.25}
     with pytest.raises(SlurmError, match="sshare"):
         parse.parse_shares("asrpt1|lab|much\n")
 
 
-def test_who_may_preempt():
+def test_qos_and_partitions_that_may_preempt_are_parsed():
     assert parse.parse_preempting_qos("normal|\nhigh|normal\nurgent|high,normal\n") == {"high", "urgent"}
     tiers = "PartitionName=gpu PriorityJobFactor=1 PriorityTier=1\nPartitionName=debug PriorityTier=10\n"
     assert parse.parse_preempting_partitions(tiers) == {"debug"}

@@ -1,4 +1,4 @@
-"""The client over pyslurm without one: when it is taken, and which writes go where. The rest needs a real Slurm."""
+"""The pyslurm client with a fake pyslurm: when it is used, and which writes use it. The rest needs a real Slurm."""
 
 import sys
 from types import SimpleNamespace
@@ -20,8 +20,8 @@ class RPCError(Exception):
     pass
 
 
-class Library:
-    """As much of pyslurm as writes need; what was written is noted in order."""
+class FakePyslurm:
+    """The part of pyslurm that writes use. written: all writes, in order."""
 
     RPCError = RPCError
 
@@ -46,25 +46,25 @@ class Library:
 
 @pytest.fixture
 def library(monkeypatch):
-    library = Library()
+    library = FakePyslurm()
     monkeypatch.setitem(sys.modules, "pyslurm", library)
     return library
 
 
 @pytest.fixture
 def client(library, tmp_path):
-    """Its scontrol notes what it is fed in the same list."""
+    """A client whose writes through scontrol are added to the same list."""
     program = tmp_path / "scontrol"
     program.write_text('#!/bin/sh\nwhile read -r line; do echo "scontrol: $line"; done\n', encoding="utf-8")
     program.chmod(0o755)
     made = PyslurmClient(SlurmSettings(bin_dir=str(tmp_path)))
-    run = made._run
+    run = made.run
 
-    def noted(command, *arguments, stdin="", lenient=False):
+    def recorded(command, *arguments, stdin="", lenient=False):
         library.written += stdin.splitlines()
         return run(command, *arguments, stdin=stdin, lenient=lenient)
 
-    made._run = noted
+    made.run = recorded
     return made
 
 
@@ -83,24 +83,24 @@ def test_leases_go_through_pyslurm_and_nodes_through_scontrol_in_order(client, l
 @pytest.mark.parametrize(
     "update", [Update("8_1", {"StartTime": "now"}), writeback.site_factor("8", 0), Update("8", {"Priority": "1"})]
 )
-def test_what_pyslurm_would_silently_not_do_goes_through_scontrol(client, library, update):
+def test_updates_that_pyslurm_would_ignore_go_through_scontrol(client, library, update):
     assert client.update([update]) == [""]
     assert library.written[0].startswith(f"update JobId={update.job_id} ")
 
 
-def test_a_refusal_is_that_updates_answer(client, library):
+def test_a_refused_update_returns_slurms_error(client, library):
     library.refused[8] = "Job is no longer pending\x1b execution"
     assert client.update([writeback.lease("7", 60), writeback.lease("8", 60)]) == [
         "", r"Job is no longer pending\x1b execution",
     ]  # fmt: skip
 
 
-def test_whatever_pyslurm_raises_is_one_error_of_ours(client):
+def test_any_exception_of_pyslurm_becomes_a_slurm_error(client):
     with pytest.raises(SlurmError, match="pyslurm cannot read the jobs"):
         client.jobs()
 
 
-def test_one_that_hides_what_jobs_ask_for_is_not_asked_for_jobs(client, library, tmp_path):
+def test_a_pyslurm_that_hides_requests_is_not_used_to_read_jobs(client, library, tmp_path):
     del library.job
     program = tmp_path / "squeue"
     program.write_text("#!/bin/sh\necho '{\"jobs\":[]}'\n", encoding="utf-8")
@@ -109,14 +109,14 @@ def test_one_that_hides_what_jobs_ask_for_is_not_asked_for_jobs(client, library,
 
 
 @pytest.mark.parametrize(("own", "slurm"), [("25.11.2", "24.11.5"), ("24.5.1", "24.11.5"), ("22.5.0", "26.05.5")])
-def test_one_that_does_not_fit_is_not_even_imported(monkeypatch, own, slurm):
+def test_a_pyslurm_of_another_slurm_release_is_not_imported(monkeypatch, own, slurm):
     monkeypatch.setattr("importlib.metadata.version", lambda name: own)
     with pytest.raises(SlurmError, match=rf"pyslurm {own} does not match Slurm {slurm}"):
         pyslurm.load(SlurmSettings(), slurm)
     assert "pyslurm" not in sys.modules
 
 
-def test_one_that_ends_its_process_ends_another_one(monkeypatch):
+def test_a_pyslurm_that_exits_is_detected_in_another_process(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "24.5.1")
     monkeypatch.setattr(
         pyslurm, "_PROBE", "import os, sys; print('fatal: no slurm.conf', file=sys.stderr); os._exit(1)"
@@ -125,14 +125,14 @@ def test_one_that_ends_its_process_ends_another_one(monkeypatch):
         pyslurm.load(SlurmSettings(), "24.05.3")
 
 
-def test_one_that_hangs_is_given_up(monkeypatch):
+def test_a_pyslurm_that_hangs_is_given_up(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "24.5.1")
     monkeypatch.setattr(pyslurm, "_PROBE", "import time; time.sleep(60)")
     with pytest.raises(SlurmError, match=r"pyslurm did not answer within 0.5 s"):
         pyslurm.load(SlurmSettings(timeout_s=0.5), "24.05.3")
 
 
-def test_one_that_is_missing_is_said_to_be_so(monkeypatch):
+def test_a_missing_pyslurm_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(SlurmError, match="pyslurm is not installed"):
         pyslurm.load(SlurmSettings(), "24.11.5")

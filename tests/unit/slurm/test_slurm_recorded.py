@@ -1,4 +1,4 @@
-"""What a real Slurm answered, read by our readers: every recorded release must pass the same checks."""
+"""Parsers on recorded output of real Slurm releases: all releases pass the same checks."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.parse import parse_jobs, parse_update_errors
 from slurm_asrpt.slurm.records import RUNNING_STATES, Update
-from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
+from slurm_asrpt.slurm.request import LeftToSlurm, read_request
 from tests.benches.recorded_client import RecordedClient
 
 FOLDERS = sorted(p for p in (Path(__file__).parents[2] / "recorded").iterdir() if (p / "squeue.json").exists())
@@ -27,25 +27,25 @@ def client(folder) -> SlurmClient:
 
 @pytest.fixture
 def jobs(folder, client):
-    """Records by the recording's names; the waiting rest of the array under its own name."""
+    """Records by their names in the recording; ``array`` has the array's pending tasks."""
     ids = json.loads((folder / "ids.json").read_text(encoding="utf-8"))
     records = {job.job_id: job for job in client.jobs()}
     named = {name: records[job_id] for name, job_id in ids.items() if job_id in records}
     return named | {"array-task": records[f"{ids['array']}_0"]}
 
 
-def test_there_are_recordings():
+def test_the_supported_releases_are_recorded():
     assert {"22.05", "24.11", "26.05"} <= {f.name for f in FOLDERS}
 
 
-def test_config(folder, client):
+def test_recorded_config_is_read(folder, client):
     config = client.config()
     assert config.version.startswith(folder.name)
     assert not config.multifactor
     assert config.memory_consumed
 
 
-def test_nodes_in_table_order_with_their_gpus(client):
+def test_recorded_nodes_are_in_table_order_with_their_gpus(client):
     nodes = client.nodes()
     assert [(n.name, n.index, n.gpus, n.gpu_type) for n in nodes] == [
         ("n1", 0, 8, "h100"), ("n2", 1, 8, "h100"), ("n3", 2, 8, "h100"), ("n4", 3, 4, "t4"),
@@ -54,7 +54,7 @@ def test_nodes_in_table_order_with_their_gpus(client):
     assert all(n.partitions == {"gpu", "other"} and n.cpus == 64 and n.memory == 512_000 for n in nodes)
 
 
-def test_what_nodes_say_is_used_is_what_jobs_say_they_have(client):
+def test_gpus_used_by_node_and_by_job_agree(client):
     used = dict.fromkeys((n.name for n in client.nodes()), 0)
     for job in client.jobs():
         for name, count in job.gpus_by_node.items():
@@ -62,14 +62,14 @@ def test_what_nodes_say_is_used_is_what_jobs_say_they_have(client):
     assert used == {n.name: n.gpus_used for n in client.nodes()}
 
 
-def test_both_readers_of_allocations_agree(client):
+def test_allocations_from_squeue_and_scontrol_agree(client):
     by_squeue = {str(j.number): dict(j.gpus_by_node) for j in client.jobs() if j.gpus_by_node}
     everyone = [str(job.number) for job in client.jobs()]
     assert client.allocations(everyone) == by_squeue
     assert client.allocations(everyone[:1]) == {}
 
 
-def test_an_uneven_allocation(jobs):
+def test_an_uneven_allocation_is_read(jobs):
     assert jobs["uneven"].gpus_by_node == {"n1": 2, "n2": 3, "n3": 1}
     assert jobs["uneven"].nodes == "n[1-3]"
 
@@ -91,12 +91,12 @@ def test_an_uneven_allocation(jobs):
         ("leased", "PENDING", "BeginTime"),
     ],
 )
-def test_states(jobs, name, state, reason):
+def test_recorded_job_states_are_read(jobs, name, state, reason):
     assert (jobs[name].state, jobs[name].reason) == (state, reason)
 
 
-def test_jobs_that_are_just_ending(folder):
-    """A requeued job whose processes still run is not pending yet; 24.11 lists both words."""
+def test_states_of_completing_jobs_are_read(folder):
+    """A requeued job whose processes still run is not pending yet; 24.11 lists both states."""
     jobs = {job.name: job for job in parse_jobs((folder / "ending.json").read_text(encoding="utf-8"))}
     assert {name: job.state for name, job in jobs.items()} == {
         "completing": "COMPLETING", "requeued": "COMPLETING", "requeue-held": "PENDING",
@@ -105,7 +105,7 @@ def test_jobs_that_are_just_ending(folder):
     assert (jobs["requeue-held"].priority, jobs["requeue-held"].reason) == (0, "JobHeldUser")
 
 
-def test_an_exit_code_and_times(jobs):
+def test_exit_codes_and_times_are_read(jobs):
     assert jobs["failed"].exit_code == 3
     assert jobs["done"].exit_code == 0
     assert 0 < jobs["done"].submit_time <= jobs["done"].start_time <= jobs["done"].end_time
@@ -135,8 +135,8 @@ def test_an_exit_code_and_times(jobs):
         ("exclusive", 8, 8, 1, 3),
     ],
 )
-def test_requests(client, jobs, name, gpus, per_node, unit, candidates):
-    ask = read_ask(jobs[name], client.nodes(), ["gpu"])
+def test_recorded_requests_are_read(client, jobs, name, gpus, per_node, unit, candidates):
+    ask = read_request(jobs[name], client.nodes(), ["gpu"])
     assert (ask.gpus, ask.request.per_node, ask.request.unit) == (gpus, per_node, unit)
     assert len(ask.request.candidates or ()) == candidates
 
@@ -152,30 +152,30 @@ def test_requests(client, jobs, name, gpus, per_node, unit, candidates):
 )
 def test_left_to_slurm(client, jobs, name, why):
     with pytest.raises(LeftToSlurm) as verdict:
-        read_ask(jobs[name], client.nodes(), ["gpu"])
+        read_request(jobs[name], client.nodes(), ["gpu"])
     assert verdict.value.why == why
 
 
-def test_het_components_are_left(client):
+def test_heterogeneous_jobs_are_recognized(client):
     het = [job for job in client.jobs() if job.het]
     assert len(het) == 2
 
 
-def test_bounds_and_memory(jobs, client):
+def test_node_bounds_and_memory_are_read(jobs, client):
     assert (jobs["bounds"].min_nodes, jobs["bounds"].max_nodes) == (2, 3)
     assert jobs["total"].max_nodes == 0
-    assert read_ask(jobs["gres"], client.nodes(), ["gpu"]).request.memory_per_node == 1000
-    assert read_ask(jobs["t4"], client.nodes(), ["gpu"]).request.memory_per_gpu == 200
+    assert read_request(jobs["gres"], client.nodes(), ["gpu"]).request.memory_per_node == 1000
+    assert read_request(jobs["t4"], client.nodes(), ["gpu"]).request.memory_per_gpu == 200
 
 
-def test_the_hooks_tags(jobs):
+def test_tags_written_by_the_hook_are_read(jobs):
     assert parse_tag(jobs["total"].admin_comment).profile == "vgg19-dp2"
     assert parse_tag(jobs["begin"].admin_comment).begin == pytest.approx(jobs["begin"].eligible_time, abs=1)
     assert parse_tag(jobs["held"].admin_comment).left == "held"
     assert parse_tag(jobs["block-n1"].admin_comment) is None
 
 
-def test_odd_names_come_through_and_forge_nothing(jobs, client):
+def test_odd_job_names_are_read_and_forge_nothing(jobs, client):
     odd = [job for name, job in jobs.items() if name.startswith("odd-")]
     assert any("\n" in job.name for job in odd)
     assert any("作业" in job.name for job in odd)
@@ -183,7 +183,7 @@ def test_odd_names_come_through_and_forge_nothing(jobs, client):
     assert set(client.allocations([str(j.number) for j in client.jobs()])) <= running
 
 
-def test_updates_good_and_bad(folder):
+def test_errors_of_recorded_updates_are_parsed(folder):
     errors = parse_update_errors((folder / "update.txt").read_text(encoding="utf-8"))
     good = [not error for error in errors]
     assert good == [True, False, True, True, False, False, False, False, False, True]

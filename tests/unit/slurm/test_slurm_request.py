@@ -1,12 +1,12 @@
-"""What a job asks for: all request forms, and all that is left to Slurm."""
+"""Requests of jobs: all supported forms, and all that is left to Slurm."""
 
 import dataclasses
 
 import pytest
 
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.slurm.request import LeftToSlurm, read_request
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 
 def node(index, gpus=8, kind="h100", partitions=("gpu",), other=False, features=()):
@@ -26,7 +26,7 @@ BASE = JobRecord("1", "train", "ann", 1, "gpu", "PENDING", "None", 0.0, cpus=4, 
 
 
 def ask(**fields):
-    return read_ask(dataclasses.replace(BASE, **fields), NODES, ["gpu", "gpu-long"])
+    return read_request(dataclasses.replace(BASE, **fields), NODES, ["gpu", "gpu-long"])
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def ask(**fields):
         ({"tres_per_job": "gres:gpu:8", "tasks_per_node": 4, "min_nodes": 2, "max_nodes": 2}, 8, 4, 1),
     ],
 )
-def test_forms(fields, gpus, per_node, unit):
+def test_all_forms_of_gpu_requests_are_read(fields, gpus, per_node, unit):
     found = ask(**fields)
     assert (found.gpus, found.request.per_node, found.request.unit) == (gpus, per_node, unit)
 
@@ -55,24 +55,24 @@ def test_only_nodes_of_the_partition_with_plain_gpus_are_candidates():
 
 
 def within(nodes, **fields):
-    """The sets of nodes that one of must hold the job, by their numbers, and all that may serve it."""
-    request = read_ask(dataclasses.replace(BASE, **fields), nodes, ["gpu", "gpu-long"]).request
+    """The alternative node sets of the request, then all candidate nodes, by number."""
+    request = read_request(dataclasses.replace(BASE, **fields), nodes, ["gpu", "gpu-long"]).request
     return [" ".join(sorted(name[1:] for name in names)) for names in (*request.within, request.candidates)]
 
 
-def test_one_of_several_partitions_holds_a_job_that_may_need_two_nodes():
+def test_a_job_for_several_partitions_runs_within_one_of_them():
     nodes = [node(1), node(2, partitions=("gpu", "gpu-long")), node(3, partitions=("gpu-long",)), node(4)]
     wanted = {"partition": "gpu-long,gpu", "tres_per_job": "gres:gpu:4"}
     assert within(nodes, **wanted) == ["2 3", "1 2 4", "1 2 3 4"]
     assert within(nodes, **wanted, max_nodes=1) == ["1 2 3 4"]
     assert within(nodes, **wanted | {"tres_per_job": "gres:gpu:1"}) == ["1 2 3 4"]
-    assert within(nodes, **wanted | {"tres_per_job": "gres:gpu:20"}) == ["1 2 4"]  # gpu-long never holds it
+    assert within(nodes, **wanted | {"tres_per_job": "gres:gpu:20"}) == ["1 2 4"]  # gpu-long is too small for it
     assert within(nodes, **wanted | {"tres_per_job": "gres:gpu:99"}) == ["1 2 4"]
     assert within(nodes, **wanted, exclusive="node") == ["1 2 4"]
-    assert within(nodes[:2], **wanted) == ["1 2"]  # all of one is in the other
+    assert within(nodes[:2], **wanted) == ["1 2"]  # one set includes the other
 
 
-def test_all_nodes_have_the_same_feature_of_those_in_brackets():
+def test_all_nodes_of_a_job_have_the_same_bracketed_feature():
     nodes = [node(i, features=("a" if i < 3 else "b", "ib")) for i in range(1, 5)]
     wanted = {"tres_per_job": "gres:gpu:4"}
     assert within(nodes, **wanted, features="[a|b]") == ["1 2", "3 4", "1 2 3 4"]
@@ -84,14 +84,14 @@ def test_all_nodes_have_the_same_feature_of_those_in_brackets():
         within(nodes, tres_per_job="gres:gpu:20", features="[a|b]")
 
 
-def test_bounds_cpus_and_memory():
+def test_node_bounds_cpus_and_memory_are_read():
     found = ask(tres_per_job="gres:gpu:8", min_nodes=2, max_nodes=3, cpus=16, memory_per_cpu=100.0).request
     assert (found.min_nodes, found.max_nodes, found.cpus_per_gpu, found.memory_per_gpu) == (2, 3, 2, 200)
     assert ask(tres_per_job="gres:gpu:8").request.max_nodes is None
     assert ask(tres_per_job="gres:gpu:8", memory_per_gpu=70.0, memory_per_cpu=1.0).request.memory_per_gpu == 70
 
 
-def test_ranks_are_gpus_only_with_one_gpu_per_task():
+def test_ranks_correspond_to_gpus_only_with_one_gpu_per_task():
     assert ask(tres_per_task="gres:gpu:1").one_task_per_gpu
     assert not ask(tres_per_task="gres:gpu:2").one_task_per_gpu
     assert not ask(tres_per_job="gres:gpu:4").one_task_per_gpu
@@ -118,7 +118,7 @@ def test_ranks_are_gpus_only_with_one_gpu_per_task():
         ({"reservation": "r"}, "reservation"),
         ({"features": "ib*2"}, "features"),
         ({"features": "[ib*2|eth]"}, "features"),
-        ({"features": "ib", "tres_per_job": "gres:gpu:9"}, "features"),  # a node with 8 GPUs has it
+        ({"features": "ib", "tres_per_job": "gres:gpu:9"}, "features"),  # only a node with 8 GPUs has it
         ({"contiguous": True}, "contiguous"),
         ({"tres_per_socket": "gres:gpu:1"}, "socket"),
         ({"tres_per_job": ""}, "nogpu"),
@@ -143,7 +143,7 @@ def test_left_to_slurm(fields, why):
     assert str(verdict.value) == LEFT_WORDS[why]
 
 
-def test_partitions_that_are_all_managed_are_ours():
+def test_jobs_whose_partitions_are_all_managed_are_scheduled():
     assert ask(tres_per_job="gres:gpu:2", partition="gpu,gpu-long").gpus == 2
 
 
@@ -156,17 +156,17 @@ def test_partitions_that_are_all_managed_are_ours():
         ({"required_nodes": "n2"}, {"n2"}),
     ],
 )
-def test_owners_choose_among_the_nodes(fields, candidates):
+def test_owners_can_restrict_the_candidate_nodes(fields, candidates):
     assert ask(tres_per_job="gres:gpu:2", **fields).request.candidates == candidates
 
 
-def test_of_several_partitions_that_with_the_nodes_of_w_serves():
+def test_the_partition_with_the_nodes_of_nodelist_is_used():
     nodes = [node(1), node(2), node(3, partitions=("gpu-long",))]
     wanted = dataclasses.replace(BASE, partition="gpu-long,gpu", tres_per_job="gres:gpu:4", required_nodes="n3")
-    assert read_ask(wanted, nodes, ["gpu", "gpu-long"]).request.candidates == {"n3"}
+    assert read_request(wanted, nodes, ["gpu", "gpu-long"]).request.candidates == {"n3"}
 
 
-def test_of_the_nodes_that_an_owner_chose_each_is_used():
+def test_every_node_of_nodelist_is_used():
     found = ask(tres_per_job="gres:gpu:12", required_nodes="n[1-2]", min_nodes=2).request
     assert (found.min_nodes, found.max_nodes, found.candidates) == (2, 2, {"n1", "n2"})
 
@@ -182,7 +182,7 @@ def test_of_the_nodes_that_an_owner_chose_each_is_used():
         ({"tres_per_job": "gres:gpu:t4:4"}, 4, 1),
     ],
 )
-def test_who_shares_with_nobody_is_given_all_of_its_nodes(fields, gpus, nodes):
+def test_exclusive_jobs_get_all_gpus_of_their_nodes(fields, gpus, nodes):
     found = ask(exclusive="node", memory_per_cpu=10.0, **fields)
     size = gpus // nodes
     assert (found.gpus, found.request.per_node, found.request.min_nodes, found.request.max_nodes) == (

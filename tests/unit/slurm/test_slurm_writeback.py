@@ -1,4 +1,4 @@
-"""What is written, as values."""
+"""The updates written to Slurm, as values."""
 
 import pytest
 
@@ -15,15 +15,15 @@ JOB = JobRecord(
 )
 
 
-def test_a_pin_names_as_many_nodes_as_it_counts():
+def test_a_pin_sets_matching_node_list_and_count():
     fields = writeback.pin("7", {"n1": 4, "n2": 1, "n10": 1}, multifactor=False).fields
     assert fields["NumNodes"] == "3-3"
     assert fields["ReqNodeList"] == "n[1-2,10]"
     assert fields["StartTime"] == "now"
-    assert int(fields["Priority"]) < 2**32 - 2  # Slurm's own words for "none" and "infinite"
+    assert int(fields["Priority"]) < 2**32 - 2  # the next ones mean "none" and "infinite"
 
 
-def test_under_multifactor_only_the_site_factor_is_touched():
+def test_with_multifactor_a_pin_sets_only_the_site_factor():
     fields = writeback.pin("7", {"n1": 4}, multifactor=True).fields
     assert "Priority" not in fields
     assert 0 < int(fields["SiteFactor"]) < 2**31
@@ -36,10 +36,10 @@ def test_under_multifactor_only_the_site_factor_is_touched():
         (Original(2, 3, 6, 55), "2-3"),
         (Original(3, 0, 20, 55), "3-8"),
         (Original(12, 0, 12, 55), "12-12"),  # more than the cluster has now: the lower bound still holds
-        (Original(2, 0, 1, 55), "1-8"),  # Slurm had raised the nodes for the GPUs' sake
+        (Original(2, 0, 1, 55), "1-8"),  # Slurm had raised the number of nodes for the GPUs
     ],
 )
-def test_an_unpin_puts_back_what_the_pin_overwrote(before, nodes):
+def test_an_unpin_restores_the_fields_that_the_pin_overwrote(before, nodes):
     update = writeback.unpin("7", before, 8, OLD)
     assert update.fields == {
         "NumNodes": nodes, "ReqNodeList": "", "NumTasks": str(before.tasks), "Priority": "55",
@@ -47,27 +47,27 @@ def test_an_unpin_puts_back_what_the_pin_overwrote(before, nodes):
     assert "StartTime" not in update.fields  # the lease stays
 
 
-def test_where_tasks_follow_the_nodes_an_unpin_leaves_them_and_puts_the_cpus_back():
-    """A task count that is written binds the job: --gpus=5 would never start on nodes with four."""
+def test_an_unpin_in_newer_releases_restores_cpus_and_not_tasks():
+    """A written task count is binding: a job with --gpus=5 would never start on nodes with four."""
     update = writeback.unpin("7", Original(2, 0, 1, 55, 4), 8, NEW)
     assert update.fields == {"NumNodes": "1-8", "ReqNodeList": "", "NumCPUs": "4", "Priority": "55"}
     assert "NumCPUs" not in writeback.unpin("7", Original(2, 0, 1, 55), 8, NEW).fields
 
 
-def test_an_unpin_under_multifactor_and_without_a_priority():
+def test_an_unpin_resets_the_site_factor_and_skips_an_unknown_priority():
     assert writeback.unpin("7", Original(1, 1, 1, 5), 8, MULTIFACTOR).fields["SiteFactor"] == "0"
     assert "Priority" not in writeback.unpin("7", Original(1, 1, 1, 0), 8, OLD).fields
 
 
-def test_the_original_of_a_record():
+def test_the_original_fields_are_taken_from_the_record():
     assert writeback.original(JOB) == Original(1, 0, 6, 55, 12)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(600, "now+600"), (0.2, "now+1"), (-5, "now+1"), (59.7, "now+60")])
-def test_a_lease_is_never_now(seconds, text):
+def test_a_lease_lasts_at_least_one_second(seconds, text):
     assert writeback.lease("7", seconds).fields == {"StartTime": text}
 
 
-def test_hand_over_and_order():
+def test_hand_over_and_site_factor_write_one_field():
     assert writeback.hand_over("7").fields == {"StartTime": "now"}
     assert writeback.site_factor("7", 12).fields == {"SiteFactor": "12"}

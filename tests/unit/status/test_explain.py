@@ -1,4 +1,4 @@
-"""Why a job stands where it stands: from the scheduler, over the published status, to words."""
+"""Explanations of jobs: from the scheduler through the published status to texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FACTS = {
 }  # fmt: skip
 
 
-def told(bench: Bench) -> Status:
+def status(bench: Bench) -> Status:
     return bench.status(bench.slurm.now)
 
 
@@ -38,12 +38,12 @@ def gated(make_bench: Callable[..., Bench]) -> Bench:
     return make_bench(policy="asrpt-gated")
 
 
-def test_who_is_ahead_what_is_free_and_what_ends_next(gated: Bench) -> None:
+def test_explain_shows_jobs_ahead_free_gpus_and_the_next_ends(gated: Bench) -> None:
     runs = [gated.slurm.submit(4, iterations) for iterations in (50, 70)]
     gated.cycle(2)
     first, second = gated.slurm.submit(8, 100), gated.slurm.submit(12, 200)
     gated.cycle(2)
-    found = told(gated)
+    found = status(gated)
     assert [(node.name, node.gpus, node.partitions) for node in found.nodes] == [
         (n, 4, ["gpu"]) for n in ("n1", "n2", "n3")
     ]
@@ -61,24 +61,24 @@ def test_who_is_ahead_what_is_free_and_what_ends_next(gated: Bench) -> None:
     assert (one.why, one.rule, bool(one.changes)) == (row(found, first).text, rule_of(one.reason), True)
 
 
-def test_a_job_that_has_a_reservation_shows_what_it_could_have_now(gated: Bench) -> None:
-    """GPUs enough, but on more servers than it needs: alpha there against alpha~min is why it waits."""
+def test_a_job_with_reserved_gpus_shows_the_placement_possible_now(gated: Bench) -> None:
+    """There are enough GPUs, but on more servers than the job needs: it waits because alpha exceeds alpha~min."""
     for _ in range(2):
         gated.slurm.submit(3, 500)
         gated.cycle(1)
     waits = gated.slurm.submit(6, 10, profile="tail")
     gated.cycle(1)
-    job = row(told(gated), waits)
+    job = row(status(gated), waits)
     assert (job.reason, job.nodes) == ("reserved", {"n1": 1, "n2": 1, "n3": 4})
     assert job.alpha is not None
     assert job.alpha_min is not None
     assert job.alpha > job.alpha_min
 
 
-def test_a_job_left_to_slurm_says_what_its_owner_could_do(gated: Bench) -> None:
+def test_a_job_left_to_slurm_shows_what_its_owner_can_change(gated: Bench) -> None:
     pinned = gated.slurm.submit(4, 10, contiguous=True, leased=False, eligible_time=2e9, reason="BeginTime")
     gated.cycle(1)
-    found = told(gated)
+    found = status(gated)
     said = explain(found, row(found, pinned))
     assert (said.state, said.reason, said.ahead, said.ends) == (Phase.LEFT, "left", None, [])
     assert row(found, pinned).gpus == 4
@@ -87,7 +87,7 @@ def test_a_job_left_to_slurm_says_what_its_owner_could_do(gated: Bench) -> None:
 
 
 @pytest.mark.parametrize("kind", WORDS)
-def test_each_kind_has_its_words(kind: str) -> None:
+def test_every_kind_of_reason_has_a_text(kind: str) -> None:
     assert "{" not in in_words(kind, FACTS) + change_of(kind, FACTS) + rule_of(kind)
 
 
@@ -110,45 +110,45 @@ def test_each_kind_has_its_words(kind: str) -> None:
         ("virtual", {"remaining_s": 5.0, "work_s": 1500.0}, "jobs with less predicted work go first (00:00:05 of 00"),
     ],
 )  # fmt: skip
-def test_numbers_and_durations_read_as_people_write_them(kind: str, facts: dict[str, object], text: str) -> None:
+def test_numbers_and_durations_are_readable(kind: str, facts: dict[str, object], text: str) -> None:
     assert in_words(kind, facts).startswith(text)
 
 
-def test_a_profile_that_does_not_count_is_said_of_each_job(gated: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of two jobs that name one profile each has its own trouble; a profile that counts has none."""
+def test_ignored_profiles_are_shown_for_each_job(gated: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two jobs with the same profile have reasons of their own; a valid profile has none."""
     reasons = {
-        gated.slurm.submit(2, 10, profile="flat"): "is for 4 GPUs, a job asks for 2",
-        gated.slurm.submit(3, 10, profile="flat"): "is for 4 GPUs, a job asks for 3",
+        gated.slurm.submit(2, 10, profile="flat"): "is for 4 GPUs, but a job requests 2",
+        gated.slurm.submit(3, 10, profile="flat"): "is for 4 GPUs, but a job requests 3",
         gated.slurm.submit(2, 10, profile="nowhere"): "no profile nowhere",
     }
     fits, plain = gated.slurm.submit(4, 10, profile="flat"), gated.slurm.submit(1, 10)
     gated.cycle(1)
-    found = told(gated)
+    found = status(gated)
     for job_id, why in reasons.items():
         assert row(found, job_id).facts[UNUSED_PROFILE].endswith(why)
         explain_command(found, row(found, job_id), as_json=False)
         said = capsys.readouterr().out
         assert f"profile ignored: {row(found, job_id).facts[UNUSED_PROFILE]}" in " ".join(said.split())
-        assert UNUSED_PROFILE not in said  # once, and not as a bare fact
+        assert UNUSED_PROFILE not in said  # not as a raw fact
     assert UNUSED_PROFILE not in row(found, fits).facts | row(found, plain).facts
     explain_command(found, row(found, plain), as_json=False)
     assert "1, no profile" in capsys.readouterr().out
 
 
-def test_the_words_of_a_trail_and_of_a_reason_are_the_same(make_bench: Callable[..., Bench]) -> None:
+def test_the_audit_trail_and_the_status_have_the_same_reason_text(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(policy="fifo")
     bench.slurm.submit(8, 100)
     bench.cycle(2)
     waits = bench.slurm.submit(12, 100)
     bench.cycle(2)
     (entry,) = bench.audit("wait", waits)
-    assert in_words(entry["reason"], entry) == row(told(bench), waits).text
+    assert in_words(entry["reason"], entry) == row(status(bench), waits).text
 
 
-def test_facts_of_a_later_release_are_no_failure(gated: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_reasons_and_facts_are_no_error(gated: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     gated.slurm.submit(12, 100)
     gated.cycle(1)
-    found = told(gated)
+    found = status(gated)
     strange = replace(
         found.jobs[0], reason="quantum", text="it is in two places", facts={"places": [1, 2]}, state="odd"
     )
@@ -162,19 +162,17 @@ def test_facts_of_a_later_release_are_no_failure(gated: Bench, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(("hours", "text"), [(0.5, "0.5"), (12.345, "12.3"), (999.4, "999"), (24000, "24000")])
-def test_gpu_hours_are_written_out(hours: float, text: str) -> None:
+def test_gpu_hours_are_shown_with_three_digits(hours: float, text: str) -> None:
     assert gpu_hours(hours * 3600) == text
 
 
-def test_tasks_that_are_no_jobs_yet_go_before_who_waits_behind_their_array(
-    gated: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tasks_not_split_off_yet_count_as_ahead_of_later_jobs(gated: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     gated.slurm.submit(12, 1000)
     gated.cycle()
     short, array = gated.slurm.submit(4, 5), gated.slurm.submit(1, 50, array_tasks="0-149")
     long = gated.slurm.submit(12, 5000)
     gated.cycle(3)
-    found = told(gated)
+    found = status(gated)
     ahead = explain(found, row(found, long)).ahead
     assert ahead is not None
     assert (ahead.jobs, ahead.tasks) == (101, 50)
@@ -186,8 +184,8 @@ def test_tasks_that_are_no_jobs_yet_go_before_who_waits_behind_their_array(
     assert "...), and 50 more tasks of their arrays" in " ".join(capsys.readouterr().out.split())
 
 
-def test_who_is_ahead_is_summed_up_over_the_whole_line() -> None:
-    """Those without a rank are no part of it, and a job without a prediction has no work."""
+def test_jobs_ahead_are_summed_over_the_whole_queue() -> None:
+    """Jobs without a rank do not count, and a job without a prediction has no work."""
     first, second, third, left = (
         JobStatus(
             job_id=str(number), name="a", user="ann", partition="gpu", gpus=number, group="", profile="",
@@ -208,7 +206,7 @@ def test_who_is_ahead_is_summed_up_over_the_whole_line() -> None:
     assert (said.jobs, said.gpus, said.gpu_s, said.unseen, said.nearest) == (2, 3, 50.0, 1, ["1", "2"])
 
 
-def test_every_kind_of_reason_has_words_that_need_no_other_facts():
+def test_reason_texts_need_only_the_facts_of_their_kind():
     """Policies and asrpt-status agree on the kinds and on their facts."""
     assert WORDS.keys() == KINDS.keys()
     example = {"shape": "on 2 nodes", "head": "7", "runs": "8", "reservation": "maint", "slurm_reason": "x", "why": "y"}

@@ -20,7 +20,7 @@ from slurm_asrpt.status.document import JobStatus, Status, withdrawn_after, writ
 from slurm_asrpt.text import slurm_time
 
 DOCS = Path(__file__).parents[3] / "docs"
-EVIL = "[red]x[/red]\x1b[31m\r\n|$(id)\u202e\u200b\u2028é"
+HOSTILE = "[red]x[/red]\x1b[31m\r\n|$(id)\u202e\u200b\u2028é"
 
 WAITING = JobStatus(
     job_id="18_3",
@@ -57,7 +57,7 @@ RUNNING = replace(
     WAITING,
     job_id="9",
     text="",
-    name=EVIL,
+    name=HOSTILE,
     state=Phase.RUNNING.value,
     rank=None,
     nodes={"n1": 8},
@@ -108,7 +108,7 @@ def run(settings: Path, *arguments: str, **environment: str) -> subprocess.Compl
         (float("inf"), "-"),
     ],
 )
-def test_durations_are_slurms(seconds: float | None, text: str) -> None:
+def test_durations_are_formatted_as_in_slurm(seconds: float | None, text: str) -> None:
     assert slurm_time(seconds) == text
 
 
@@ -142,20 +142,20 @@ HOUR = 3600.0
         (167, 168, "25 Nov 11:00-12:00"),
     ],
 )
-def test_clock_intervals_are_slurms(earliest: float, latest: float | None, text: str) -> None:
+def test_clock_intervals_are_formatted_as_in_slurm(earliest: float, latest: float | None, text: str) -> None:
     end = None if latest is None else NOON + latest * HOUR
     assert clock_interval(NOON + earliest * HOUR, end, NOON) == text
 
 
 def expected(now: float, made: float) -> JobStatus:
-    """A waiting job that is said to start between half an hour and an hour from now."""
+    """A pending job that is expected to start between half an hour and an hour from now."""
     return replace(
         WAITING, start_earliest=now + 1800, start_median=now + 2000, start_latest=now + 3600, start_made=made,
         predicted_low=1000, predicted_high=1500, predicted_run_low_s=3600.0, predicted_run_high_s=7200.0,
     )  # fmt: skip
 
 
-def test_an_expected_start_is_shown_everywhere(settings: Path) -> None:
+def test_an_expected_start_is_shown_in_all_formats(settings: Path) -> None:
     now = time.time()
     job = expected(now, now)
     write_status(settings.parent, replace(STATUS, written=now, jobs=[job], forecast_s=60.0))
@@ -176,7 +176,7 @@ def test_an_expected_start_is_shown_everywhere(settings: Path) -> None:
         ({"last_start_earliest": 1e9, "last_start_latest": 2e9}, "to 2033-05-18"),
     ],
 )
-def test_of_the_rest_of_an_array_the_next_and_the_last_start_are_told(
+def test_for_the_rest_of_an_array_the_next_and_last_start_are_shown(
     settings: Path, last: dict[str, float], said: str
 ) -> None:
     now = time.time()
@@ -190,7 +190,7 @@ def test_of_the_rest_of_an_array_the_next_and_the_last_start_are_told(
     assert "Expected start" not in shown
 
 
-def test_an_old_estimate_is_not_shown_whoever_wrote_it(settings: Path) -> None:
+def test_an_expired_estimate_is_not_shown(settings: Path) -> None:
     now = time.time()
     job = expected(now, now - withdrawn_after(60.0) - 5)
     write_status(settings.parent, replace(STATUS, written=now, jobs=[job], forecast_s=60.0))
@@ -199,7 +199,7 @@ def test_an_old_estimate_is_not_shown_whoever_wrote_it(settings: Path) -> None:
     assert "Expected start   unknown: the last estimate has expired" in run(settings, "--explain", job.job_id).stdout
 
 
-def test_an_expected_start_stays_at_80_columns() -> None:
+def test_the_expected_start_is_shown_at_80_columns() -> None:
     now = time.time()
     made = fit(columns(SHORT, [RUNNING, DELAYED, expected(now, now)]), 80)
     assert "START" in [column.title for column in made]
@@ -229,25 +229,25 @@ def test_the_table_shows_jobs_in_order(settings: Path) -> None:
     assert lines[1].endswith("n1:8")
 
 
-def test_nothing_is_cut_in_a_pipe(settings: Path) -> None:
+def test_nothing_is_truncated_in_a_pipe(settings: Path) -> None:
     output = run(settings, COLUMNS="40").stdout
     assert WAITING.text in output
     assert "…" not in output
 
 
-def test_hostile_names_are_shown_harmlessly(settings: Path) -> None:
+def test_hostile_names_are_escaped(settings: Path) -> None:
     for arguments in ([], ["--long"], ["--explain", "9"]):
         output = run(settings, *arguments).stdout
         assert r"[red]x[/red]\x1b[31m\r\n|$(id)\u202e\u200b\u2028é" in output
         assert not set("\x1b\r\u202e\u200b\u2028") & set(output)
 
 
-def test_no_colour_in_a_pipe_or_with_no_color(settings: Path) -> None:
+def test_there_are_no_colors_in_a_pipe_or_with_no_color(settings: Path) -> None:
     assert "\x1b" not in run(settings).stdout
     assert "\x1b[3" not in run(settings, NO_COLOR="1", FORCE_COLOR="1").stdout
 
 
-def test_a_terminal_that_knows_no_unicode_is_no_failure(settings: Path) -> None:
+def test_output_works_without_unicode(settings: Path) -> None:
     answer = run(settings, PYTHONUTF8="0", PYTHONIOENCODING="ascii", LC_ALL="C")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert r"\xe9" in answer.stdout
@@ -261,11 +261,11 @@ def test_parsable_has_a_field_for_each_title(settings: Path) -> None:
     assert len(run(settings, "--parsable", "--no-header").stdout.splitlines()) == len(lines) - 1
 
 
-def test_json_is_the_schema_itself(settings: Path) -> None:
+def test_json_output_follows_the_schema(settings: Path) -> None:
     raw = json.loads(run(settings, "--json").stdout)
     assert raw["schema"] == 1
     assert {job["job_id"] for job in raw["jobs"]} == {"8", "9", "17", "18_3"}
-    assert next(job for job in raw["jobs"] if job["job_id"] == "9")["name"] == EVIL
+    assert next(job for job in raw["jobs"] if job["job_id"] == "9")["name"] == HOSTILE
     assert [JobStatus(**job) for job in raw["jobs"]] == STATUS.jobs
     jsonschema.validate(raw, json.loads((DOCS / "status.schema.json").read_text()))
 
@@ -290,13 +290,13 @@ def test_json_is_the_schema_itself(settings: Path) -> None:
         (["--sort=user,-gpus,jobid"], ["8", "9", "18_3", "17"]),
     ],
 )
-def test_filters(settings: Path, arguments: list[str], expected: list[str]) -> None:
+def test_filters_select_jobs(settings: Path, arguments: list[str], expected: list[str]) -> None:
     answer = run(settings, "--json", *arguments)
     assert answer.returncode == 0
     assert [job["job_id"] for job in json.loads(answer.stdout)["jobs"]] == expected
 
 
-def test_explain_tells_all_facts(settings: Path) -> None:
+def test_explain_shows_all_facts(settings: Path) -> None:
     output = run(settings, "--explain", "17").stdout
     for text in (
         "delayed for placement, position 1 in the queue",
@@ -313,7 +313,7 @@ def test_explain_tells_all_facts(settings: Path) -> None:
     assert "no completed run of its group" in run(settings, "--explain", "8").stdout
 
 
-def test_what_is_alike_everywhere_is_not_told(settings: Path) -> None:
+def test_explain_omits_values_that_are_the_same_everywhere(settings: Path) -> None:
     job = replace(RUNNING, profile="", alpha=1.0, alpha_min=1.0, alpha_by_type={"a": 1.0, "b": 1.0})
     for jobs, told in (([job], False), ([replace(job, alpha=2.0, alpha_by_type={"a": 1.0, "b": 2.0})], True)):
         write_status(settings.parent, replace(STATUS, written=time.time(), jobs=jobs))
@@ -324,7 +324,7 @@ def test_what_is_alike_everywhere_is_not_told(settings: Path) -> None:
 @pytest.mark.parametrize(
     ("level", "said"), [("group", "runs of its group"), ("cluster", "runs of all users (new user)"), ("", "past runs")]
 )
-def test_whose_runs_a_prediction_rests_on_is_said_and_the_mean_where_it_differs(
+def test_explain_shows_the_source_of_a_prediction_and_a_different_mean(
     tmp_path: Path, settings: Path, level: str, said: str
 ) -> None:
     job = replace(WAITING, predicted_by=level, predicted_mean=1300)
@@ -349,7 +349,7 @@ def test_whose_runs_a_prediction_rests_on_is_said_and_the_mean_where_it_differs(
         (["--colour"], 2, "No such option"),
     ],
 )
-def test_errors_are_a_line_and_a_code(settings: Path, arguments: list[str], code: int, said: str) -> None:
+def test_errors_have_a_message_and_an_exit_code(settings: Path, arguments: list[str], code: int, said: str) -> None:
     answer = run(settings, *arguments)
     assert (answer.returncode, answer.stdout) == (code, "")
     assert said in answer.stderr
@@ -357,7 +357,7 @@ def test_errors_are_a_line_and_a_code(settings: Path, arguments: list[str], code
     assert "\x1b" not in answer.stderr
 
 
-def test_no_status_and_bad_settings(settings: Path) -> None:
+def test_missing_status_and_bad_settings_are_errors(settings: Path) -> None:
     (settings.parent / "status.json").unlink()
     answer = run(settings)
     assert answer.returncode == 1
@@ -369,14 +369,14 @@ def test_no_status_and_bad_settings(settings: Path) -> None:
 
 
 @pytest.mark.parametrize(("age", "interval", "stale"), [(20, 5, False), (40, 5, True), (40, 20, False), (61, 20, True)])
-def test_an_old_word_is_called_old(settings: Path, age: float, interval: float, stale: bool) -> None:
+def test_an_old_status_has_a_warning(settings: Path, age: float, interval: float, stale: bool) -> None:
     write_status(settings.parent, replace(STATUS, written=time.time() - age, interval_s=interval))
     answer = run(settings)
     assert answer.returncode == 0
     assert ("asrptd may be down" in answer.stderr) == stale
 
 
-def test_a_closed_pipe_is_quiet(settings: Path) -> None:
+def test_a_closed_pipe_prints_no_error(settings: Path) -> None:
     write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[WAITING] * 5000))
     program = Path(sys.executable).parent / "asrpt-status"
     with subprocess.Popen(
@@ -390,7 +390,7 @@ def test_a_closed_pipe_is_quiet(settings: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [50, 60, 80, 100, 132, 250])
-def test_each_row_fits_a_terminal(width: int) -> None:
+def test_each_row_fits_the_terminal(width: int) -> None:
     jobs = [DELAYED, replace(WAITING, name="a-name-that-is-far-too-long-for-a-table" * 2), RUNNING, LEFT]
     made = fit(columns(SHORT, jobs), width)
     lines = plain(table_lines(made, True, width))
@@ -408,7 +408,7 @@ def test_wide_characters_count_twice() -> None:
     assert plain(lines) == ["训练  x", "abcd  y"]
 
 
-def test_nothing_is_a_dash() -> None:
+def test_an_empty_value_is_shown_as_a_dash() -> None:
     assert safe("") == "-"
 
 

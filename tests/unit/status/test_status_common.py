@@ -1,4 +1,4 @@
-"""run_app: one line and an exit code for whatever ends a command."""
+"""run_app: every error of a command becomes one line and an exit code."""
 
 import sys
 
@@ -22,7 +22,7 @@ from slurm_asrpt.errors import InputError, MachineError
         (typer.Exit(7), 7, ""),
     ],
 )
-def test_ends(
+def test_every_error_ends_with_one_line_and_its_exit_code(
     error: BaseException | None,
     code: int | None,
     said: str,
@@ -44,7 +44,7 @@ def test_ends(
 
 
 @pytest.mark.parametrize("debug", ["", "1"])
-def test_a_bug_is_a_line_and_with_asrpt_debug_a_traceback(
+def test_an_unexpected_exception_is_one_line_and_with_asrpt_debug_a_traceback(
     debug: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -1,4 +1,4 @@
-"""asrpt-status on a terminal: the overview, and --watch with its keys; the terminal is always put back."""
+"""asrpt-status on a terminal: the overview, and --watch with its keys; the terminal is always restored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from slurm_asrpt.status.document import (
     read_users,
     write_status,
 )
-from tests.benches.terminal import LEAVES, Terminal
+from tests.benches.terminal import LEAVE_ALTERNATE_SCREEN, Terminal
 
 COMMAND = str(Path(sys.executable).parent / "asrpt-status")
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -58,7 +58,7 @@ def texts(lines: list[Line]) -> list[str]:
 
 @pytest.fixture
 def site(tmp_path: Path) -> dict[str, str]:
-    """The environment of a command where 241 jobs are."""
+    """The environment of a command, on a site with 241 jobs."""
     write(tmp_path, EVERY)
     config = tmp_path / "asrpt.toml"
     config.write_text(f"[paths]\nrun = {json.dumps(str(tmp_path))}\n")
@@ -74,7 +74,7 @@ def read(folder: Path, jobs: list[JobStatus], rows: int = 24) -> Status:
     return read_screenful(folder, ME, rows)
 
 
-def test_a_screenful_has_ones_own_jobs_and_the_first_of_the_others(tmp_path: Path) -> None:
+def test_a_screenful_has_the_users_jobs_and_the_first_of_the_others(tmp_path: Path) -> None:
     found = read(tmp_path, EVERY, rows=7)
     every = read_status(tmp_path)
     assert every.jobs == EVERY
@@ -85,7 +85,7 @@ def test_a_screenful_has_ones_own_jobs_and_the_first_of_the_others(tmp_path: Pat
     assert len(found.jobs) == 14 + len(own)
 
 
-def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
+def test_only_the_requested_jobs_are_read(tmp_path: Path) -> None:
     write(tmp_path, EVERY)
     assert read_users(tmp_path, ["bob", ME]).jobs == [j for j in EVERY if j.user in ("bob", ME)]
     assert read_users(tmp_path, ['", "user": "bob", ']).jobs == []
@@ -96,17 +96,18 @@ def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--me"], ["--json"], ["--explain", "150"], []])
-def test_start_up_imports_neither_rich_nor_numpy(words: list[str], site: dict[str, str]) -> None:
-    """The command has 0.2 s to answer; these would take up most of it."""
+def test_startup_imports_neither_rich_nor_numpy(words: list[str], site: dict[str, str]) -> None:
+    """The command must answer within 0.2 s; importing these takes most of that."""
     told = "atexit.register(lambda: print(*sys.modules))"
     code = f"import atexit, sys; {told}; from slurm_asrpt_cli._app.start import status; status()"
     done = subprocess.run([sys.executable, "-c", code, *words], env=site, capture_output=True, text=True, check=True)
-    assert not {"rich", "numpy", "slurm_asrpt.config.settings"} & set(done.stdout.splitlines()[-1].split())
+    large = {"rich", "numpy", "pandas", "pydantic", "slurm_asrpt.config.settings"}
+    assert not large & set(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize("jobs", [EVERY, WAITING[:30], RUNNING[:2], [], [j for j in EVERY if j.user != ME]])
 @pytest.mark.parametrize(("width", "height"), [(80, 23), (60, 20), (132, 50)])
-def test_the_overview_fits_and_has_ones_own_jobs_first(
+def test_the_overview_fits_the_terminal_and_lists_the_users_jobs_first(
     jobs: list[JobStatus], width: int, height: int, tmp_path: Path
 ) -> None:
     lines = texts(overview(read(tmp_path, jobs, height), ME, width, height))
@@ -122,7 +123,7 @@ def test_the_overview_fits_and_has_ones_own_jobs_first(
         assert re.search(r"and \d+ more: asrpt-status --all", "\n".join(lines))
 
 
-def test_the_line_about_asrptd_is_never_cut(tmp_path: Path) -> None:
+def test_the_line_about_asrptd_is_shortened_to_fit(tmp_path: Path) -> None:
     found = replace(read(tmp_path, []), leader="controller pid 26095 since 2026-11-22T17:11:23")
     said = {width: texts(summary(found, width))[1] for width in (40, 60, 80, 90)}
     policy = "Mode enforce, policy asrpt-gated"
@@ -135,7 +136,7 @@ def test_the_line_about_asrptd_is_never_cut(tmp_path: Path) -> None:
     assert texts(summary(read(tmp_path, []), 80))[1] == policy
 
 
-def test_a_view_is_sorted_reversed_and_filtered() -> None:
+def test_keys_sort_reverse_and_filter_the_view() -> None:
     view = View(ME)
     assert shown_jobs(EVERY, view) == EVERY
     for key in SORTS[1:]:
@@ -155,7 +156,7 @@ def test_a_view_is_sorted_reversed_and_filtered() -> None:
 
 @pytest.mark.parametrize("keys", [[], ["h"], ["/", "x"], ["down"] * 500, ["page down", "up", "home", "page up"]])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 10), (20, 3), (1, 1)])
-def test_a_screen_has_its_lines_and_no_more(keys: list[str], width: int, height: int) -> None:
+def test_a_screen_fits_the_terminal(keys: list[str], width: int, height: int) -> None:
     found, view = Status(1000.0, "enforce", "asrpt-gated", 5.0, 64, 3, EVERY), View(ME)
     for key in keys:
         lines, view = screen(found, view, width, height, 1000.0)
@@ -193,26 +194,26 @@ def test_watch_follows_the_status_and_its_keys(site: dict[str, str], tmp_path: P
         terminal.press("q")
         assert terminal.ended() == 0
         assert terminal.restored
-        assert LEAVES in terminal.sent
-        assert terminal.sent.count(b"\x1b[2J") <= 2  # it does not clear the screen to draw it anew
+        assert LEAVE_ALTERNATE_SCREEN in terminal.sent
+        assert terminal.sent.count(b"\x1b[2J") <= 2  # it does not clear the screen for each redraw
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_the_terminal_is_put_back_whatever_ends_it(number: int, code: int, site: dict[str, str]) -> None:
+def test_the_terminal_is_restored_after_signals(number: int, code: int, site: dict[str, str]) -> None:
     with Terminal([COMMAND, "--watch", "--state", "waiting"], site) as terminal:
         terminal.until(lambda text: "of 200" in text)
         assert not terminal.restored
         terminal.signal(number)
         assert terminal.ended() == code
         assert terminal.restored
-        assert LEAVES in terminal.sent
+        assert LEAVE_ALTERNATE_SCREEN in terminal.sent
 
 
 @pytest.mark.parametrize(
     ("environment", "said"),
     [({"TERM": "dumb"}, "TERM is dumb, set another"), ({"TERM": "no-such"}, "TERM is no-such"), ({"TERM": ""}, "TERM")],
 )
-def test_a_terminal_that_is_none_is_told(environment: dict[str, str], said: str, site: dict[str, str]) -> None:
+def test_an_unsuitable_terminal_is_an_error(environment: dict[str, str], said: str, site: dict[str, str]) -> None:
     with Terminal([COMMAND, "--watch"], {**site, **environment}) as terminal:
         assert terminal.ended() == 2
         assert said in terminal.text.replace("\n", "")
@@ -221,14 +222,14 @@ def test_a_terminal_that_is_none_is_told(environment: dict[str, str], said: str,
 
 
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_colors_are_for_terminals_that_want_them(environment: dict[str, str], site: dict[str, str]) -> None:
+def test_colors_appear_only_on_terminals_that_want_them(environment: dict[str, str], site: dict[str, str]) -> None:
     with Terminal([COMMAND], {**site, **environment}) as terminal:
         assert terminal.ended() == 0
         assert "Queue: 40 running" in terminal.text
         assert (b"\x1b[" in terminal.sent) is (not environment)
 
 
-def test_no_matching_jobs_is_said_on_a_terminal_only(site: dict[str, str]) -> None:
+def test_no_matching_jobs_is_reported_only_on_a_terminal(site: dict[str, str]) -> None:
     with Terminal([COMMAND, "-u", "nobody-at-all"], site) as terminal:
         assert terminal.ended() == 0
         assert "no matching jobs" in terminal.text
@@ -239,7 +240,7 @@ def test_no_matching_jobs_is_said_on_a_terminal_only(site: dict[str, str]) -> No
     assert (len(piped.stdout.splitlines()), piped.stderr) == (1, "")
 
 
-def test_one_bad_status_while_watching_is_survived(site: dict[str, str], tmp_path: Path) -> None:
+def test_watch_survives_an_invalid_status(site: dict[str, str], tmp_path: Path) -> None:
     with Terminal([COMMAND, "--watch"], site) as terminal:
         terminal.until(lambda text: "of 241" in text)
         (tmp_path / "status.json").write_text("{")

@@ -1,4 +1,4 @@
-"""asrpt-admin disable and enable: what they say and how they end."""
+"""asrpt-admin disable and enable: output and exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(config: Path, *words: str, code: int = 0) -> str:
 
 
 @pytest.mark.parametrize(("refused", "code"), [([], 0), (["7", "9"], 1)])
-def test_disable_tells_what_slurm_let_go(config, monkeypatch, refused, code) -> None:
+def test_disable_reports_released_and_refused_jobs(config, monkeypatch, refused, code) -> None:
     monkeypatch.setattr(admin_switch, "disable", lambda *_: Released("asrptd", ["5", "6"], refused))
     text = run(config, "disable", code=code)
     assert "asrptd handed 2 waiting jobs back" in text
@@ -38,7 +38,7 @@ def test_disable_tells_what_slurm_let_go(config, monkeypatch, refused, code) -> 
     assert json.loads(run(config, "disable", "--json", code=code))["refused"] == refused
 
 
-def test_enable_tells_the_mode_and_whether_anybody_hears_it(config: Path, tmp_path: Path) -> None:
+def test_enable_reports_the_mode_and_whether_asrptd_runs(config: Path, tmp_path: Path) -> None:
     switch.turn_off(tmp_path / "state")
     text = run(config, "enable")
     assert "enabled: mode order" in text

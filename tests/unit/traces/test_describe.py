@@ -1,4 +1,4 @@
-"""What is said of a trace: figures worked out by hand, a picture, and the commands."""
+"""Statistics of a trace: values computed by hand, the figure, and the commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_sizes_and_shares() -> None:
     assert found["span_days"] == pytest.approx(0.9)
 
 
-def test_recurrence_by_group_and_by_proxy() -> None:
+def test_recurrence_by_group_and_by_substitute_group() -> None:
     found = statistics(make(group=["a"] * 5 + ["b"] * 4 + ["c"]))["recurrence"]
     assert found == {"key": "group", "groups": 3, "recurrent_share": 0.5, "seen_before": 0.7, "largest_group": 5}
     proxy = statistics(make(user=["u"] * 6 + ["v"] * 4, gpus=[1] * 5 + [2] * 5))["recurrence"]
@@ -59,7 +59,7 @@ def test_users_tail_and_percentiles() -> None:
     assert statistics(make())["users"] is None
 
 
-def test_the_tail_index_of_a_pareto_law_is_found() -> None:
+def test_the_tail_index_of_a_pareto_distribution_is_estimated() -> None:
     quantiles = (np.arange(100_000) + 0.5) / 100_000
     assert hill_index((1 - quantiles) ** (-1 / 1.3)) == pytest.approx(1.3, rel=0.02)
     assert hill_index(np.ones(1000)) is None
@@ -73,20 +73,20 @@ def test_the_hour_of_the_day_where_it_is_known() -> None:
     assert statistics(read_trace(HELIOS))["arrivals"]["hour"].startswith("after the first job")
 
 
-def test_the_generated_trace_is_described_as_what_it_was_made_for() -> None:
+def test_the_generated_trace_has_its_intended_statistics() -> None:
     found = statistics(pai_like(20_000))
     assert found["recurrence"]["recurrent_share"] == pytest.approx(0.65, abs=0.01)
     assert 0.70 < found["single_gpu_share"] < 0.75
     assert found["arrivals"]["busiest_over_quietest"] > 3
 
 
-def test_no_jobs_no_figures() -> None:
+def test_an_empty_trace_has_no_statistics() -> None:
     with pytest.raises(ValueError, match="no usable job"):
         statistics(make(gpus=0))
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_a_picture_of_a_trace_with_an_odd_name(tmp_path: Path, suffix: str) -> None:
+def test_a_figure_of_a_trace_with_an_unusual_name(tmp_path: Path, suffix: str) -> None:
     trace = clean("$x^{ <script>", make().jobs)
     path = tmp_path / f"x.{suffix}"
     draw(trace, statistics(trace), path)
@@ -95,7 +95,7 @@ def test_a_picture_of_a_trace_with_an_odd_name(tmp_path: Path, suffix: str) -> N
     assert b"<script>" not in head
 
 
-def test_a_picture_that_cannot_be_drawn(tmp_path: Path) -> None:
+def test_a_figure_that_cannot_be_written(tmp_path: Path) -> None:
     found = statistics(make())
     with pytest.raises(InputError, match=r"must end in \.png"):
         draw(make(), found, tmp_path / "x.exe")
@@ -112,7 +112,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     return int(caught.value.code or 0)
 
 
-def test_import_reports_what_it_left_out(
+def test_import_reports_skipped_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "x.csv"
@@ -153,7 +153,7 @@ def test_describe_prints_draws_and_gives_json(
         (["generate", "-o", "/absent/x.csv", "--jobs", "5"], "cannot be written"),
     ],
 )
-def test_bad_input_gives_one_line(
+def test_bad_input_gives_a_one_line_error(
     arguments: list[object], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, *arguments) == 2

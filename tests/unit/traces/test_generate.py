@@ -1,4 +1,4 @@
-"""The generated trace meets what is published of Alibaba's PAI cluster."""
+"""The generated trace has the published statistics of Alibaba's PAI cluster."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def test_a_group_has_one_user_and_one_size(jobs: pd.DataFrame) -> None:
     assert (jobs.groupby("group")[["user", "gpus"]].nunique() == 1).all(axis=None)
 
 
-def test_no_job_needs_more_than_its_user_asked_for(jobs: pd.DataFrame) -> None:
+def test_no_job_runs_longer_than_requested(jobs: pd.DataFrame) -> None:
     assert (jobs["time_limit_s"] >= jobs["duration_s"]).all()
 
 
-def test_the_seed_decides() -> None:
+def test_the_seed_determines_the_trace() -> None:
     pd.testing.assert_frame_equal(pai_like(500, seed=3).jobs, pai_like(500, seed=3).jobs)
     assert not pai_like(500, seed=3).jobs.equals(pai_like(500, seed=4).jobs)
 
 
 @pytest.mark.parametrize(("jobs", "days"), [(0, 60), (10, 0), (-1, 60)])
-def test_no_jobs_or_no_time_is_refused(jobs: int, days: float) -> None:
+def test_zero_jobs_or_zero_time_is_rejected(jobs: int, days: float) -> None:
     with pytest.raises(ValueError, match="at least one job"):
         pai_like(jobs, days)

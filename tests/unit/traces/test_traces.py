@@ -1,4 +1,4 @@
-"""Each kind of trace: told by its contents, rows into jobs after its rules, what is left out counted."""
+"""Each trace format: detected by its contents, rows converted by its rules, skipped rows counted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def check(trace: Trace) -> None:
-    """What holds of every trace."""
+    """Invariants of every trace."""
     assert trace.rows == len(trace) + sum(trace.left_out.values()) + sum(trace.merged.values())
     assert len(trace) == 0 or trace.jobs["submit_s"].iloc[0] == 0
     assert trace.jobs["submit_s"].is_monotonic_increasing
@@ -36,7 +36,7 @@ def check(trace: Trace) -> None:
     assert (trace.jobs["gpus"] >= 1).all()
 
 
-def test_the_samples_are_what_their_readme_says() -> None:
+def test_the_samples_match_their_readme() -> None:
     philly, itp, helios = (read_trace(path) for path in (PHILLY, ITP, HELIOS))
     for trace in (philly, itp, helios):
         check(trace)
@@ -55,14 +55,14 @@ def test_the_samples_are_what_their_readme_says() -> None:
         assert f"## {path.name}" in readme
 
 
-def test_a_cut_copies_rows_as_they_are() -> None:
+def test_a_cut_copies_rows_unchanged() -> None:
     lines = ["titles\n", "a\n", "b\n", "c\n"]
     assert cut(lines, 1, 2) == ["titles\n", "b\n", "c\n"]
     with pytest.raises(ValueError, match="has 3 rows, not 4"):
         cut(lines, 2, 2)
 
 
-def test_the_philly_list_tells_the_time_of_day() -> None:
+def test_the_philly_list_has_the_time_of_day() -> None:
     assert read_trace(PHILLY).first_s == 12 * 3600 + 41 * 60 + 55  # the first row's submit_local
 
 
@@ -110,7 +110,7 @@ PAI_TITLES = (
 )
 
 
-def test_the_pai_list_rounds_parts_of_gpus_up(tmp_path: Path) -> None:
+def test_the_pai_list_rounds_fractions_of_gpus_up(tmp_path: Path) -> None:
     rows = [
         f"{i},u,{gpus},6.0,1.0,{duration},n{i},{i},g,T4,3,1.0,1.0,1.0"
         for i, (gpus, duration) in enumerate(
@@ -168,7 +168,7 @@ def test_the_official_pai_tables(tmp_path: Path, titled: bool) -> None:
     jobs = trace.jobs.set_index("job_id")
     assert jobs.index.tolist() == ["j1", "j2"]
     assert jobs["gpus"].tolist() == [2, 2]  # 3 x 50% are one and a half
-    assert jobs["duration_s"].tolist() == [990, 745]  # from the first task, or instance
+    assert jobs["duration_s"].tolist() == [990, 745]  # of the first task, or instance
     assert jobs["wait_s"].tolist() == [10, 55]
     assert jobs["group"].tolist() == ["g1", ""]
     assert trace.changed == {ROUNDED: 1}
@@ -215,7 +215,7 @@ def test_helios_as_published_and_with_lucids_names(tmp_path: Path) -> None:
     assert trace.jobs["group"].tolist() == ["uXBbc/train", "uXBbc/train"]
 
 
-def test_openb_pods_with_a_part_of_a_gpu(tmp_path: Path) -> None:
+def test_openb_pods_with_a_fraction_of_a_gpu(tmp_path: Path) -> None:
     titles = "name,num_gpu,gpu_milli,pod_phase,creation_time,deletion_time,scheduled_time"
     rows = ["p0,1,460,Running,10,110,20", "p1,8,1000,Running,20,110,", "p2,0,0,Running,20,110,"]
     trace = read_trace(write(tmp_path / "openb_pod_list_default.csv", titles, *rows))
@@ -238,7 +238,7 @@ SWF = """; Version: 2.2
 
 
 @pytest.mark.parametrize("name", ["log.swf", "log.swf.gz"])
-def test_swf_needs_to_be_told_that_processors_are_gpus(tmp_path: Path, name: str) -> None:
+def test_swf_requires_an_option_that_processors_are_gpus(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(SWF.encode()) if name.endswith("gz") else SWF.encode())
     with pytest.raises(InputError, match="--processors-as-gpus"):
@@ -247,7 +247,7 @@ def test_swf_needs_to_be_told_that_processors_are_gpus(tmp_path: Path, name: str
     check(trace)
     assert trace.name == "log"
     assert trace.jobs["job_id"].tolist() == ["1", "2", "3"]
-    assert trace.jobs["gpus"].tolist() == [8, 4, 4]  # what was asked for where it is not told what was given
+    assert trace.jobs["gpus"].tolist() == [8, 4, 4]  # the request if the allocation is unknown
     assert trace.jobs["group"].tolist() == ["u3/x7", "", "u3/x7"]
     assert trace.jobs["time_limit_s"].tolist() == [200, np.inf, 200]
     assert trace.jobs["status"].tolist() == ["COMPLETED", "FAILED", "COMPLETED"]
@@ -257,7 +257,7 @@ def test_swf_needs_to_be_told_that_processors_are_gpus(tmp_path: Path, name: str
     assert trace.first_s == (1_000_000_000 + 3600) % 86400
 
 
-def test_csv_with_usual_titles_dates_and_durations(tmp_path: Path) -> None:
+def test_csv_with_common_headers_dates_and_durations(tmp_path: Path) -> None:
     path = write(
         tmp_path / "jobs-of-us.csv",
         "ID,Submit_Time,Start_Time,End_Time,GPUs,User,Name,time_limit",
@@ -298,14 +298,14 @@ def test_rows_without_an_id_are_numbered(tmp_path: Path) -> None:
     assert trace.jobs["job_id"].tolist() == ["1", "2"]
 
 
-def test_muri_counts_milliseconds(tmp_path: Path) -> None:
+def test_muri_times_are_in_milliseconds(tmp_path: Path) -> None:
     titles = "job_id,num_gpu,submit_time,model_name,duration,iteration_time,resource_time_0"
     trace = read_trace(write(tmp_path / "m.csv", titles, "0,8,0,gpt2,5095000,437,0.6"))
     assert trace.jobs["duration_s"].tolist() == [5095]
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
-def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
+def test_a_written_trace_is_read_back_unchanged(tmp_path: Path, name: str) -> None:
     rows = [f"{i},ü,{0.1 * i},1,1,{i / 7},n,{i / 3},g,T4,3,1,1,1" for i in range(50)]
     source = write(tmp_path / "p.csv", PAI_TITLES, *rows)
     trace = read_trace(source)
@@ -319,7 +319,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["p.csv", name])
 
 
-def test_an_edited_file_of_ours_is_counted_anew(tmp_path: Path) -> None:
+def test_an_edited_canonical_file_is_recounted(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     write_trace(read_trace(PHILLY), path)
     lines = path.read_text().splitlines()
@@ -344,7 +344,7 @@ def test_an_edited_file_of_ours_is_counted_anew(tmp_path: Path) -> None:
         (b'[{"jobid": 1, "attempts": [' + b"[" * 100_000, "not JSON"),
     ],
 )
-def test_what_is_no_trace_gives_one_line(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_trace_is_a_one_line_error(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "x"
     path.write_bytes(content)
     with pytest.raises(InputError, match=said) as caught:
@@ -353,10 +353,10 @@ def test_what_is_no_trace_gives_one_line(tmp_path: Path, content: bytes, said: s
     assert str(path) in str(caught.value)
 
 
-def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_trace(tmp_path / "absent")
-    with pytest.raises(InputError, match="a folder without the tables"):
+    with pytest.raises(InputError, match="a directory without the tables"):
         read_trace(tmp_path)
     with pytest.raises(InputError, match="not a regular file"):
         read_trace(Path("/dev/zero"))
@@ -366,7 +366,7 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
         write_trace(read_trace(PHILLY), tmp_path / "absent" / "x.csv")
 
 
-def test_names_that_could_steer_a_terminal_are_defused(tmp_path: Path) -> None:
+def test_terminal_escapes_in_names_are_replaced(tmp_path: Path) -> None:
     path = write(tmp_path / "x.csv", "job_id,user,submit_s,gpus,duration_s", "a\x1b[31m,b\x07,1,1,1")
     (job,) = read_trace(path).jobs.to_dict("records")
     assert (job["job_id"], job["user"]) == ("a?[31m", "b?")
@@ -387,11 +387,11 @@ def test_names_that_could_steer_a_terminal_are_defused(tmp_path: Path) -> None:
         ("", ""),
     ],
 )
-def test_counters_at_the_end_of_a_name_do_not_count(name: str, plain: str) -> None:
+def test_counters_at_the_end_of_a_name_are_ignored(name: str, plain: str) -> None:
     assert normal_name(name) == plain
 
 
-def test_formats_have_a_line_each() -> None:
+def test_formats_has_one_line_per_format() -> None:
     assert set(formats()) >= {"asrpt", "pai", "philly", "itp", "helios", "openb", "swf", "sacct", "csv"}
     assert all(10 < len(about) < 100 and "\n" not in about for about in formats().values())
 
@@ -409,7 +409,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_public_traces_beside_the_repository(name: str) -> None:
+def test_public_traces_next_to_the_repository(name: str) -> None:
     path = SHARED / name
     if not path.exists():
         pytest.skip(f"{path} is not on this machine")

@@ -1,4 +1,4 @@
-"""sacct's answers, recorded and hand-made, into traces."""
+"""Traces from recorded and hand-made output of sacct."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_recorded_dump_in_local_time(release: str) -> None:
     assert (jobs["wait_s"] >= 0).all()
     assert trace.first_s is not None
     assert trace.merged == {STEP: 16, COMPONENT: 1}
-    # names with a separator or a line break are in the middle of the row here: such rows cannot be told apart
+    # here, names with a separator or a line break are in the middle of the row: such rows are ambiguous
     assert trace.left_out == {
         "wrong number of fields": 3,
         NEVER_STARTED: 2,
@@ -86,7 +86,7 @@ def test_a_recorded_dump_of_our_own_fields_survives_odd_names(release: str) -> N
     assert trace.first_s is None
 
 
-def test_the_fields_to_ask_for_end_with_the_name() -> None:
+def test_the_queried_fields_end_with_the_name() -> None:
     assert SACCT_FIELDS[-1] == "JobName"
     assert {"JobID", "Submit", "Start", "ElapsedRaw", "State", "AllocTRES", "AdminComment"} <= set(SACCT_FIELDS)
 
@@ -123,13 +123,13 @@ def test_one_row() -> None:
         ({"JobID": "what"}, "no job id"),
     ],
 )
-def test_what_is_left_out(changes: dict[str, str], reason: str) -> None:
+def test_rows_that_are_skipped(changes: dict[str, str], reason: str) -> None:
     trace = parse(row(**changes), row(JobID="99"))
     assert trace.left_out == {reason: 1}
     assert trace.jobs["job_id"].tolist() == ["99"]
 
 
-def test_steps_are_merged_whatever_the_job_is() -> None:
+def test_steps_are_merged_for_every_job() -> None:
     steps = ["1.batch", "1.extern", "1.0", "1_3.batch", "1+0.0"]
     trace = parse(row(), *(row(JobID=step, User="") for step in steps))
     assert trace.merged == {STEP: 5}
@@ -161,15 +161,15 @@ def test_components_of_a_heterogeneous_job_are_one_job() -> None:
         ("", 0),
     ],
 )
-def test_gpus_of_tres(tres: str, gpus: float) -> None:
+def test_gpus_from_tres(tres: str, gpus: float) -> None:
     assert tres_gpus(tres) == gpus
 
 
-def test_gpus_of_the_request_where_there_is_no_allocation() -> None:
+def test_gpus_from_the_request_without_an_allocation() -> None:
     assert parse(row(AllocTRES="", ReqTRES="gres/gpu=6")).jobs["gpus"].tolist() == [6]
 
 
-def test_gpus_of_old_releases() -> None:
+def test_gpus_from_old_releases() -> None:
     titles = "JobID|Submit|Start|End|Elapsed|State|AllocGRES|NNodes"
     trace = parse_sacct([titles, "1|1000|1010|1070|00:01:00|COMPLETED|gpu:tesla:2|3"])
     assert trace.jobs[["gpus", "duration_s"]].to_numpy().tolist() == [[6, 60]]
@@ -195,7 +195,7 @@ def test_times_with_a_zone_and_epochs() -> None:
     assert trace.first_s is None
 
 
-def test_a_trailing_separator_and_another_one(tmp_path: Path) -> None:
+def test_a_trailing_and_a_different_separator(tmp_path: Path) -> None:
     path = tmp_path / "dump.txt"
     path.write_text(f"{TITLES}|\n{row()}|\n")  # sacct --parsable
     assert len(read_trace(path)) == 1

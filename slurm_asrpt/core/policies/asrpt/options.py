@@ -10,7 +10,7 @@ from slurm_asrpt.core.policies.options import ContentionOptions
 
 
 class AsrptOptions(ContentionOptions):
-    """Thresholds of Algorithm 1, and what a delayed job does to the jobs behind it."""
+    """Thresholds of Algorithm 1, and whether a delayed job blocks the jobs behind it."""
 
     tau: Annotated[float, Field(ge=0, le=1e6)] = Field(
         1.0, description="A-SRPT's tau: a job waits for a better placement for at most tau (g_i/G) n_i alpha_i seconds."

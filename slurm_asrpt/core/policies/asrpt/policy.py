@@ -1,4 +1,4 @@
-"""A-SRPT, the paper's Algorithm 1, in continuous time (DESIGN.md section 3 states what the paper leaves open)."""
+"""A-SRPT, the paper's Algorithm 1, in continuous time (DESIGN.md section 3 has what the paper leaves open)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, all_alike, capacity
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, capacity, with_reference_gpus
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
@@ -30,12 +30,12 @@ from slurm_asrpt.core.policies.nic_contention import NicContention
 
 _NEVER = float("inf")
 _KINDS = 65536
-_WAITING, _DELAYED = Phase.WAITING, Phase.DELAYED  # looking up a member of an enum costs more than it should
+_WAITING, _DELAYED = Phase.WAITING, Phase.DELAYED  # lookups of enum members are slow
 
 
 @dataclass(slots=True)
 class Delay:
-    """A communication-heavy job that waits for better servers: its first alpha (kappa) and its deadline."""
+    """The delay of a communication-heavy job: its first alpha (kappa) and its deadline, seconds."""
 
     kappa: float
     deadline: float
@@ -43,13 +43,13 @@ class Delay:
 
 @dataclass(slots=True)
 class Kind:
-    """What jobs of one profile and form of request have in common on the present nodes.
+    """The common properties of jobs of one profile and form of request on the current nodes.
 
-    best, worst: α̃_min and α_max, seconds per iteration; reference: α̃_min if all GPUs were reference GPUs.
+    best, worst: α̃_min and α_max, seconds per iteration; reference: α̃_min on reference GPUs only.
     fits: whether the nodes can hold such a job at all.
-    heavy: communication-heavy (line 8). strategy: in which order servers are considered.
-    profile: one of those that are equal.
-    placement, state: the placement that was found in that state of the cluster, counted by the policy.
+    heavy: communication-heavy (line 8). strategy: the order in which servers are considered.
+    profile: one of the equal profiles.
+    placement, state: the placement found in state number ``state`` of the cluster, as counted by the policy.
     """
 
     best: float
@@ -64,17 +64,17 @@ class Kind:
 
 
 Waiting = tuple[Job, Kind]
-"""A job on the virtual machine or in the FIFO, and what it is like."""
+"""A job on the virtual machine or in the FIFO, and its kind."""
 
 
 class ASrpt(Policy):
-    """Adaptive SRPT: a virtual machine orders the jobs, a FIFO starts them, communication-heavy ones may be delayed.
+    """Adaptive SRPT: a virtual machine orders the jobs, a FIFO starts them, communication-heavy jobs may be delayed.
 
-    tau: a delayed job starts at the latest tau (g_i/G) ñ_i α̃_i seconds after its turn.
-    comm_heavy: COMM_HEAVY, on α_max/α̃_min for the class and on α/α̃_min for "good enough to start".
-    delay: "block": a delayed job holds back all behind it; "aside": it leaves the FIFO and is tried first each time.
-    contention: no bandwidth is reserved: α counts the jobs started here that leave the same servers, and servers that
-        nobody leaves are tried too.
+    tau: a delayed job starts at most tau (g_i/G) ñ_i α̃_i seconds after its turn.
+    comm_heavy: COMM_HEAVY, for α_max/α̃_min (the class) and for α/α̃_min (good enough to start).
+    delay: "block": a delayed job blocks the jobs behind it; "aside": jobs behind it may pass until its deadline.
+    contention: no bandwidth is reserved; α depends on the started jobs that use the same NICs, and servers whose NICs
+        are not in use are tried, too.
     """
 
     Options = AsrptOptions
@@ -83,38 +83,38 @@ class ASrpt(Policy):
     def __init__(self, fabric: Fabric, options: AsrptOptions) -> None:
         super().__init__(fabric, options)
         self.tau, self.comm_heavy = options.tau, options.comm_heavy
-        self._contention = NicContention(fabric) if options.contention else None
+        self.contention = NicContention(fabric) if options.contention else None
         self.aside = options.delay == "aside"
         self._nodes: tuple[Node, ...] = ()
-        self._alike: Sequence[Node] = ()  # the same with reference GPUs
+        self._reference_nodes: Sequence[Node] = ()  # the same with reference GPUs
         self._kinds: dict[Hashable, Kind] = {}
-        self._plain_kinds: dict[int, Kind] = {}  # of plain requests, by the id() of the profile that the kind has
+        self._plain_kinds: dict[int, Kind] = {}  # for plain requests, by id() of the kind's profile
         self._machine = VirtualMachine()
         self._virtual: dict[JobId, Waiting] = {}  # the jobs on the machine
         self._fifo: OrderedDict[JobId, Waiting] = OrderedDict()  # ordered: canceled jobs leave from the middle
         self._delays: dict[JobId, Delay] = {}
-        self._deadlines: list[tuple[float, JobId]] = []  # heap of the delays; what is over is dropped when it comes up
+        self._deadlines: list[tuple[float, JobId]] = []  # heap; outdated entries are dropped at the top
         self._last: dict[JobId, Reason] = {}
-        self._stuck: tuple[Wait, ...] = ()  # the last answer, if it is the same again until (see decide)
-        self._need = 0  # so many GPUs are free, anywhere
-        self._until = 0.0  # or, in the same state of the cluster, this time has come
-        self._blocked = False  # whether a job of the FIFO held back all behind it when last looked at
-        self._decided = 0.0  # when last
-        self._state = 0  # counts the states of the cluster that the policy has seen; the present one is:
-        self._cluster: ClusterView | None = None  # a view, and its version
+        self._stuck: tuple[Wait, ...] = ()  # the last decision, if it stays the same until (see decide)
+        self._need = 0  # this number of GPUs is free
+        self._until = 0.0  # or, in the same state of the cluster, this time is reached
+        self._blocked = False  # whether a job of the FIFO blocked the jobs behind it in the last decision
+        self._decided = 0.0  # time of the last decision
+        self._state = 0  # counts the states of the cluster; the current one:
+        self._cluster: ClusterView | None = None  # its view, and the view's version
         self._version = -1
 
     # events
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._advance(now)
-        self._nodes, self._alike = tuple(nodes), all_alike(nodes)
+        self._nodes, self._reference_nodes = tuple(nodes), with_reference_gpus(nodes)
         self._machine.speed = capacity(nodes) or 1.0
         self._clear_kinds()
         for jobs in (self._virtual, self._fifo):
             for job_id, (job, _) in jobs.items():
                 jobs[job_id] = job, self._kind(job)
-        self._look_again()
+        self._discard_last()
 
     def submitted(self, job: Job, now: float) -> bool:
         machine = self._machine
@@ -129,9 +129,9 @@ class ASrpt(Policy):
 
     def returned(self, job: Job, now: float) -> None:
         self._advance(now)
-        if self._contention is not None:
-            self._contention.ended(job.id)
-        self._look_again()
+        if self.contention is not None:
+            self.contention.ended(job.id)
+        self._discard_last()
         self._fifo[job.id] = job, self._kind(job)
         self._fifo.move_to_end(job.id, last=False)
 
@@ -140,24 +140,24 @@ class ASrpt(Policy):
         for jobs in (self._virtual, self._fifo):
             if job.id in jobs:
                 jobs[job.id] = job, self._kind(job)
-                self._look_again()
+                self._discard_last()
 
     def finished(self, job_id: JobId, now: float) -> None:
-        if self._contention is not None:
-            self._contention.ended(job_id)
-        if job_id in self._fifo or job_id in self._virtual:  # the end of a running job is nothing to us
+        if self.contention is not None:
+            self.contention.ended(job_id)
+        if job_id in self._fifo or job_id in self._virtual:  # ends of running jobs do not matter here
             self._advance(now)
             self._machine.remove(job_id)
             self._virtual.pop(job_id, None)
-            self._look_again()
+            self._discard_last()
             self._forget(job_id)
 
-    def _look_again(self) -> None:
-        """The last decision no longer says anything about the next."""
+    def _discard_last(self) -> None:
+        """Discard the last decision, which no longer predicts the next one."""
         self._stuck, self._blocked, self._cluster = (), False, None
 
     def _advance(self, now: float) -> None:
-        """Line 2: what completed on the virtual machine joins the tail of the FIFO."""
+        """Line 2: jobs that completed on the virtual machine join the tail of the FIFO."""
         for job_id in self._machine.advance(now):
             self._fifo[job_id] = self._virtual.pop(job_id)
 
@@ -169,41 +169,41 @@ class ASrpt(Policy):
 
     def _kind(self, job: Job) -> Kind:
         if job.request is not ANYWHERE:
-            return self._kind_like((job.profile, job.request), job)
-        # nearly every simulated job is plain, and hashing its profile would cost more than all the rest here
+            return self._cached_kind((job.profile, job.request), job)
+        # nearly all simulated jobs are plain, and hashing a profile is slow
         found = self._plain_kinds.get(id(job.profile))
         if found is None:
-            found = self._kind_like(job.profile, job)
+            found = self._cached_kind(job.profile, job)
             self._plain_kinds[id(found.profile)] = found
         return found
 
-    def _kind_like(self, key: Hashable, job: Job) -> Kind:
+    def _cached_kind(self, key: Hashable, job: Job) -> Kind:
         found = self._kinds.get(key)
         if found is None:
             if len(self._kinds) >= _KINDS:  # a daemon runs for years
                 self._clear_kinds()
-            found = self._kinds[key] = self._worked_out(job)
+            found = self._kinds[key] = self._new_kind(job)
         return found
 
     def _clear_kinds(self) -> None:
         self._kinds.clear()
         self._plain_kinds.clear()
 
-    def _worked_out(self, job: Job) -> Kind:
-        there = fits(job, self._nodes)
-        whom = (job, self._nodes) if there else _imagined(job, self._nodes)
-        best = self._best(*whom)
-        reference = self._best(job, self._alike) if there else best
+    def _new_kind(self, job: Job) -> Kind:
+        can_run = fits(job, self._nodes)
+        arguments = (job, self._nodes) if can_run else _hypothetical(job, self._nodes)
+        best = self._best(*arguments)
+        reference = self._best(job, self._reference_nodes) if can_run else best
         worst = max(best, worst_alpha(job, self._nodes, self.fabric))
-        if not job.profiled:  # nothing is known of what it sends
-            return Kind(best, worst, reference, there, False, Strategy.TIGHTEST, job.profile)
+        if not job.profiled:  # its communication is unknown
+            return Kind(best, worst, reference, can_run, False, Strategy.TIGHTEST, job.profile)
         heavy = worst / best >= self.comm_heavy
         strategy = Strategy.MOST_FREE if heavy else Strategy.LEAST_FREE
-        return Kind(best, worst, reference, there, heavy, strategy, job.profile)
+        return Kind(best, worst, reference, can_run, heavy, strategy, job.profile)
 
     def _best(self, job: Job, nodes: Sequence[Node]) -> float:
         return (
-            best_alpha(job, nodes, self.fabric) if self._contention is None else self._contention.best_alpha(job, nodes)
+            best_alpha(job, nodes, self.fabric) if self.contention is None else self.contention.best_alpha(job, nodes)
         )
 
     # decisions
@@ -224,24 +224,24 @@ class ASrpt(Policy):
         return self._walk(Plan(cluster), now)
 
     def _still_stuck(self, free: int) -> tuple[Wait, ...]:
-        """An answer at next to no cost: mostly the head of the queue is blocked as it was."""
+        """The same decision at almost no cost, for the common case of a head of the queue that is still blocked."""
         if self._stuck[-1].reason.facts["free"] != free:
-            self._say_instead({"need": self._need, "free": free})
+            self._update_facts({"need": self._need, "free": free})
         return self._stuck
 
     def _still_delayed(self, left: float) -> tuple[Wait, ...]:
-        """The same for a head that waits for better servers than the cluster has in its present state."""
-        self._say_instead({**self._stuck[-1].reason.facts, "left_s": left})
+        """The same decision for a head that still waits for better servers than the cluster has."""
+        self._update_facts({**self._stuck[-1].reason.facts, "left_s": left})
         return self._stuck
 
-    def _say_instead(self, facts: Mapping[str, Any]) -> None:
-        """Nothing has changed for the job that blocks but the evidence."""
+    def _update_facts(self, facts: Mapping[str, Any]) -> None:
+        """Update the facts in the reason of the blocking job."""
         *others, wait = self._stuck
         why = self._last[wait.job.id] = Reason(wait.reason.phase, wait.reason.kind, facts)
         self._stuck = (*others, Wait(wait.job, why, wait.until))
 
     def _walk(self, plan: Plan, now: float) -> list[Decision]:
-        """Look at one job of the FIFO after the other."""
+        """Consider the jobs of the FIFO in order."""
         decisions: list[Decision] = []
         started: list[JobId] = []
         waits: list[Wait] = []
@@ -253,8 +253,8 @@ class ASrpt(Policy):
                 self._state += 1
                 started.append(job.id)
                 decisions.append(Start(job, found, (len(decisions),)))
-                if self._contention is not None:
-                    self._contention.started(job.id, found, job.profile)
+                if self.contention is not None:
+                    self.contention.started(job.id, found, job.profile)
                 continue
             decisions.append(found)
             waits.append(found)
@@ -262,17 +262,17 @@ class ASrpt(Policy):
             if not self._may_pass(job.id, found.reason, now):
                 self._blocked = True
                 break
-        if started:  # is gone from here, and the cluster will not be what it was
+        if started:  # the cluster will change, and started jobs leave the FIFO
             self._cluster = None
             for job_id in started:
                 self._forget(job_id)
         self._stuck = ()
         if self._blocked:
-            self._keep_in_mind(waits)
+            self._store_if_stuck(waits)
         return decisions
 
-    def _keep_in_mind(self, waits: list[Wait]) -> None:
-        """Whether the answer is the same until something happens to the job that blocks: others can never start."""
+    def _store_if_stuck(self, waits: list[Wait]) -> None:
+        """Store the decision if it stays the same until the blocking job may start: no other job can ever start."""
         *others, blocked = waits
         if any(wait.reason.kind != "capacity" for wait in others):
             return
@@ -283,16 +283,16 @@ class ASrpt(Policy):
             self._stuck, self._need, self._until = tuple(waits), 0, self._delays[job.id].deadline
 
     def _may_pass(self, job_id: JobId, why: Reason, now: float) -> bool:
-        """Whether the jobs behind a waiting one are looked at. One that no cluster of ours can hold never blocks.
+        """Whether jobs may pass a waiting job. A job that is too large for the cluster never blocks.
 
-        A job that waits aside lets others pass until its deadline, not beyond: smaller ones could pass it for ever.
+        With delay "aside", others may pass a delayed job only until its deadline: later, smaller jobs could starve it.
         """
         if why.kind in ("capacity", "over-limit"):
             return True
         return self.aside and job_id in self._delays and now < self._delays[job_id].deadline
 
     def _consider(self, job: Job, kind: Kind, plan: Plan, now: float) -> Placement | Wait:
-        """Lines 5-23 for one job: where it starts, or why it does not."""
+        """Lines 5-23 for one job: its placement, or why it waits."""
         if not kind.fits:
             return Wait(job, reason(_WAITING, "capacity", need=job.gpus))
         limited = over_limit(job, plan) if job.charges else None
@@ -300,13 +300,13 @@ class ASrpt(Policy):
             return Wait(job, limited)
         free = plan.free
         if job.gpus > free:
-            if job.request is ANYWHERE and plan.memoryless and not self._delays:  # what no_room would find out
+            if job.request is ANYWHERE and plan.memoryless and not self._delays:  # the result of no_room, but faster
                 return Wait(job, Reason(_WAITING, "gpus", {"need": job.gpus, "free": free}))
             return self._no_room(job, plan)
-        if kind.state != self._state:  # one of a kind is as good as another
+        if kind.state != self._state:  # jobs of one kind have the same placement
             kind.placement, kind.state = plan.place(job, kind.strategy, self.fabric), self._state
-            if self._contention is not None:
-                kind.placement = self._contention.quietest(plan.view(), job, kind.strategy, kind.placement)
+            if self.contention is not None:
+                kind.placement = self.contention.least_contended(plan.view(), job, kind.strategy, kind.placement)
         placement = kind.placement
         if placement is None:
             return self._no_room(job, plan)
@@ -319,7 +319,7 @@ class ASrpt(Policy):
         return placement
 
     def _begin_delay(self, job: Job, kind: Kind, placement: Placement, now: float) -> Delay:
-        """Lines 15-20: a job waits for better servers than it would get at its first turn."""
+        """Lines 15-20: delay a job that would get bad servers at its first turn."""
         alone = job.gpus * job.predicted_iterations * kind.reference / self._machine.speed
         delay = self._delays[job.id] = Delay(kappa=placement.alpha, deadline=now + self.tau * alone)
         heapq.heappush(self._deadlines, (delay.deadline, job.id))
@@ -330,7 +330,7 @@ class ASrpt(Policy):
         return Wait(job, no_room(job, plan), None if delay is None else delay.deadline)
 
     def next_wakeup(self, now: float) -> float | None:
-        """A deadline, or when a job joins a FIFO in which nobody blocks: behind a blocked head it could not start."""
+        """The next deadline, or when a job joins the FIFO, unless a blocked head would keep it from starting."""
         wake = _NEVER if self._blocked else self._machine.end
         if self._deadlines:
             wake = min(wake, self._next_deadline(now))
@@ -338,11 +338,11 @@ class ASrpt(Policy):
 
     def _next_deadline(self, now: float) -> float:
         deadlines = self._deadlines
-        while deadlines and (deadlines[0][0] <= now or not self._stands(*deadlines[0])):
+        while deadlines and (deadlines[0][0] <= now or not self._is_current(*deadlines[0])):
             heapq.heappop(deadlines)
         return deadlines[0][0] if deadlines else _NEVER
 
-    def _stands(self, deadline: float, job_id: JobId) -> bool:
+    def _is_current(self, deadline: float, job_id: JobId) -> bool:
         delay = self._delays.get(job_id)
         return delay is not None and delay.deadline == deadline
 
@@ -365,7 +365,7 @@ class ASrpt(Policy):
         return rows
 
     def dump(self) -> dict[str, Any]:
-        self._advance(self._decided)  # time has passed on the virtual machine, if nothing more
+        self._advance(self._decided)  # the virtual machine may be behind
         delays = {job_id: asdict(delay) for job_id, delay in self._delays.items()}
         return {"machine": self._machine.dump(), "fifo": list(self._fifo), "delays": delays}
 
@@ -383,11 +383,11 @@ class ASrpt(Policy):
         self._fifo = OrderedDict((job_id, (jobs[job_id], self._kind(jobs[job_id]))) for job_id in fifo)
         self._virtual = {job_id: (jobs[job_id], self._kind(jobs[job_id])) for job_id, *_ in machine.remaining()}
         self._last.clear()
-        self._look_again()
+        self._discard_last()
 
 
-def _imagined(job: Job, nodes: Sequence[Node]) -> tuple[Job, Sequence[Node]]:
-    """A job that the present nodes cannot hold (some may be down), on as many of the largest kind as it needs."""
+def _hypothetical(job: Job, nodes: Sequence[Node]) -> tuple[Job, Sequence[Node]]:
+    """A job that is too large for the current nodes (some may be down), and enough nodes of the largest size for it."""
     shape = Request(per_node=job.request.per_node, unit=job.request.unit)
     largest = max([node.gpus for node in nodes] + [job.request.per_node or job.request.unit])
     return replace(job, request=shape), [Node(str(i), largest, i) for i in range(job.gpus)]

@@ -1,1 +1,1 @@
-"""asrpt-gated: predicted workload decides the order, placement decides which job may start (docs/decisions/0007)."""
+"""asrpt-gated: jobs in the order of predicted workload, started only in good placements (docs/decisions/0007)."""

@@ -10,7 +10,7 @@ from slurm_asrpt.core.policies.options import ContentionOptions, PatienceOptions
 
 
 class GatedOptions(PatienceOptions, ContentionOptions):
-    """How good a placement must be, and how long a job may wait for one."""
+    """How good a placement must be, and how long a job may wait for it."""
 
     gate: Annotated[float, Field(ge=1)] = Field(
         1.1, description="A job starts only where alpha is at most this many times its minimum."

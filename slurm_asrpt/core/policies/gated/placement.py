@@ -16,19 +16,19 @@ _SINGLES = 65536
 _INF = float("inf")
 
 
-class Placing:
-    """nodes: in node-table order. gate: the largest α/α̃^min. contention: None where bandwidth is reserved."""
+class Placer:
+    """Finds placements. nodes: in node-table order. gate: the largest α/α̃^min. contention: None if disabled."""
 
     def __init__(self, nodes: Sequence[Node], fabric: Fabric, gate: float, contention: NicContention | None) -> None:
         self._nodes, self._fabric, self._gate, self._contention = nodes, fabric, gate, contention
-        self._singles: dict[tuple[JobProfile, int], Placement] = {}  # on one server of equal ones
+        self._singles: dict[tuple[JobProfile, int], Placement] = {}  # placements on one server of a group of equal size
 
     def find(
         self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, reserved: bool
     ) -> Placement | None:
-        """On the ``allowed`` ones of a choice's servers, with this predicted end; None if it cannot start there.
+        """The placement on the ``allowed`` servers of a choice, given the predicted end; None if it cannot start there.
 
-        reserved: whether somebody has a reservation: then no server in use may be free later than without the job.
+        reserved: whether there is a reservation. Then the job must not delay the time at which a server will be free.
         """
         allowed &= choice.group.mask
         if choice.group.size and servers.plain(job):
@@ -37,7 +37,7 @@ class Placing:
         return self.general(job, choice, servers, self._nearest(job, choice, servers, allowed, end), self._gate)
 
     def wider(self, job: Job, servers: Servers, found: Placement) -> Placement:
-        """On more servers where NICs are shared and that is faster."""
+        """``found``, or, with contention, a faster placement on more servers."""
         if self._contention is None or len(found.gpus) == 1:
             return found
         return self._contention.wider(servers.view, job, found)
@@ -45,7 +45,7 @@ class Placing:
     def _packed(
         self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, reserved: bool
     ) -> Placement | None:
-        """A plain request on servers of equal size: one server, or whole ones and one for the rest."""
+        """A plain request on servers of equal size: one server, or whole servers and one for the remainder."""
         size = choice.group.size
         if job.gpus <= size:
             at = servers.nearest(job.gpus, size, allowed, end, later_only=reserved)
@@ -53,30 +53,30 @@ class Placing:
         whole, rest = divmod(job.gpus, size)
         if (servers.masks[size] & allowed).bit_count() < whole:
             return None
-        for among in self._quiet_first(servers, servers.free_later(allowed, end) if reserved else allowed):
+        for among in self._unused_nics_first(servers, servers.free_later(allowed, end) if reserved else allowed):
             chosen = servers.several(whole, rest, size, among)
             if chosen is not None:
                 found = placement_on([self._nodes[at] for at in chosen[0]], chosen[1], job.profile, self._fabric)
-                passed = self._through(self._gate, job, choice, found)
+                passed = self._within_gate(self._gate, job, choice, found)
                 if passed is not None:
                     return passed
         return None
 
-    def _quiet_first(self, servers: Servers, among: int) -> Iterator[int]:
-        """Where to look for several servers: rather among those that no other job leaves."""
-        crowded = 0 if self._contention is None else self._contention.crowded(servers.view) & among
-        yield from (among & ~crowded, among) if crowded else (among,)
+    def _unused_nics_first(self, servers: Servers, among: int) -> Iterator[int]:
+        """The masks to search for several servers: first those whose NIC is not in use."""
+        servers_in_use = 0 if self._contention is None else self._contention.servers_in_use(servers.view) & among
+        yield from (among & ~servers_in_use, among) if servers_in_use else (among,)
 
-    def _through(self, gate: float, job: Job, choice: Choice, found: Placement) -> Placement | None:
-        """The placement with its real alpha if that, and what it does to the neighbors, is within the gate."""
+    def _within_gate(self, gate: float, job: Job, choice: Choice, found: Placement) -> Placement | None:
+        """The placement with its actual alpha, if alpha and the slowdown of its neighbors are within the gate."""
         if self._contention is not None:
             found = self._contention.shared(found, job.profile)
-            if gate < _INF and self._contention.slows(found) > gate:
+            if gate < _INF and self._contention.slowdown_of_neighbors(found) > gate:
                 return None
         return found if found.alpha <= gate * (choice.best or found.alpha) else None
 
     def _on_one(self, at: int, profile: JobProfile) -> Placement:
-        """Most jobs run on one server: each kind is mapped once per server."""
+        """The placement on one server, cached by profile and server: most jobs run on one server."""
         found = self._singles.get((profile, at))
         if found is None:
             if len(self._singles) >= _SINGLES:
@@ -86,9 +86,9 @@ class Placing:
         return found
 
     def _nearest(self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float) -> int:
-        """For a job that one of equal servers holds, that which a plain request would get: a mask; else ``allowed``."""
+        """The server that a plain request would get, as a mask, if one of equal servers suffices; else ``allowed``."""
         size = choice.group.size
-        if not size or choice.group.forecast.needs(job).servers > 1:
+        if not size or choice.group.free_times.needs(job).servers > 1:
             return allowed
         view = servers.view
         able = [view.bits[node.name] for node, usable in offers(view, job.request) if usable >= job.gpus]
@@ -96,16 +96,16 @@ class Placing:
         return 0 if at is None else 1 << at
 
     def general(self, job: Job, choice: Choice, servers: Servers, allowed: int, gate: float) -> Placement | None:
-        """Any request on any servers: on the fewest that could hold it, within the gate."""
+        """The placement of any request on any servers: on the fewest servers that could hold it, within the gate."""
         wanted = job.request.candidates
-        for among in self._quiet_first(servers, allowed & ~servers.masks[0]):
+        for among in self._unused_nics_first(servers, allowed & ~servers.masks[0]):
             names = frozenset([self._nodes[at].name for at in bits(among)])
             request = replace(job.request, candidates=names if wanted is None else names & wanted)
             narrowed = replace(job, request=request)
             for strategy in (Strategy.TIGHTEST, Strategy.MOST_FREE):
                 found = place(servers.view, narrowed, strategy, self._fabric)
-                few = found is not None and len(found.gpus) <= choice.group.forecast.needs(job).servers
-                passed = self._through(gate, job, choice, found) if found is not None and few else None
+                few = found is not None and len(found.gpus) <= choice.group.free_times.needs(job).servers
+                passed = self._within_gate(gate, job, choice, found) if found is not None and few else None
                 if passed is not None:
                     return passed
         return None

@@ -1,26 +1,25 @@
-"""asrpt-gated: predicted workload decides the order, placement decides who may start (docs/decisions/0007).
+"""asrpt-gated: jobs in the order of predicted workload, started only in good placements (docs/decisions/0007).
 
-It keeps A-SRPT's prediction, job graph and Heavy-Edge and replaces the release rule:
+It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for starting jobs:
 
-1. Order. Jobs are looked at by band, if they have one (fair-share), then by predicted workload g_i ñ_i α̃_i^min, least
-   first; α̃_i^min on reference GPUs. An unseen job counts as long as unseen jobs have lasted on average.
-2. Gate. A job starts only on the fewest servers that could ever hold it, with α/α̃^min <= ``gate``; single servers are
-   chosen by when they will be free, so that jobs that end together run together. (With ``contention`` a job on several
-   servers takes more where that is faster and nobody else waits: docs/decisions/0013.)
-3. Reservation. The first job that cannot start gets the servers that are predicted to be free soonest. Jobs behind it
-   may use them only until then, and elsewhere they must not put off the time at which a server in use will be free.
-4. Patience. A job that has waited for ``patience_s`` goes before all younger ones, and its servers are kept for it
-   alone. On equal servers, of which none goes away, a job that asks for GPUs only then starts within (k+1) L seconds,
-   however wrong the predictions: k jobs submitted before it still waited when its patience ended, L is the longest run
-   of any job. Each of them waits for what runs on its servers, and for nothing that came later
-   (``sim.bound.latest_starts``, tests/property/test_gated_promise.py).
-
-5. Kinds of GPU. The gate is that of each kind: α̃^min on its servers. A job starts on the best kind that has room for it
-   (``gpu_types``); it waits for a faster one only where it would outlive its time limit. What it gets reserved is the
+1. Order. Jobs are considered by band, if enabled (fair-share), then by predicted workload g_i ñ_i α̃_i^min, least
+   first; α̃_i^min on reference GPUs. A job of an unseen group counts with the mean runtime of such jobs.
+2. Gate. A job starts only on the fewest servers that could ever hold it, with α/α̃^min <= ``gate``. Single servers are
+   chosen by the time at which they will be free, so that jobs that end together run together. (With ``contention``, a
+   job uses more servers if that is faster and no other job waits: docs/decisions/0013.)
+3. Reservation. The first job that cannot start reserves the servers that are predicted to be free soonest. Jobs behind
+   it may use them only until then, and must not delay the time at which any other busy server will be free.
+4. Patience. A job that has waited for ``patience_s`` goes before all younger jobs and reserves its servers exclusively.
+   Then, if servers are equal and none disappears, a job that requests only GPUs starts within (k+1) L seconds, however
+   wrong the predictions. k: the jobs submitted before it that still waited when its patience ended. L: the longest
+   run of any job. Each of them waits for the jobs that already run on its servers, and for no later job
+   (``sim.metrics.latest_starts``, tests/property/test_gated_promise.py).
+5. Kinds of GPU. The gate applies to each kind, with α̃^min on its servers. A job starts on the best kind with room for
+   it (``gpu_types``), and waits for a faster kind only if it would exceed its time limit. Its reservation is on the
    kind on which it is predicted to end first (docs/decisions/0017).
 
-Two cases have no good answer. A job whose servers are all idle and that still cannot start waits for no job's end (CPUs
-or memory are short): nothing is kept for it. One that only the gate keeps from idle servers starts there all the same.
+Two special cases: If a job cannot start although all its servers are idle (a lack of CPUs or memory), it gets no
+reservation, because no job's end would help. If only the gate keeps a job from idle servers, it starts there anyway.
 """
 
 from __future__ import annotations
@@ -46,19 +45,25 @@ from slurm_asrpt.core.policies.base import (
     no_room,
     over_limit,
     reason,
-    standing,
+    updated_rank,
 )
 from slurm_asrpt.core.policies.gated.gpu_types import Choices, covering, within_limit
 from slurm_asrpt.core.policies.gated.options import GatedOptions
-from slurm_asrpt.core.policies.gated.placement import Placing
+from slurm_asrpt.core.policies.gated.placement import Placer
 from slurm_asrpt.core.policies.gated.queue import Waiting, Waitlist
-from slurm_asrpt.core.policies.gated.saved_state import Queued, State, held_again, kept_of, read_state
+from slurm_asrpt.core.policies.gated.saved_state import (
+    Queued,
+    State,
+    read_state,
+    restore_reservation,
+    saved_reservation,
+)
 from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
 from slurm_asrpt.core.policies.nic_contention import NicContention
 from slurm_asrpt.core.policies.running_jobs import NO_END_S, RunningJob, RunningJobs
 
 FIRST_GUESS_S = 3600.0
-"""How long an unseen job is taken to last before any has ended."""
+"""Assumed runtime of a job of an unseen group before any such job has ended."""
 _INF = float("inf")
 
 
@@ -66,7 +71,7 @@ class Gated(Policy):
     """Work-conserving by predicted workload, gated by placement, with a reservation and a bound on every delay.
 
     gate: the largest α/α̃^min with which a job starts. patience_s: the wait after which a job goes first, seconds.
-    contention: no bandwidth is reserved, so that α depends on the jobs that leave the same servers, and theirs on it.
+    contention: no bandwidth is reserved; jobs that use the same NICs affect each other's α.
     """
 
     Options = GatedOptions
@@ -76,46 +81,46 @@ class Gated(Policy):
     def __init__(self, fabric: Fabric, options: GatedOptions) -> None:
         super().__init__(fabric, options)
         self.gate, self.patience_s = options.gate, options.patience_s
-        self._contention = NicContention(fabric) if options.contention else None
+        self.contention = NicContention(fabric) if options.contention else None
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
-        self._placing = Placing((), fabric, self.gate, self._contention)
+        self._placer = Placer((), fabric, self.gate, self.contention)
         self._running_jobs = RunningJobs(())
         self._choices = Choices((), self._running_jobs, self._alpha, self.gate)
         self._queue = Waitlist(self.patience_s)
         self._unseen_runs, self._unseen_s = 1, FIRST_GUESS_S
-        self._unseen: dict[JobId, float] = {}  # jobs of unseen groups that run: α/α̃_min
+        self._unseen: dict[JobId, float] = {}  # running jobs of unseen groups: α/α̃_min
         self._returns = 0
         self.reservation: Reservation | None = None  # after the last decision
-        self._waits: dict[JobId, Wait] = {}  # told by the last decision
-        self._left: Plan | None = None  # the cluster that the last decision left
+        self._waits: dict[JobId, Wait] = {}  # from the last decision
+        self._left: Plan | None = None  # the cluster after the last decision
 
     # events
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
-        alike = {(node.gpus, node.gpu_type, node.speed) for node in nodes}
-        self._size = alike.pop()[0] if len(alike) == 1 else 0
-        self._placing = Placing(self._nodes, self.fabric, self.gate, self._contention)
-        self._take_up(self._running_jobs.runs)
+        models = {(node.gpus, node.gpu_type, node.speed) for node in nodes}
+        self._size = models.pop()[0] if len(models) == 1 else 0
+        self._placer = Placer(self._nodes, self.fabric, self.gate, self.contention)
+        self._set_running(self._running_jobs.runs)
         self.reservation = None
         for entry in self._queue.clear():
             self._enter(entry.job, entry.key[0], entry.age[0])
 
-    def _take_up(self, runs: Mapping[JobId, RunningJob]) -> None:
+    def _set_running(self, runs: Mapping[JobId, RunningJob]) -> None:
         self._running_jobs = RunningJobs(self._nodes, runs)
         self._choices = Choices(self._nodes, self._running_jobs, self._alpha, self.gate)
-        if self._contention is not None:
+        if self.contention is not None:
             for job_id, run in runs.items():
-                self._contention.seen(job_id, run.gpus)
+                self.contention.seen(job_id, run.gpus)
 
     def _alpha(self, job: Job, nodes: Sequence[Node]) -> float:
-        known = self._contention
+        known = self.contention
         return packed_alpha(job, nodes, self.fabric) if known is None else known.packed_alpha(job, nodes)
 
     def submitted(self, job: Job, now: float) -> bool:
         self._stop_running(job.id)  # requeued while the daemon was away
-        self._enter(job, job.band, max(now, job.submit_time))  # not while it was held
+        self._enter(job, job.band, max(now, job.submit_time))  # time spent in hold does not count
         return False
 
     def returned(self, job: Job, now: float) -> None:
@@ -126,35 +131,35 @@ class Gated(Policy):
     def changed(self, job: Job, now: float) -> None:
         entry = self._leave(job.id)
         if entry is not None:
-            self._enter(job, standing(job, entry.key[0]), entry.age[0])
+            self._enter(job, updated_rank(job, entry.key[0]), entry.age[0])
 
     def finished(self, job_id: JobId, now: float) -> None:
         self._leave(job_id)
-        slower = self._unseen.get(job_id)
+        slowdown = self._unseen.get(job_id)
         run = self._stop_running(job_id)
-        if run is not None and slower is not None:
+        if run is not None and slowdown is not None:
             self._unseen_runs += 1
-            self._unseen_s += (now - run.start) / slower
+            self._unseen_s += (now - run.start) / slowdown
 
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
-        """A job runs that may not be ours: its time limit is all that is known of its end (``SeesRunning``)."""
+        """A running job, possibly one that the policy did not start: then only its time limit is known."""
         self._leave(job_id)
-        if self._contention is not None:
-            self._contention.seen(job_id, gpus)
+        if self.contention is not None:
+            self.contention.seen(job_id, gpus)
         known = self._running_jobs.runs.get(job_id)
         if known is None:
             self._running_jobs.began(job_id, RunningJob(now, min(until, now + NO_END_S), dict(gpus)))
-        elif known.gpus != gpus:  # Slurm gave it others than we meant it to have
+        elif known.gpus != gpus:  # Slurm allocated other GPUs than planned
             self._running_jobs.began(job_id, replace(known, gpus=dict(gpus)))
 
     def _stop_running(self, job_id: JobId) -> RunningJob | None:
         self._unseen.pop(job_id, None)
-        if self._contention is not None:
-            self._contention.ended(job_id)
+        if self.contention is not None:
+            self.contention.ended(job_id)
         return self._running_jobs.ended(job_id)
 
     def _enter(self, job: Job, rank: int, since: float, unseen_s: float | None = None) -> None:
-        """unseen_s: how long a job without a prediction is taken to last, where that has been said before."""
+        """Queue a job. unseen_s: the assumed runtime of a job without a prediction, if it was set before."""
         choices, to_reference = self._choices.of(job)
         unseen_s = unseen_s or self._unseen_s / self._unseen_runs
         seconds = job.predicted_iterations * (choices[0].best if choices else 1.0) or unseen_s
@@ -166,10 +171,10 @@ class Gated(Policy):
         self._queue.enter(Waiting(job, key, seconds, choices, kind, (since, number, job.id)))
 
     def _kind(self, job: Job, rank: int) -> Hashable:
-        """Jobs of one kind can start on the same servers, and the first of them by key is the shortest."""
-        if job.charges:  # all of a kind count against the same limits
+        """The kind of a job. Jobs of one kind can start on the same servers, and the first by key is the shortest."""
+        if job.charges:  # all jobs of a kind count against the same limits
             return (rank, job.id if rank < 0 else job.charges, job.profile, job.request)
-        if rank:  # of those handed back and of other bands the first by key need not be the shortest
+        if rank:  # with returned jobs and other bands, the first by key may not be the shortest
             return (rank, job.id if rank < 0 else self._kind(job, 0))
         if job.request is not ANYWHERE:
             return (job.profile, job.request)
@@ -183,23 +188,23 @@ class Gated(Policy):
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        kept, self.reservation = self.reservation, None
+        previous, self.reservation = self.reservation, None
         self._waits.clear()
         servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
         for entry in self._in_order(now, servers):
-            placement = self._place(entry, servers, kept, now) if entry.job.gpus <= servers.free else None
+            placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
             if placement is None and self.reservation is None:
-                placement = self._reserve(entry, servers, kept, now)
+                placement = self._reserve(entry, servers, previous, now)
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
         self._left = servers.plan
         return [*starts, *self._waits.values()] if self._waits else starts
 
     def _in_order(self, now: float, servers: Servers) -> Iterator[Waiting]:
-        """The jobs to consider: those that have waited too long by age, then the others by workload.
+        """The jobs to consider: late jobs by age, then the others by workload.
 
-        A job that does not start stands for all of its kind that last as long or longer: they would not start either,
-        for a decision only takes servers away. Who needs more GPUs than are free is looked at only while nobody has a
+        If a job does not start, no job of its kind with the same or a longer runtime is considered: during a decision,
+        free servers only decrease. Jobs that need more GPUs than are free are considered only until one has a
         reservation.
         """
         failed: dict[Hashable, float] = {}
@@ -231,49 +236,51 @@ class Gated(Policy):
     def _start(self, entry: Waiting, placement: Placement, servers: Servers, now: float) -> Start:
         job = entry.job
         best = entry.choices[0].best
-        slower = placement.alpha / best if best else 1.0
+        slowdown = placement.alpha / best if best else 1.0
         servers.start(job, placement)
         self._leave(job.id)
-        if self._contention is not None:
-            self._contention.started(job.id, placement, job.profile)
-        self._running_jobs.began(job.id, RunningJob(now, now + entry.seconds * slower, placement.gpus))
+        if self.contention is not None:
+            self.contention.started(job.id, placement, job.profile)
+        self._running_jobs.began(job.id, RunningJob(now, now + entry.seconds * slowdown, placement.gpus))
         if not job.predicted_iterations:
-            self._unseen[job.id] = slower
+            self._unseen[job.id] = slowdown
         return Start(job, placement, entry.key)
 
     # where to start
 
-    def _place(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Placement | None:
-        """The best placement with which a job may start now, or None."""
+    def _place(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Placement | None:
+        """The best placement in which a job may start now, or None."""
         job, reserved = entry.job, self.reservation is not None
         for choice in entry.choices:
             end = now + entry.lasts(choice.best)
-            found = self._placing.find(job, choice, servers, self._allowed(servers, end), end, reserved)
+            found = self._placer.find(job, choice, servers, self._allowed(servers, end), end, reserved)
             if found is not None:
                 alone = len(self._queue.entries) == 1
-                return self._placing.wider(job, servers, found) if alone else found
-        own = kept is not None and kept.alone and kept.job.id == job.id and not reserved
-        return self._on_kept(entry, servers, kept.mask) if own and kept is not None else None
+                return self._placer.wider(job, servers, found) if alone else found
+        own = previous is not None and previous.exclusive and previous.job.id == job.id and not reserved
+        return self._on_kept(entry, servers, previous.mask) if own and previous is not None else None
 
     def _allowed(self, servers: Servers, end: float) -> int:
-        """The servers that are not reserved at a time before this predicted end: a mask."""
+        """The servers without a reservation before this predicted end, as a mask."""
         taken = self.reservation
-        return servers.all if taken is None or (end <= taken.time and not taken.alone) else servers.all & ~taken.mask
+        return (
+            servers.all if taken is None or (end <= taken.time and not taken.exclusive) else servers.all & ~taken.mask
+        )
 
     def _on_kept(self, entry: Waiting, servers: Servers, mask: int) -> Placement | None:
-        """On servers that are the job's, whatever alpha is there."""
-        return self._placing.general(entry.job, covering(entry.choices, mask), servers, mask, _INF)
+        """The placement on servers reserved for the job, with any alpha."""
+        return self._placer.general(entry.job, covering(entry.choices, mask), servers, mask, _INF)
 
     # reservations
 
-    def _reserve(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Placement | None:
-        """Reserve servers for the first job that cannot start, unless it can have those, idle, at once: the placement.
+    def _reserve(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Placement | None:
+        """Reserve servers for the first job that cannot start. Returns a placement if these servers are idle.
 
-        On unequal servers the gate may keep a job from all that it could ever have; then nothing is worth the wait. Nor
-        is anything kept for a job that cannot even start on idle servers: what it waits for is not the end of a job.
+        On unequal servers, the gate may exclude all placements that a job could ever get; then waiting is useless. A
+        job that cannot start even on idle servers gets no reservation: it does not wait for another job's end.
         """
-        self._running_jobs.look_at(now)
-        job, held = entry.job, self._servers_for(entry, servers, kept, now)
+        self._running_jobs.extend_overdue(now)
+        job, held = entry.job, self._servers_for(entry, servers, previous, now)
         if self._idle(held.mask, servers):
             placement = self._on_kept(entry, servers, held.mask)
             if placement is None:
@@ -285,8 +292,8 @@ class Gated(Policy):
         return None
 
     def _until(self, held: Reservation, now: float) -> float | None:
-        """Seconds until a reservation begins; None where that is the end of a job without a time limit."""
-        return max(0.0, held.time - now) if self._running_jobs.tells(held.time) else None
+        """Seconds until a reservation begins; None if that is the end of a job without a time limit."""
+        return max(0.0, held.time - now) if self._running_jobs.is_estimate(held.time) else None
 
     def _idle(self, mask: int, servers: Servers) -> bool:
         if mask & (self._running_jobs.used | servers.masks[0]):
@@ -294,12 +301,13 @@ class Gated(Policy):
         free = servers.view.free
         return all(free[self._nodes[at].name] == self._nodes[at].gpus for at in bits(mask))
 
-    def _servers_for(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Reservation:
-        """The servers that will be free soonest; a job that has waited too long keeps those reserved for it."""
+    def _servers_for(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Reservation:
+        """A reservation of the servers that will be free soonest; a late job keeps its reserved servers."""
         job, late = entry.job, self._is_late(entry, now)
-        if late and kept is not None and kept.job.id == job.id and kept.alone and kept.mask & self._running_jobs.used:
-            return replace(kept, time=max([now, *(self._running_jobs.free_at[at] for at in bits(kept.mask))]))
-        found = [(choice.group.forecast.soonest(job, servers, now), choice.best) for choice in entry.choices]
+        own = previous if previous is not None and previous.job.id == job.id and previous.exclusive else None
+        if late and own is not None and own.mask & self._running_jobs.used:
+            return replace(own, time=max([now, *(self._running_jobs.free_at[at] for at in bits(own.mask))]))
+        found = [(choice.group.free_times.soonest(job, servers, now), choice.best) for choice in entry.choices]
         (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
         return Reservation(job, mask, time, late)
 
@@ -307,7 +315,7 @@ class Gated(Policy):
         return entry.age[0] + self.patience_s <= now
 
     def next_wakeup(self, now: float) -> float | None:
-        """When the next job loses its patience."""
+        """When the next job becomes late."""
         return self._queue.next_late(now)
 
     # what users see, and restarts
@@ -351,7 +359,7 @@ class Gated(Policy):
             self._running_jobs.runs,
             (self._unseen_runs, self._unseen_s),
             self._unseen,
-            kept_of(self.reservation, self._nodes),
+            saved_reservation(self.reservation, self._nodes),
             {self._nodes[at].name: time for at, time in self._running_jobs.outlived.items()},
         ).dump()
 
@@ -361,10 +369,10 @@ class Gated(Policy):
         self._waits.clear()
         self._returns, self._unseen = found.returns, dict(found.slower)
         self._unseen_runs, self._unseen_s = found.unseen
-        self._take_up(found.runs)
-        put_off = found.outlived
-        self._running_jobs.outlived = {at: put_off[n.name] for at, n in enumerate(self._nodes) if n.name in put_off}
+        self._set_running(found.runs)
+        overdue = found.outlived
+        self._running_jobs.outlived = {at: overdue[n.name] for at, n in enumerate(self._nodes) if n.name in overdue}
         for one in found.order:
             if one.job_id in jobs:
-                self._enter(jobs[one.job_id], standing(jobs[one.job_id], one.rank), one.since, one.seconds)
-        self.reservation = held_again(found.kept, self._nodes, jobs)
+                self._enter(jobs[one.job_id], updated_rank(jobs[one.job_id], one.rank), one.since, one.seconds)
+        self.reservation = restore_reservation(found.kept, self._nodes, jobs)

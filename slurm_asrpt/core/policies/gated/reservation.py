@@ -13,16 +13,16 @@ from slurm_asrpt.core.policies.gated.servers import Servers, bits
 from slurm_asrpt.core.policies.running_jobs import RunningJobs
 
 SHORT_S = 86400.0
-"""How long an idle server that lacks CPUs or memory for a job is taken to lack them: nobody knows."""
-_KINDS = 4096  # forms of jobs of which something is remembered: a daemon runs for years
+"""Assumed time for which an idle server without enough CPUs or memory for a job lacks them: it is unknown."""
+_KINDS = 4096  # size of the cache: a daemon runs for years
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What jobs of one form need of this cluster: so many servers of these places, the first of equals first.
+    """The servers that jobs of one form need: ``servers`` of those at ``places``, in node-table order.
 
-    largest: GPUs of the largest server of these places.
-    spare: for each place the GPUs that its server lacks to the largest; those that lack least are taken.
+    largest: GPUs of the largest of these servers.
+    spare: for each place, how many GPUs fewer its server has than the largest; the least are preferred.
     """
 
     servers: int
@@ -31,10 +31,10 @@ class Needs:
     spare: tuple[int, ...]
 
 
-class Forecast:
-    """The servers of a cluster by when they can serve a job.
+class FreeTimes:
+    """Predicts when the servers of a cluster can run a job.
 
-    nodes: in node-table order. running_jobs: what runs on them. among: the mask of those that count.
+    nodes: in node-table order. running_jobs: the jobs on them. among: the mask of the servers to consider.
     """
 
     def __init__(self, nodes: Sequence[Node], running_jobs: RunningJobs, among: int) -> None:
@@ -43,9 +43,9 @@ class Forecast:
         self._known: dict[Hashable, Needs] = {}
 
     def soonest(self, job: Job, servers: Servers, now: float) -> tuple[int, float]:
-        """As few servers as could ever hold the job, the first to be free: a mask, and when, seconds.
+        """The fewest servers that could hold the job, those that are free soonest: a mask, and when, seconds.
 
-        Raises ValueError for a job that the cluster cannot hold.
+        Raises ValueError for a job that is too large for the cluster.
         """
         needs = self.needs(job)
         times = self._times(job, needs, servers, now)
@@ -56,7 +56,7 @@ class Forecast:
         return sum([1 << at for _, _, at in chosen]), max([now, *(time for _, time, _ in chosen)])
 
     def needs(self, job: Job) -> Needs:
-        """What this job needs. Raises ValueError for a job that the cluster cannot hold."""
+        """The servers that the job needs. Raises ValueError for a job that is too large for the cluster."""
         form = (job.profile, job.request)
         found = self._known.get(form)
         if found is None:
@@ -76,15 +76,15 @@ class Forecast:
         return Needs(number, max(sizes), places, tuple([0 if even else max(sizes) - size for size in sizes]))
 
     def _times(self, job: Job, needs: Needs, servers: Servers, now: float) -> list[float]:
-        """When each of the servers can serve the job: all of it where several are needed."""
+        """When each server can run the job; when it is completely free, if the job needs several servers."""
         free_at, places = self._running_jobs.free_at, needs.places
         if needs.servers == 1 and 2 * job.gpus < needs.largest:
-            return self._room_times(job.gpus, needs.places, servers, now)
+            return self._exact_times(job.gpus, needs.places, servers, now)
         times = free_at if len(places) == len(free_at) else [free_at[at] for at in places]
-        return times if servers.plain(job) else self._short_later(job, times, needs, servers, now)
+        return times if servers.plain(job) else self._penalize_short(job, times, needs, servers, now)
 
-    def _room_times(self, gpus: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
-        """The exact look, for a job that needs less than half a server."""
+    def _exact_times(self, gpus: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
+        """The exact times, for a job that needs less than half a server."""
         free, nodes, running_jobs = servers.view.free, self._nodes, self._running_jobs
         return [
             running_jobs.free_at[at]
@@ -93,8 +93,10 @@ class Forecast:
             for at in places
         ]
 
-    def _short_later(self, job: Job, times: Sequence[float], needs: Needs, servers: Servers, now: float) -> list[float]:
-        """Idle servers that could not serve it now lack CPUs or memory: rather one that is in use."""
+    def _penalize_short(
+        self, job: Job, times: Sequence[float], needs: Needs, servers: Servers, now: float
+    ) -> list[float]:
+        """The times with a penalty for idle servers that lack CPUs or memory for the job."""
         usable = {node.name: count for node, count in offers(servers.view, job.request)}
         least = job.request.per_node or (job.gpus if needs.servers == 1 else job.request.unit)
         return [

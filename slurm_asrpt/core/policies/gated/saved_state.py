@@ -1,4 +1,4 @@
-"""What asrpt-gated keeps over a restart of the daemon."""
+"""The state that asrpt-gated saves for a restart of the daemon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_asrpt.core.policies.running_jobs import RunningJob
 
 @dataclass(frozen=True)
 class Queued:
-    """A waiting job: its rank, since when it waits, and how long it lasts if nobody predicts that (else None)."""
+    """A waiting job: its rank, the start of its wait, and its assumed runtime (None if it has a prediction)."""
 
     job_id: JobId
     rank: int
@@ -24,7 +24,7 @@ class Queued:
 
 @dataclass(frozen=True)
 class Kept:
-    """The servers reserved for a job that has waited too long, and when they are predicted to be free."""
+    """The servers reserved for a late job, and when they are predicted to be free."""
 
     job_id: JobId
     time: float
@@ -33,10 +33,10 @@ class Kept:
 
 @dataclass(frozen=True)
 class State:
-    """All of it, as values.
+    """The saved state, as values.
 
-    unseen: how many unseen jobs have ended and how long they have lasted together; slower: of those that run, α/α̃_min.
-    outlived: when servers whose jobs have outlived their predictions are expected to be free, by name.
+    unseen: number and total runtime of ended jobs of unseen groups. slower: α/α̃_min of those that run.
+    outlived: by server name, when servers with overdue jobs are expected to be free.
     """
 
     order: Sequence[Queued]
@@ -48,7 +48,7 @@ class State:
     outlived: Mapping[str, float]
 
     def dump(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The state as JSON values."""
         kept = self.kept
         return {
             "order": [[one.job_id, one.rank, one.since, one.seconds] for one in self.order],
@@ -61,7 +61,7 @@ class State:
 
 
 def read_state(raw: Mapping[str, Any]) -> State:
-    """A dump, of this release or an earlier one. Raises ValueError for anything else."""
+    """A state saved by this or an earlier release. Raises ValueError if it is invalid."""
     try:
         rows = raw["runs"].items()
         return State(
@@ -77,30 +77,30 @@ def read_state(raw: Mapping[str, Any]) -> State:
         raise ValueError(f"not a state of policy asrpt-gated: {error!r}") from error
 
 
-def kept_of(held: Reservation | None, nodes: Sequence[Node]) -> Kept | None:
-    """What of a reservation outlives a restart: one for somebody alone."""
-    if held is None or not held.alone:
+def saved_reservation(held: Reservation | None, nodes: Sequence[Node]) -> Kept | None:
+    """The part of a reservation to save; only exclusive reservations survive a restart."""
+    if held is None or not held.exclusive:
         return None
     return Kept(held.job.id, held.time, [nodes[at].name for at in bits(held.mask)])
 
 
-def held_again(kept: Kept | None, nodes: Sequence[Node], jobs: Mapping[JobId, Job]) -> Reservation | None:
-    """The same after it, if the job still waits and all its servers are still there."""
+def restore_reservation(kept: Kept | None, nodes: Sequence[Node], jobs: Mapping[JobId, Job]) -> Reservation | None:
+    """The saved reservation, if the job still waits and all its servers still exist."""
     bit = {node.name: 1 << at for at, node in enumerate(nodes)}
     job = jobs.get(kept.job_id) if kept else None
     if kept is None or job is None or not bit.keys() >= set(kept.servers):
         return None
-    return Reservation(job, sum(bit[name] for name in kept.servers), kept.time, alone=True)
+    return Reservation(job, sum(bit[name] for name in kept.servers), kept.time, exclusive=True)
 
 
 def _queued(row: Sequence[Any]) -> Queued:
-    """How long a job lasts was not said before 2026-11-22. Raises TypeError, ValueError, IndexError."""
+    """A waiting job; states before 2026-11-22 have no runtime. Raises TypeError, ValueError, IndexError."""
     seconds = row[3] if len(row) > 3 else None
     return Queued(JobId(row[0]), int(row[1]), float(row[2]), None if seconds is None else float(seconds))
 
 
 def _kept(raw: Any) -> Kept | None:
-    """Raises TypeError, ValueError."""
+    """A reservation. Raises TypeError, ValueError."""
     if raw is None:
         return None
     job_id, time, names = raw

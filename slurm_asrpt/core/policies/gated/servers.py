@@ -1,4 +1,4 @@
-"""The servers that asrpt-gated chooses from in one decision, as masks of their places in the node table."""
+"""The servers available to asrpt-gated in one decision, as masks of their positions in the node table."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _INF = float("inf")
 
 @dataclass(frozen=True)
 class Reservation:
-    """Servers kept for a job. mask: bits of their places in the node table. time: when they are predicted to be free.
+    """Servers reserved for a job. mask: their positions in the node table. time: when they are predicted to be free.
 
-    alone: nobody else may use them meanwhile, however short.
+    exclusive: no other job may use them meanwhile, however short.
     """
 
     job: Job
     mask: int
     time: float
-    alone: bool
+    exclusive: bool
 
 
 class Servers:
-    """The cluster beside the starts of one decision.
+    """The cluster after the starts of one decision.
 
-    all: mask of all servers. masks: servers by free GPUs, as ClusterView's. plan: the starts; to be read only.
+    all: mask of all servers. masks: servers by free GPUs, as in ClusterView. plan: the starts; read-only.
     """
 
     def __init__(self, cluster: ClusterView, running_jobs: RunningJobs) -> None:
@@ -45,7 +45,7 @@ class Servers:
 
     @property
     def view(self) -> ClusterView:
-        """The cluster after the starts; to read only."""
+        """The cluster after the starts; read-only."""
         return self.plan.view()
 
     def start(self, job: Job, placement: Placement) -> None:
@@ -54,20 +54,20 @@ class Servers:
         self.masks = self.plan.masks()
 
     def plain(self, job: Job) -> bool:
-        """Whether free GPUs are all that counts, as ``freeindex.plain`` says."""
+        """Whether only free GPUs count (see ``free_index.plain``)."""
         if job.request is not ANYWHERE and job.request != ANYWHERE:
             return False
         return self.plan.memoryless or not self.view.overdrawn
 
     def with_free(self, least: int, most: int) -> int:
-        """The servers with so many GPUs free."""
+        """The servers with ``least`` to ``most`` free GPUs."""
         found = 0
         for mask in self.masks[least : most + 1]:
             found |= mask
         return found
 
     def free_later(self, among: int, end: float) -> int:
-        """Those of ``among`` that are idle, or are not predicted to be free before ``end``."""
+        """The servers of ``among`` that are idle or not predicted to be free before ``end``."""
         free_at = self._running_jobs.free_at
         for at in bits(among & self._running_jobs.used & ~self.masks[0]):
             if free_at[at] < end:
@@ -75,15 +75,15 @@ class Servers:
         return among
 
     def nearest(self, gpus: int, size: int, among: int, end: float, later_only: bool) -> int | None:
-        """One of ``among``, all of ``size`` GPUs, that has ``gpus`` free; None if there is none.
+        """A server of ``among``, all of ``size`` GPUs, that has ``gpus`` free; None if there is none.
 
-        That in use with the nearest predicted end, rather after ``end`` than before it, which ``later_only`` rules
-        out; else an idle one.
+        Prefers the busy server with the nearest predicted end at or after ``end``, then the nearest before it (never
+        with ``later_only``), then an idle server.
         """
         free_at, used = self._running_jobs.free_at, self._running_jobs.used if later_only else 0
         after, before, first, last = _INF, _INF, -1, -1  # the nearest ends after and before, and their places
         left = self.with_free(gpus, size - 1) & among
-        while left:  # ``bits`` written out: here most of the time of a decision goes
+        while left:  # ``bits``, inlined: a decision spends most of its time here
             bit = left & -left
             left ^= bit
             at = bit.bit_length() - 1
@@ -101,9 +101,10 @@ class Servers:
         return (idle & -idle).bit_length() - 1 if idle else None
 
     def several(self, whole: int, rest: int, size: int, among: int) -> tuple[list[int], tuple[int, ...]] | None:
-        """Servers of ``among`` for a job that needs so many whole ones of ``size`` GPUs and ``rest`` GPUs beside them.
+        """Servers of ``among`` for a job that needs ``whole`` idle servers of ``size`` GPUs, and ``rest`` more GPUs.
 
-        Their places in the node table, ascending, and the GPUs that Slurm gives on each; None if there are none.
+        Returns their positions in the node table, ascending, and the GPUs that Slurm allocates on each; None if there
+        are no such servers.
         """
         idle = self.masks[size] & among
         if idle.bit_count() < whole:
@@ -111,17 +112,17 @@ class Servers:
         chosen = list(bits(idle, whole))
         if not rest:
             return chosen, (size,) * whole
-        last = self._for_the_rest(among, chosen, rest)
+        last = self._for_remainder(among, chosen, rest)
         if last is None:
             return None
         counts = {**dict.fromkeys(chosen, size), last: rest}
         places = sorted(counts)
         return places, tuple([counts[at] for at in places])
 
-    def _for_the_rest(self, among: int, chosen: Sequence[int], rest: int) -> int | None:
-        """A server with exactly as many GPUs free, else the last of those that come after the others.
+    def _for_remainder(self, among: int, chosen: Sequence[int], rest: int) -> int | None:
+        """A server with exactly ``rest`` free GPUs, else the last of the least free servers behind the chosen ones.
 
-        Slurm fills in node-table order; a server with more GPUs free that comes earlier would get more than the rest.
+        Slurm fills nodes in node-table order; an earlier server with more free GPUs would get more than ``rest``.
         """
         others = among & ~sum([1 << at for at in chosen])
         exact = self.masks[rest] & others
@@ -135,7 +136,7 @@ class Servers:
 
 
 def bits(mask: int, most: int = -1) -> Iterator[int]:
-    """The places of the set bits, the lowest first; at most so many."""
+    """The positions of the set bits, the lowest first; at most ``most``, or all for -1."""
     while mask and most:
         low = mask & -mask
         yield low.bit_length() - 1

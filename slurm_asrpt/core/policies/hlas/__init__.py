@@ -1,1 +1,1 @@
-"""HLAS on a real cluster: least attained service first, by preemption."""
+"""HLAS on a real cluster: least attained service first, with preemption."""

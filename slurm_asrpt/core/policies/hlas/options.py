@@ -10,7 +10,7 @@ from slurm_asrpt.core.policies.options import PolicyOptions
 
 
 class HlasOptions(PolicyOptions):
-    """The queues by attained service, and when a running job may be interrupted."""
+    """The queues by attained service, and when a running job may be preempted."""
 
     queues: Annotated[int, Field(ge=1, le=64)] = Field(
         8,
@@ -20,11 +20,11 @@ class HlasOptions(PolicyOptions):
         3600.0, description="Attained GPU-seconds from which a job is in the second queue."
     )
     factor: Annotated[float, Field(gt=1, le=1000)] = Field(
-        4.0, description="Each following queue begins at this many times the GPU-seconds of the one before."
+        4.0, description="Each following queue begins at this many times the GPU-seconds of the previous queue."
     )
     max_interruptions: Annotated[int, Field(ge=0, le=1000)] = Field(
-        3, description="A job is interrupted at most this many times; then it runs to its end. 0: never."
+        3, description="A job is preempted at most this many times; then it runs to its end. 0: never."
     )
     min_run_s: Annotated[float, Field(ge=0)] = Field(
-        600.0, description="Seconds for which a job is not interrupted after each start."
+        600.0, description="Seconds for which a job is not preempted after each start."
     )

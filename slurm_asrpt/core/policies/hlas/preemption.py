@@ -1,4 +1,4 @@
-"""The free GPUs during one decision that may interrupt running jobs, and which jobs to interrupt."""
+"""The free GPUs during one decision with preemption, and the choice of the jobs to preempt."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from slurm_asrpt.core.policies.base import Run
 
 
 class PreemptionPlan:
-    """now: what starts may use. later: with what jobs that are being interrupted will give back; never less.
+    """now: free GPUs for starts. later: the same plus the GPUs of jobs that are being preempted; never fewer.
 
-    left: runs that are not being interrupted. ending: the ids of those that are.
+    left: runs that are not being preempted. ending: the IDs of those that are.
     """
 
     def __init__(self, cluster: ClusterView, runs: Iterable[Run], fabric: Fabric) -> None:
         self.now, self.later, self._fabric = cluster.copy(), cluster.copy(), fabric
         self.left, self.ending = list(runs), list[JobId]()
-        self.interrupt([run for run in self.left if run.ending])
+        self.preempt([run for run in self.left if run.ending])
 
     def start(self, job: Job) -> Placement | None:
-        """Where the job can start now, then taken; None if nowhere."""
+        """Place the job on GPUs that are free now and allocate them; None if it does not fit."""
         placement = self._place(self.now, job)
         if placement is not None:
             self.now.take(placement.gpus, job.request)
@@ -34,39 +34,39 @@ class PreemptionPlan:
         """Whether a limit of the site keeps the job from starting now."""
         return bool(job.charges) and self.now.headroom.exceeded(job.charges) is not None
 
-    def keep(self, job: Job) -> bool:
-        """Whether the job fits later; then that is kept for it, of what is free now as little as can be."""
+    def reserve(self, job: Job) -> bool:
+        """Whether the job fits later. If so, reserve GPUs for it, as few as possible of those that are free now."""
         placement = self._place(self.later, job)
         if placement is None:
             return False
-        lacking = {name: count - self.later.free[name] + self.now.free[name] for name, count in placement.gpus.items()}
+        missing = {name: count - self.later.free[name] + self.now.free[name] for name, count in placement.gpus.items()}
         self.later.take(placement.gpus, job.request)
-        self.now.take({name: count for name, count in lacking.items() if count > 0}, job.request)
+        self.now.take({name: count for name, count in missing.items() if count > 0}, job.request)
         return True
 
-    def needed(self, job: Job, able: Sequence[Run]) -> list[Run]:
-        """Those of the first of these runs whose GPUs the job cannot do without; none if all of them are not enough."""
-        if not self._fits(job, able):
+    def victims_for(self, job: Job, candidates: Sequence[Run]) -> list[Run]:
+        """The runs to preempt for the job, from the first of these; empty if all of them are not enough."""
+        if not self._fits(job, candidates):
             return []
-        low, high = 0, len(able)
+        low, high = 0, len(candidates)
         while low + 1 < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._fits(job, able[:middle]) else (middle, high)
-        chosen = list(able[:high])
-        for run in reversed(able[:high]):
+            low, high = (low, middle) if self._fits(job, candidates[:middle]) else (middle, high)
+        chosen = list(candidates[:high])
+        for run in reversed(candidates[:high]):
             others = [each for each in chosen if each is not run]
             chosen = others if self._fits(job, others) else chosen
         return chosen
 
-    def interrupt(self, runs: Sequence[Run]) -> None:
-        """Later these runs' GPUs will be free."""
+    def preempt(self, runs: Sequence[Run]) -> None:
+        """Preempt these runs: their GPUs will be free later."""
         for run in runs:
             self.left.remove(run)
             self.ending.append(run.job_id)
             _give(self.later, run)
 
     def _fits(self, job: Job, runs: Sequence[Run]) -> bool:
-        """Whether it would fit later without these runs."""
+        """Whether the job would fit later without these runs."""
         view = self.later.copy()
         for run in runs:
             _give(view, run)
@@ -77,6 +77,6 @@ class PreemptionPlan:
 
 
 def _give(view: ClusterView, run: Run) -> None:
-    """Frees the GPUs of a run on the nodes of the view, which may be slightly newer than the run."""
+    """Free the GPUs of a run in the view, which may be slightly newer than the run."""
     room = {name: view.by_name[name].gpus - view.free[name] for name in run.gpus if name in view.by_name}
     view.give({name: min(count, room[name]) for name, count in run.gpus.items() if name in room}, run.held)

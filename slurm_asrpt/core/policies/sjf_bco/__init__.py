@@ -1,1 +1,1 @@
-"""SJF-BCO on a queue that changes (Wang et al.): the planner, and the policy sjf-bco-online."""
+"""SJF-BCO with online arrivals (Wang et al.): the planner, and the policy sjf-bco-online."""

@@ -1,8 +1,8 @@
 """A plan for a batch of ring jobs, and its exact evaluation: starts, ends and makespan under contention.
 
-A plan fixes the GPUs of each job and an order. A job starts as soon as all its GPUs are idle; of several that could,
-the first of the order. That is the reading with which the paper's Lemma 3 holds (docs/theory.md): a job is never held
-up while all its GPUs are idle.
+A plan fixes the GPUs of each job and an order. A job starts as soon as all its GPUs are idle; if several could start,
+the first in the order does. With this interpretation the paper's Lemma 3 holds (docs/theory.md): a job never waits
+while all its GPUs are idle.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from slurm_asrpt.core.timing.contention import Crossing
+from slurm_asrpt.core.timing.contention import ContendingJobs
 
 IterationTime = Callable[[tuple[int, ...], tuple[int, ...]], float]
-"""Time per iteration, given the GPUs on each of its servers and how many jobs leave each; the latter () on a single."""
+"""Time per iteration, given the GPUs on each server and how many jobs use each NIC; the latter () on one server."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
     """A job of a batch.
 
-    iterations: F_j. estimate: rho_hat_j/u, a run time that it has everywhere at least. time: see IterationTime.
-    servers: those that may serve it, None for all. block: GPUs that must share a server. one_block: no more than that
-    on any server.
+    iterations: F_j. estimate: rho_hat_j/u, a lower bound of its runtime on any GPUs. time: see IterationTime.
+    servers: those that may run it, None for all. block: GPUs that must share a server. one_block: at most one block per
+    server.
     """
 
     gpus: int
@@ -38,7 +38,7 @@ class BatchJob:
 
     @property
     def plain(self) -> bool:
-        """Whether any GPUs will do."""
+        """Whether the job can use any GPUs."""
         return self.servers is None and self.block == 1 and not self.one_block
 
 
@@ -50,7 +50,7 @@ class Servers:
     of: tuple[int, ...]
 
     @classmethod
-    def like(cls, sizes: Sequence[int]) -> Servers:
+    def of_sizes(cls, sizes: Sequence[int]) -> Servers:
         return cls(tuple(sizes), tuple(server for server, size in enumerate(sizes) for _ in range(size)))
 
     @property
@@ -60,7 +60,7 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which job goes where. order: job numbers, the first to start first. gpus: of each job, by its number."""
+    """A plan. order: job numbers in the order of starts. gpus: GPUs of each job, by its number."""
 
     order: Sequence[int]
     gpus: Sequence[Sequence[int]]
@@ -68,7 +68,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The result of a plan: start and end of each job, by its number."""
+    """The schedule of a plan: start and end of each job, by its number."""
 
     start: Sequence[float]
     end: Sequence[float]
@@ -81,38 +81,39 @@ class Schedule:
 def evaluate_below(
     limit: float, plan: Plan, jobs: Sequence[BatchJob], servers: Servers, slot: float = 0.0
 ) -> Schedule | None:
-    """Simulates a plan from time 0; None as soon as the makespan cannot be below the limit.
+    """Simulate a plan from time 0; None as soon as the makespan cannot be below the limit.
 
-    slot: as in ``Crossing``. Raises ValueError for a job that never ends.
+    slot: as in ``ContendingJobs``. Raises ValueError for a job that never ends.
     """
-    play = _Play(plan, jobs, servers, slot)
-    play.begin(range(len(plan.order)), 0.0)
-    while play.crossing:
-        now = play.crossing.next_end()
+    evaluation = _Evaluation(plan, jobs, servers, slot)
+    evaluation.begin(range(len(plan.order)), 0.0)
+    while evaluation.contending:
+        now = evaluation.contending.next_end()
         if limit <= now < math.inf:
             return None
-        freed = [play.end()]
-        while play.crossing.next_end() <= now:  # ends come before starts
-            freed.append(play.end())
-        play.begin(sorted({place for job in freed for gpu in plan.gpus[job] for place in play.waiting[gpu]}), now)
-    return Schedule(play.start, play.ends)
+        freed = [evaluation.end()]
+        while evaluation.contending.next_end() <= now:  # ends come before starts
+            freed.append(evaluation.end())
+        places = {place for job in freed for gpu in plan.gpus[job] for place in evaluation.waiting[gpu]}
+        evaluation.begin(sorted(places), now)
+    return Schedule(evaluation.start, evaluation.ends)
 
 
-class _Play:
-    """An evaluation in progress. Where the order matters, jobs are given by their place in it."""
+class _Evaluation:
+    """An evaluation in progress. Where the order matters, jobs are identified by their position in it."""
 
     def __init__(self, plan: Plan, jobs: Sequence[BatchJob], servers: Servers, slot: float) -> None:
         self.plan, self.jobs, self.servers = plan, jobs, servers
-        self.crossing = Crossing[int](slot)
+        self.contending = ContendingJobs[int](slot)
         self.start, self.ends = ([0.0] * len(jobs) for _ in range(2))
         self.busy = bytearray(servers.gpus)
-        self.waiting: list[dict[int, None]] = [{} for _ in range(servers.gpus)]  # places, by the GPU that they wait for
+        self.waiting: list[dict[int, None]] = [{} for _ in range(servers.gpus)]  # positions by the GPU they wait for
         for place, job in enumerate(plan.order):
             for gpu in plan.gpus[job]:
                 self.waiting[gpu][place] = None
 
     def begin(self, places: Sequence[int], now: float) -> None:
-        """Start those of the places, ascending, whose GPUs are idle."""
+        """Start the jobs at these positions, ascending, whose GPUs are idle."""
         busy = self.busy
         for place in places:
             job = self.plan.order[place]
@@ -127,10 +128,10 @@ class _Play:
     def _run(self, job: int, gpus: Sequence[int], now: float) -> None:
         counts = Counter([self.servers.of[gpu] for gpu in gpus])
         pace = partial(self.jobs[job].time, tuple(counts.values()))
-        self.crossing.start(job, counts, self.jobs[job].iterations, pace, now)
+        self.contending.start(job, counts, self.jobs[job].iterations, pace, now)
 
     def end(self) -> int:
-        end, job = self.crossing.pop()
+        end, job = self.contending.pop()
         self.ends[job] = end
         for gpu in self.plan.gpus[job]:
             self.busy[gpu] = 0

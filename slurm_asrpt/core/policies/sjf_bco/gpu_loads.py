@@ -1,6 +1,6 @@
 """U_s^g, the estimated seconds of work already assigned to each GPU, and SJF-BCO's rules for assigning more.
 
-Ties go to the first GPU.
+Ties are broken in favor of the first GPU.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Servers
 
 Floats = NDArray[np.float64]
-_SLACK = 1 + 1e-9  # sums of the same estimates in another order
+_SLACK = 1 + 1e-9  # tolerance for sums of the same estimates in another order
 
 
 class GpuLoads:
-    """U_s^g, shape (GPUs,). The rules return a job's GPUs under a limit theta, or None if it gets none."""
+    """U_s^g, shape (GPUs,). The rules return a job's GPUs within the limit theta, or None if there are none."""
 
     def __init__(self, servers: Servers, loads: Floats | None = None) -> None:
         self.servers = servers
         self.loads = np.zeros(servers.gpus) if loads is None else loads
         self.of = np.array(servers.of, dtype=np.int64)
         self.sizes = np.array(servers.sizes, dtype=np.int64)
-        self.first = np.concatenate([[0], np.cumsum(self.sizes)])  # GPU of each server, and their number
+        self.first = np.concatenate([[0], np.cumsum(self.sizes)])  # first GPU of each server, and the number of GPUs
 
     def copy(self) -> GpuLoads:
         clone = object.__new__(GpuLoads)
@@ -58,9 +58,9 @@ class GpuLoads:
     def _in_blocks(
         self, job: BatchJob, order: Iterable[int], theta: float, factor: float = math.inf
     ) -> list[int] | None:
-        """For a job whose GPUs must share servers in blocks, or that only some servers may run.
+        """The GPUs of a job whose GPUs must share servers in blocks, or that only some servers may run.
 
-        Takes these servers in this order, until they have factor x G_j GPUs, and then their least loaded blocks.
+        Collects servers in this order until they have factor x G_j GPUs, and then takes their least loaded blocks.
         """
         blocks: list[tuple[float, int, list[int]]] = []
         held = 0
@@ -82,12 +82,12 @@ class GpuLoads:
         return [gpus[i * job.block : (i + 1) * job.block] for i in range(number)]
 
     def open_to(self, job: BatchJob, theta: float) -> NDArray[np.bool_]:
-        """The GPUs that stay within theta with this job, shape (GPUs,)."""
+        """Whether each GPU stays within theta with this job, shape (GPUs,)."""
         return np.asarray(self.loads + job.estimate <= theta * _SLACK)
 
 
 def _least(loads: Floats, number: int) -> NDArray[np.int64]:
-    """The places of the smallest loads, the first of equals first, in linear time."""
+    """The positions of the smallest loads, ties by position, in linear time."""
     if number == 1:
         return np.array([loads.argmin()])
     if number >= len(loads):
@@ -99,7 +99,7 @@ def _least(loads: Floats, number: int) -> NDArray[np.int64]:
 
 
 def _within(gpus: NDArray[np.int64], loads: Floats, job: BatchJob, theta: float) -> list[int] | None:
-    """These least loaded GPUs if there are enough and all stay within theta: otherwise no others would either."""
+    """These least loaded GPUs if there are enough and all stay within theta; otherwise no other GPUs would."""
     if len(gpus) < job.gpus or float(loads[gpus].max()) + job.estimate > theta * _SLACK:
         return None
     return [int(gpu) for gpu in gpus]

@@ -1,12 +1,12 @@
-"""sjf-bco-online: plans the present queue as a batch by SJF-BCO, starts what starts now, plans anew on change.
+"""sjf-bco-online: plans the current queue as a batch by SJF-BCO, and plans again after each change.
 
-The paper knows all jobs at the start and prints no rule for those that come later (docs/decisions/0012). Here each
-change makes a batch of what waits and what runs: running jobs keep their GPUs until their predicted ends, the plan
-with the least makespan is looked for, and those of its jobs that start at once are started. The rest is forgotten.
+The paper knows all jobs at the start and has no rule for later arrivals (docs/decisions/0012). Here each change creates
+a batch of the waiting and running jobs. Running jobs keep their GPUs until their predicted ends. The policy searches
+the plan with the least makespan, starts the jobs that this plan starts at once, and discards the rest of the plan.
 
-Bounded time: of the waiting jobs ``PLANNED`` are planned, the smallest first as in Algorithm 1, with few values of
-theta (``QueueBatch.best``). A job that has waited for ``patience_s`` gets its GPUs before all others and nobody else
-gets them meanwhile: smallest first would let it wait for ever.
+To bound the time, only ``PLANNED`` waiting jobs are planned, the smallest first as in Algorithm 1, with few values of
+theta (``QueueBatch.best``). A job that has waited for ``patience_s`` chooses its GPUs before all others and keeps them
+reserved: smallest job first alone could starve it.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from slurm_asrpt.core.policies.base import (
     reason,
 )
 from slurm_asrpt.core.policies.options import PatienceOptions
-from slurm_asrpt.core.policies.running_jobs import LINGER, NO_END_S, RunningJob
+from slurm_asrpt.core.policies.running_jobs import NO_END_S, OVERDUE_SHARE, RunningJob
 from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Servers
 from slurm_asrpt.core.policies.sjf_bco.gpu_loads import GpuLoads
-from slurm_asrpt.core.policies.sjf_bco.planner import FOREIGN_S, QueueBatch
+from slurm_asrpt.core.policies.sjf_bco.planner import UNKNOWN_RUNTIME_S, QueueBatch
 from slurm_asrpt.core.timing.ring import Linear
 
-FIRST_GUESS_S = FOREIGN_S
-"""How long a job of an unseen group is taken to last, seconds."""
+FIRST_GUESS_S = UNKNOWN_RUNTIME_S
+"""Assumed runtime of a job of an unseen group, seconds."""
 PLANNED = 64
-"""Waiting jobs in a plan."""
+"""Maximum number of waiting jobs in a plan."""
 _TINY = 1e-9
 _INF = float("inf")
 
 Key = tuple[int, int, float, tuple[int, ...], JobId]
-"""Rank (negative for a job handed back), GPUs, submission, numeric id, id: least first."""
+"""Rank (negative for a returned job), GPUs, submission, numeric ID, ID: least first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job that waits. since: seconds, when it came. alpha: α̃_min, None if no cluster of ours can hold it."""
+    """A waiting job. since: start of its wait, seconds. alpha: α̃_min, None if it is too large for the cluster."""
 
     job: Job
     key: Key
@@ -67,7 +67,7 @@ class Waiting:
 
 
 class SjfBcoOnline(Policy):
-    """Smallest job first with balanced contention and overhead, on the queue as it is now.
+    """Smallest job first with balanced contention and overhead, for the current queue.
 
     patience_s: the wait after which a job goes first, seconds.
     """
@@ -80,13 +80,13 @@ class SjfBcoOnline(Policy):
         self.patience_s = options.patience_s
         self._times = SharedTimes(fabric, Linear())
         self._nodes: tuple[Node, ...] = ()
-        self._servers = Servers.like(())
+        self._servers = Servers.of_sizes(())
         self._best_alphas = BestAlphas((), fabric)
         self._waiting: dict[JobId, Waiting] = {}
         self._runs: dict[JobId, RunningJob] = {}
         self._returns = 0
-        self._waits: dict[JobId, Wait] = {}  # told by the last decision
-        self._seen: tuple[int, ...] | None = None  # what the last plan was made of
+        self._waits: dict[JobId, Wait] = {}  # from the last decision
+        self._seen: tuple[int, ...] | None = None  # the input of the last plan
         self._changes = 0
         self._after: Plan | None = None  # the cluster after the last decision
 
@@ -94,7 +94,7 @@ class SjfBcoOnline(Policy):
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
-        self._servers = Servers.like([node.gpus for node in self._nodes])
+        self._servers = Servers.of_sizes([node.gpus for node in self._nodes])
         self._best_alphas = BestAlphas(self._nodes, self.fabric)
         for entry in list(self._waiting.values()):
             self._enter(entry.job, entry.key[0], entry.since)
@@ -121,7 +121,7 @@ class SjfBcoOnline(Policy):
             self._changes += 1
 
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
-        """A job runs that may not be ours: its time limit is all that is known of its end (``SeesRunning``)."""
+        """A running job, possibly one that the policy did not start: then only its time limit is known."""
         self._waiting.pop(job_id, None)
         known = self._runs.get(job_id)
         if known is None or known.gpus != gpus:
@@ -149,26 +149,26 @@ class SjfBcoOnline(Policy):
         return [*starts, *self._waits.values()]
 
     def _chosen(self, entries: Sequence[Waiting], now: float) -> tuple[list[Waiting], list[Waiting]]:
-        """The jobs to plan, those that have waited too long first, then the smallest; and those that fit no plan."""
+        """The jobs to plan, late jobs first, then the smallest; and jobs that no plan can hold."""
         late = sorted((e for e in entries if self._late(e, now)), key=lambda e: (e.since, e.key))
         rest = sorted((e for e in entries if not self._late(e, now)), key=lambda e: e.key)
         chosen, empty = [*late, *rest][:PLANNED], GpuLoads(self._servers)
-        odd = [entry for entry in chosen if empty.fa_ffp(self._batch_job(entry), _INF) is None]
-        return [entry for entry in chosen if entry not in odd], odd
+        unplannable = [entry for entry in chosen if empty.fa_ffp(self._batch_job(entry), _INF) is None]
+        return [entry for entry in chosen if entry not in unplannable], unplannable
 
     def _late(self, entry: Waiting, now: float) -> bool:
         return entry.since + self.patience_s <= now
 
     def _planned(self, entries: Sequence[Waiting], plan: Plan, now: float) -> list[Start]:
-        chosen, odd = self._chosen([entry for entry in entries if not plan.over_limit(entry.job)], now)
-        starts = self._carry_out(chosen, plan, now) if chosen else []
-        for entry in odd:
+        chosen, unplannable = self._chosen([entry for entry in entries if not plan.over_limit(entry.job)], now)
+        starts = self._start_planned(chosen, plan, now) if chosen else []
+        for entry in unplannable:
             placement = self._tightest(entry.job, plan)
             starts += [self._start(entry, placement, plan, now)] if placement is not None else []
         return starts
 
-    def _carry_out(self, chosen: Sequence[Waiting], plan: Plan, now: float) -> list[Start]:
-        """Start what the best plan starts now."""
+    def _start_planned(self, chosen: Sequence[Waiting], plan: Plan, now: float) -> list[Start]:
+        """Start the jobs that the best plan starts now."""
         late = [number for number, entry in enumerate(chosen) if self._late(entry, now)]
         jobs = [self._batch_job(entry) for entry in chosen]
         batch = QueueBatch(self._nodes, plan.view().free, self._remaining(now), jobs, late)
@@ -186,7 +186,7 @@ class SjfBcoOnline(Policy):
         return starts
 
     def _place(self, job: Job, gpus: Sequence[int], plan: Plan, exactly: bool) -> Placement | None:
-        """What Slurm makes of the plan on its servers; if not ``exactly``, on others where that cannot be had."""
+        """The placement by Slurm on the plan's servers. If that fails and not ``exactly``: on other servers."""
         if job.gpus > plan.free or plan.over_limit(job):
             return None
         counts = Counter(self._nodes[self._servers.of[gpu]].name for gpu in gpus)
@@ -207,14 +207,14 @@ class SjfBcoOnline(Policy):
         return Start(entry.job, placement, entry.key)
 
     def _explain(self, entries: Sequence[Waiting], plan: Plan) -> None:
-        """Why the first of those that wait does not start, if the plan does not say."""
+        """Give the first waiting job a reason, if the plan gives none."""
         left = [e for e in entries if e.job.id in self._waiting and not plan.over_limit(e.job)]
         if left and not self._waits:
             job = min(left, key=lambda entry: entry.key).job
             self._waits[job.id] = Wait(job, no_room(job, plan))
 
     def next_wakeup(self, now: float) -> float | None:
-        """When the next job loses its patience."""
+        """When the next job becomes late."""
         due = [entry.since + self.patience_s for entry in self._waiting.values() if entry.alpha is not None]
         return min((time for time in due if now < time < _INF), default=None)
 
@@ -231,8 +231,8 @@ class SjfBcoOnline(Policy):
         limited = over_limit(entry.job, self._after) if entry.job.charges and self._after is not None else None
         if limited is not None:
             return limited
-        told = self._waits.get(entry.job.id)
-        return told.reason if told is not None else behind(entry.job.id, ahead, head)
+        wait = self._waits.get(entry.job.id)
+        return wait.reason if wait is not None else behind(entry.job.id, ahead, head)
 
     def dump(self) -> dict[str, Any]:
         order = [[entry.job.id, entry.key[0], entry.since] for entry in self._waiting.values()]
@@ -268,13 +268,13 @@ class SjfBcoOnline(Policy):
         )
 
     def _offered(self, names: frozenset[str] | None) -> int:
-        """GPUs of these servers."""
+        """Total GPUs of these servers."""
         return sum(n.gpus for n in self._nodes if names is None or n.name in names)
 
     def _time(self, job: Job, alpha: float, counts: tuple[int, ...], rings: tuple[int, ...]) -> float:
         return self._times.on(counts, job.profile)(rings) if rings else alpha
 
     def _remaining(self, now: float) -> Iterator[tuple[Mapping[str, int], float]]:
-        """What runs where, and for how many seconds it is expected to."""
+        """For each running job, its GPUs by node and its expected remaining seconds."""
         for run in self._runs.values():
-            yield run.gpus, max(run.end - now, LINGER * (now - run.start), 1.0)
+            yield run.gpus, max(run.end - now, OVERDUE_SHARE * (now - run.start), 1.0)

@@ -1,4 +1,4 @@
-"""How often start-time intervals were correct, as the benchmarks report it."""
+"""The coverage of start-time intervals, as the benchmarks report it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Verdict = tuple[float, bool, bool]
 """The time of an estimate, and whether the job started before the interval, or after it."""
 
 
-def held(told: Sequence[Verdict]) -> dict[str, Any]:
+def start_coverage(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Shares of the ``jobs`` with an estimate; ``inside_95``: the 95% confidence interval of the share (Wilson 1927).
 
     It counts each job as one trial, but jobs with estimates from one forecast wait in one queue and fail together.
     ``together_95`` is the interval for the number of independent trials in ``batches`` (design effect: Kish 1965).
     """
-    jobs, least = len(told), max(len(told), 1)
-    early, late = sum(early for _, early, _ in told) / least, sum(late for _, _, late in told) / least
+    jobs, least = len(verdicts), max(len(verdicts), 1)
+    early, late = sum(early for _, early, _ in verdicts) / least, sum(late for _, _, late in verdicts) / least
     shares = {"inside": 1 - early - late if jobs else 0.0, "early": early, "late": late}
     together = defaultdict[float, list[bool]](list)
-    for made, early_one, late_one in told:
+    for made, early_one, late_one in verdicts:
         together[made].append(not (early_one or late_one))
     return {
         "jobs": jobs,
@@ -35,17 +35,17 @@ def held(told: Sequence[Verdict]) -> dict[str, Any]:
 
 def _trials(together: Sequence[Sequence[bool]]) -> float:
     """The effective number of independent jobs."""
-    of = sum(map(len, together))
-    share = sum(map(sum, together)) / max(of, 1)
+    total = sum(map(len, together))
+    share = sum(map(sum, together)) / max(total, 1)
     beyond = sum((sum(one) - share * len(one)) ** 2 for one in together)
     if len(together) < 2 or not beyond:
         return len(together)
-    return min(of, share * (1 - share) * of * of / beyond * (len(together) - 1) / len(together))
+    return min(total, share * (1 - share) * total * total / beyond * (len(together) - 1) / len(together))
 
 
-def _wilson(share: float, of: float) -> tuple[float, float]:
-    if not of:
+def _wilson(share: float, total: float) -> tuple[float, float]:
+    if not total:
         return 0.0, 1.0
-    middle, scale = share + _Z * _Z / (2 * of), 1 + _Z * _Z / of
-    spread = _Z * math.sqrt(share * (1 - share) / of + _Z * _Z / (4 * of * of))
+    middle, scale = share + _Z * _Z / (2 * total), 1 + _Z * _Z / total
+    spread = _Z * math.sqrt(share * (1 - share) / total + _Z * _Z / (4 * total * total))
     return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)

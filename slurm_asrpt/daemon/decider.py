@@ -1,0 +1,103 @@
+"""Asks the policy what to do now, and notes the answer: in the jobs, in the audit trail, in a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.core.cluster import ClusterView
+from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.policies.base import Policy, Preempt, Start, Wait
+from slurm_asrpt.daemon import placements
+from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.jobs.admission import explain_wait
+from slurm_asrpt.daemon.jobs.limits import LimitsWatch
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.preemption import Preemption
+from slurm_asrpt.daemon.record import decisions
+from slurm_asrpt.daemon.record.audit import AuditWriter
+from slurm_asrpt.slurm import writeback
+from slurm_asrpt.switch import OperatingMode
+
+
+class Decider:
+    """The decisions of a policy, as the daemon takes them up. Nothing is written to Slurm here."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy: Policy,
+        jobs: JobTable,
+        cluster: ClusterState,
+        limits: LimitsWatch,
+        preemption: Preemption,
+        audit: AuditWriter,
+        mode: OperatingMode,
+    ) -> None:
+        self.policy, self.cluster = policy, cluster
+        self.decided: decisions.RecordedDecision | None = None
+        """The last decision."""
+        self._settings, self._state_folder = settings.policy, settings.paths.state
+        self._jobs, self._limits = jobs, limits
+        self._preemption, self._audit, self._mode = preemption, audit, mode
+
+    def decide(self, now: float) -> list[ManagedJob]:
+        """Let the policy decide, and pin the jobs that it starts. Returns these jobs."""
+        view = self.cluster.view.copy()
+        starting = self._jobs.in_state(JobState.PINNED)
+        for job in starting:
+            placements.reserve(view, job)
+        view.headroom = self._limits.headroom(starting)
+        fabric = self.cluster.fabric
+        self.decided = decisions.decide(self.policy, self._settings, self._jobs, fabric, view, now)
+        decisions.serve_snapshot(self._state_folder, self.decided)
+        view = view.copy()  # the policy goes on looking at the other
+        starts = list[ManagedJob]()
+        for decision in self.decided.decisions:
+            if isinstance(decision, Preempt):
+                self._preemption.intend(decision, now)
+            elif isinstance(decision, Start):
+                starts.append(self._pin(decision, now))
+                self._record_start(starts[-1], decision, view, len(starts), now)
+            else:
+                self._note_wait(self._jobs[decision.job.id], decision, now)
+        self._note_unsaid(now)
+        return starts
+
+    def _note_unsaid(self, now: float) -> None:
+        """Note why new jobs are pending that the policy has not considered."""
+        unsaid = [job for job in self._jobs.in_state(JobState.QUEUED) if job.reason is None]
+        reasons = dict(self.policy.queue(now)) if unsaid else {}
+        for job in unsaid:
+            job_id = JobId(job.record.job_id)
+            if job.job is not None and job_id in reasons:
+                self._note_wait(job, Wait(job.job, reasons[job_id]), now)
+
+    def _pin(self, start: Start, now: float) -> ManagedJob:
+        job, placement, enforcing = self._jobs[start.job.id], start.placement, self._mode.enforcing
+        job.pinned(placement, now, job.original or writeback.original(job.record), written=enforcing)
+        block = placements.block_order(placement.gpus)
+        job.needs_map(enforcing and job.one_task_per_gpu and start.job.profiled and placement.ranks != block)
+        return job
+
+    def _record_start(self, job: ManagedJob, start: Start, view: ClusterView, number: int, now: float) -> None:
+        """Record a start. view: the free resources before it; this start's are removed from it."""
+        best, compared = self.cluster.best_alpha(start.job), number <= decisions.MAX_COMPARED
+        recorded = decisions.start_facts(start, best, view, self._settings.name, self.cluster.fabric, compared)
+        self._audit.record(now, "start", start.job.id, mapped=job.mapped, **recorded)
+        view.take(start.placement.gpus, start.job.request)
+        view.headroom.take(start.job.charges)
+
+    def _note_wait(self, job: ManagedJob, wait: Wait, now: float) -> None:
+        why = explain_wait(job, wait.reason, self.cluster, now)
+        if job.reason is None or job.reason.kind != why.kind:
+            self._audit.record(now, "wait", wait.job.id, reason=why.kind, until=wait.until, **why.facts)
+        job.waits(why)
+
+    def record_cycle(self, phases: Mapping[str, float], now: float) -> None:
+        """The inputs of the last decision go to the audit trail. phases: seconds of each part of the cycle."""
+        if self.decided is not None:
+            recorded = decisions.cycle_facts(self.decided, self._jobs, self._mode.label, phases)
+            self._audit.record(now, "cycle", **recorded)

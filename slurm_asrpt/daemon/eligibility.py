@@ -1,0 +1,68 @@
+"""Which pending jobs the policy holds, and why the others are not in its queue."""
+
+from __future__ import annotations
+
+from slurm_asrpt.core.policies.base import Phase, reason
+from slurm_asrpt.daemon.jobs.admission import Admission
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.policy_feed import PolicyFeed
+from slurm_asrpt.daemon.preemption import Preemption
+from slurm_asrpt.daemon.record.audit import AuditWriter
+from slurm_asrpt.slurm.request import LeftToSlurm
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
+from slurm_asrpt.switch import OperatingMode
+
+
+class Eligibility:
+    """Submits eligible jobs to the policy and withdraws the others, with the reason why."""
+
+    def __init__(
+        self,
+        jobs: JobTable,
+        admission: Admission,
+        feed: PolicyFeed,
+        preemption: Preemption,
+        audit: AuditWriter,
+        mode: OperatingMode,
+    ) -> None:
+        self.feed = feed
+        self._jobs, self._admission, self._preemption = jobs, admission, preemption
+        self._audit, self._mode = audit, mode
+
+    def update(self, now: float) -> None:
+        """Submit newly eligible jobs; after a restart, restore the policy's saved state first."""
+        eligible = [job for job in self._jobs.pending() if self._is_eligible(job, now)]
+        if not self.feed.resumed:
+            self.feed.resume(eligible, now)
+        self._preemption.tell(now)
+        self.feed.submit(eligible, now)
+
+    def _is_eligible(self, job: ManagedJob, now: float) -> bool:
+        """Whether the policy should have this pending job in its queue; if not, ``reason`` says why."""
+        if job.state is JobState.RUNNING:
+            job.waits_again()
+        if job.state is JobState.PINNED and self._mode.enforcing and job.original is None:
+            self.feed.withdraw(job, JobState.INELIGIBLE, None, now)  # decided in mode shadow or order, not written
+            job.pin_dropped()
+        if job.state is JobState.PINNED:
+            return False
+        try:
+            changed = self._admission.admit(job, now)
+        except LeftToSlurm as verdict:
+            self._leave(job, verdict.why, now)
+            return False
+        if changed and job.state is JobState.QUEUED and job.job is not None:
+            self.feed.changed(job.job, now)
+        why = self._admission.why_not_yet(job, now)
+        if why is None:
+            return True
+        self.feed.withdraw(job, JobState.INELIGIBLE, why, now)
+        return False
+
+    def _leave(self, job: ManagedJob, word: str, now: float) -> None:
+        if job.state is not JobState.LEFT_TO_SLURM:
+            self._audit.record(now, "left", job.record.job_id, why=word, user=job.record.user)
+        why = reason(Phase.LEFT, "left", why=LEFT_WORDS.get(word, word), word=word)
+        self.feed.withdraw(job, JobState.LEFT_TO_SLURM, why, now)

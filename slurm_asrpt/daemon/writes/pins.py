@@ -1,0 +1,49 @@
+"""Pins: the nodes that Slurm must start a job on, with the host file of its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.writes.rank_maps import RankMaps
+from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
+from slurm_asrpt.slurm.records import Update
+
+
+class Pins:
+    """Pins fenced jobs and unpins them."""
+
+    def __init__(self, client: SlurmClient, slurm: SlurmConfig, cluster: ClusterState, rank_maps: RankMaps) -> None:
+        self._client, self._slurm, self._cluster, self._rank_maps = client, slurm, cluster, rank_maps
+
+    def updates(self, jobs: Sequence[ManagedJob]) -> list[Update]:
+        """The updates that pin these jobs. Their host files are written first, where the nodes are certain."""
+        self._rank_maps.prepare(jobs)
+        return [writeback.pin(job.record.job_id, job.pin.gpus, self._slurm.multifactor) for job in jobs if job.pin]
+
+    def written(self, jobs: Sequence[ManagedJob]) -> None:
+        """Slurm has the pins: the other host files follow the allocations."""
+        self._rank_maps.started(jobs)
+
+    def take_off(self, jobs: Sequence[ManagedJob]) -> None:
+        """Unpin these jobs. One that Slurm refuses to unpin keeps its pin. Raises SlurmError."""
+        self.remove_rank_maps(jobs)
+        for job, error in zip(jobs, self._client.update([self._unpin(job) for job in jobs]), strict=True):
+            if not error:
+                job.pin_cleared()
+
+    def remove_rank_maps(self, jobs: Sequence[ManagedJob]) -> None:
+        self._rank_maps.remove(jobs)
+
+    def has_lost_nodes(self, job: ManagedJob) -> bool:
+        """Whether a pinned node cannot be used any more."""
+        return job.pin is not None and not job.pin.gpus.keys() <= self._cluster.view.free.keys()
+
+    def _unpin(self, job: ManagedJob) -> Update:
+        assert job.original is not None  # noqa: S101  (the caller has seen to it)
+        held = job.record.priority == 0  # Slurm refuses a priority then, and all else with it
+        before = replace(job.original, priority=0) if held else job.original
+        return writeback.unpin(job.record.job_id, before, len(self._cluster.nodes), self._slurm)
