@@ -25,8 +25,8 @@ from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.throttle import Throttle
 
 LOG = logging.getLogger("asrptd")
-READ_PAUSE_FACTOR = 99.0
-"""Reading the limits takes a hundredth of the time at most."""
+READ_PAUSE_FACTOR = 199.0
+"""Reading the limits takes half a percent of the time at most."""
 FIRST_PROBE_S, LAST_PROBE_S = 15.0, 300.0
 """After so long one more job of a refused scope is tried, if none ends before; twice as long after each refusal."""
 MOST_KNOWN = 100_000
