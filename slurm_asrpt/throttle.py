@@ -11,10 +11,13 @@ PAUSE_FACTOR = 9.0
 
 
 class Throttle:
-    """``due`` when PAUSE_FACTOR times the duration of the last work has passed, or ``most_s``. clock: in seconds."""
+    """``due`` when ``pause_factor`` times the duration of the last work has passed, or ``most_s``.
 
-    def __init__(self, clock: Callable[[], float], most_s: float = math.inf) -> None:
-        self._clock, self._most_s = clock, most_s
+    clock: in seconds. pause_factor: PAUSE_FACTOR by default.
+    """
+
+    def __init__(self, clock: Callable[[], float], most_s: float = math.inf, pause_factor: float | None = None) -> None:
+        self._clock, self._most_s, self._pause_factor = clock, most_s, pause_factor
         self.last = -math.inf
         self._next = -math.inf
 
@@ -28,4 +31,5 @@ class Throttle:
         began = self._clock()
         yield
         self.last = self._clock()
-        self._next = self.last + min(self._most_s, PAUSE_FACTOR * (self.last - began))
+        factor = PAUSE_FACTOR if self._pause_factor is None else self._pause_factor
+        self._next = self.last + min(self._most_s, factor * (self.last - began))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Annotated, Any, TypeVar
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from slurm_asrpt.config.settings import parse_policy_settings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
+from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies.base import Decision, Preempt, Reason, Start
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
 
@@ -51,6 +52,8 @@ class Document(BaseModel):
     profiles: tuple[JobProfile, ...]
     requests: tuple[Request, ...]
     jobs: tuple[Row, ...]
+    headroom: dict[str, float] = Field(default_factory=dict)
+    charges: dict[str, Charges] = Field(default_factory=dict)
 
 
 _PROFILES, _REQUESTS = TypeAdapter(tuple[JobProfile, ...]), TypeAdapter(tuple[Request, ...])
@@ -60,7 +63,10 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
     """The inputs as JSON values; equal inputs give equal values."""
     profiles, profile_at = _numbered(job.profile for job in inputs.jobs)
     requests, request_at = _numbered(job.request for job in inputs.jobs)
+    charges = {str(job.id): [list(each) for each in job.charges] for job in inputs.jobs if job.charges}
+    limits = {"headroom": dict(inputs.headroom), "charges": charges} if charges else {}  # most sites have none
     return {
+        **limits,
         "now": inputs.now,
         "policy": inputs.policy,
         "settings": dict(inputs.settings),
@@ -106,7 +112,8 @@ def from_document(raw: Any) -> Inputs:
     values = {name: getattr(found, name) for name in PolicySnapshot.__dataclass_fields__}
     checked = parse_policy_settings({**found.settings, "name": found.policy})
     values["settings"] = {name: getattr(checked, name) for name in found.settings}
-    return Inputs(**values, jobs=tuple(_job(row, found.profiles, found.requests) for row in found.jobs))
+    jobs = (_job(row, found.profiles, found.requests) for row in found.jobs)
+    return Inputs(**values, jobs=tuple(replace(job, charges=found.charges.get(job.id, ())) for job in jobs))
 
 
 def _job(row: Row, profiles: Sequence[JobProfile], requests: Sequence[Request]) -> Job:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
+from slurm_asrpt.core.limits import Headroom
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class ClusterView:
     kinds: see ``kinds_of``; empty if all GPUs are of one kind.
     overdrawn: whether a node had less memory than its jobs use. Such a node cannot start jobs, but masks include it.
     version: counts the changes; the same view with the same version is the same state.
+    headroom: what is left of the site's limits; its owner takes and gives back charges there.
 
     Raises ValueError if the free GPUs of a node would fall below zero or exceed its GPUs: no GPU is allocated twice.
     """
@@ -123,7 +125,9 @@ class ClusterView:
         free: Mapping[str, int] | None = None,
         free_cpus: Mapping[str, float] | None = None,
         free_memory: Mapping[str, float] | None = None,
+        headroom: Headroom | None = None,
     ) -> None:
+        self.headroom = headroom or Headroom()
         self.nodes = tuple(sorted(nodes, key=lambda n: n.index))
         self.by_name = {node.name: node for node in self.nodes}
         kinds = kinds_of(self.nodes)
@@ -222,7 +226,7 @@ class ClusterView:
         """An independent view with the same free GPUs, to plan several starts at once."""
         clone = object.__new__(ClusterView)
         clone.__dict__.update(self.__dict__)  # copies share the node table and what depends on it
-        clone.free, clone.masks = self.free.copy(), self.masks.copy()
+        clone.free, clone.masks, clone.headroom = self.free.copy(), self.masks.copy(), self.headroom.copy()
         clone.free_cpus = None if self.free_cpus is None else self.free_cpus.copy()
         clone.free_memory = None if self.free_memory is None else self.free_memory.copy()
         return clone

@@ -13,6 +13,7 @@ from operator import itemgetter
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, MappingCache, Placement
 from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile, Request
+from slurm_asrpt.core.limits import Headroom
 from slurm_asrpt.core.placement.selection import (
     Strategy,
     has_room,
@@ -37,6 +38,7 @@ class Plan:
     __slots__ = (
         "_cluster",
         "_free_for",
+        "_headroom",
         "_in_masks",
         "_in_view",
         "_masks",
@@ -52,6 +54,7 @@ class Plan:
         self.memoryless = cluster.free_memory is None  # then no node can run short of memory
         self._cluster = self._view = cluster
         self._masks = cluster.masks
+        self._headroom: Headroom | None = None  # that of the cluster until a start counts against it
         self._starts: list[tuple[Placement, Job]] = []
         self._room: dict[tuple[int, Request], bool] = {}
         self._free_for: dict[frozenset[str] | None, tuple[int, int]] = {}
@@ -60,9 +63,22 @@ class Plan:
     def add(self, job: Job, placement: Placement) -> None:
         """Plan a start. This does not change the cluster itself."""
         self._starts.append((placement, job))
+        if job.charges:
+            if self._headroom is None:
+                self._headroom = self._cluster.headroom.copy()
+            self._headroom.take(job.charges)
         if self._free_for or self._room:
             self._free_for, self._room = {}, {}
         self.free -= job.gpus
+
+    def over_limit(self, job: Job) -> str | None:
+        """The limit of the site that keeps the job from starting beside the starts; None if none does."""
+        return self.headroom.exceeded(job.charges) if job.charges else None
+
+    @property
+    def headroom(self) -> Headroom:
+        """What the starts leave of the site's limits; to read only."""
+        return self._headroom or self._cluster.headroom
 
     def place(self, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
         """``quick_place`` after the planned starts."""

@@ -9,6 +9,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NewType
 
+from slurm_asrpt.core.limits import Charges
+
 JobId = NewType("JobId", str)
 """A job ID in Slurm's format: ``1234``, or ``1234_5`` for an array task."""
 
@@ -224,6 +226,7 @@ class Job:
     time_limit: the job's time limit, seconds; inf for none.
     request: always stored in whole groups of the profile's tensor slices.
     band: jobs of a lower band go first, before the policy's own order (fair-share); 0 for all if bands are disabled.
+    charges: what it counts against the site's limits while it runs.
 
     Raises ValueError if the GPUs differ from the profile's, the request splits its slices, or a number is invalid.
     """
@@ -238,6 +241,7 @@ class Job:
     request: Request = field(default=ANYWHERE)
     time_limit: float = math.inf
     band: int = 0
+    charges: Charges = ()
 
     def __post_init__(self) -> None:
         if self.gpus != self.profile.gpus:
@@ -282,7 +286,7 @@ def trusted_job(
     draft: Any = _Draft()
     draft.id, draft.user, draft.gpus, draft.profile, draft.request = job_id, user, gpus, profile, request
     draft.predicted_iterations, draft.submit_time = predicted_iterations, submit_time
-    draft.group, draft.time_limit, draft.band = group, time_limit, 0
+    draft.group, draft.time_limit, draft.band, draft.charges = group, time_limit, 0, ()
     draft.__class__ = Job
     job: Job = draft
     return job

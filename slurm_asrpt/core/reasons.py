@@ -53,6 +53,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "begin": (),
     "held": ("slurm_reason",),
     "limit": ("slurm_reason",),
+    "over-limit": ("limit",),
     "left": ("why",),
     "starting": (),
     "not-started": (),
@@ -63,7 +64,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 
 need, free, most: GPUs. ahead: jobs. more: array tasks. head: the job that is next, or that holds a reservation.
 remaining_s, work_s, left_s: seconds. in_s: seconds until a reservation begins, None if unknown. ratio: alpha over its
-minimum. runs: the jobs that are preempted. reservation: the name of a reservation in Slurm. slurm_reason, why: texts.
+minimum. runs: the jobs that are preempted. reservation, limit: the name of a reservation in Slurm, or of a limit of the
+site. slurm_reason, why: texts.
 """
 
 

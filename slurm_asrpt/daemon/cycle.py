@@ -29,7 +29,7 @@ class SlurmReader:
         records, nodes = self.client.jobs(), self.client.nodes()
         timer.done("read")
         self._lifecycle.follow_nodes(nodes, now)
-        self._rules.follow(nodes, now)
+        self._rules.follow(nodes, records, now)
         self._lifecycle.follow_jobs(records, now)
         timer.done("decide")
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from slurm_asrpt.config.settings import PolicySettings
+from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Policy, Preempt, Start, Wait
 from slurm_asrpt.daemon import placements
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.admission import explain_wait
+from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -27,27 +27,29 @@ class Decider:
 
     def __init__(
         self,
-        settings: PolicySettings,
-        state_folder: Path,
+        settings: Settings,
         policy: Policy,
         jobs: JobTable,
         cluster: ClusterState,
+        limits: LimitsWatch,
         preemption: Preemption,
         audit: AuditWriter,
         mode: OperatingMode,
     ) -> None:
-        """state_folder: where asrpt-admin asks for snapshots."""
         self.policy, self.cluster = policy, cluster
         self.decided: decisions.RecordedDecision | None = None
         """The last decision."""
-        self._settings, self._state_folder, self._jobs = settings, state_folder, jobs
+        self._settings, self._state_folder = settings.policy, settings.paths.state
+        self._jobs, self._limits = jobs, limits
         self._preemption, self._audit, self._mode = preemption, audit, mode
 
     def decide(self, now: float) -> list[ManagedJob]:
         """Let the policy decide, and pin the jobs that it starts. Returns these jobs."""
         view = self.cluster.view.copy()
-        for job in self._jobs.in_state(JobState.PINNED):
+        starting = self._jobs.in_state(JobState.PINNED)
+        for job in starting:
             placements.reserve(view, job)
+        view.headroom = self._limits.headroom(starting)
         fabric = self.cluster.fabric
         self.decided = decisions.decide(self.policy, self._settings, self._jobs, fabric, view, now)
         decisions.serve_snapshot(self._state_folder, self.decided)
@@ -86,6 +88,7 @@ class Decider:
         recorded = decisions.start_facts(start, best, view, self._settings.name, self.cluster.fabric, compared)
         self._audit.record(now, "start", start.job.id, mapped=job.mapped, **recorded)
         view.take(start.placement.gpus, start.job.request)
+        view.headroom.take(start.job.charges)
 
     def _note_wait(self, job: ManagedJob, wait: Wait, now: float) -> None:
         why = explain_wait(job, wait.reason, self.cluster, now)

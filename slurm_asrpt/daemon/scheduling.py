@@ -68,14 +68,14 @@ def assemble(
     saved = store.load() or {}
     recent.start_adjustment = saved_adjustment(saved)
     jobs, cluster = JobTable(saved.get("jobs")), ClusterState(settings, slurm.memory_consumed)
-    rules = SiteRules(client, slurm.preempt_by, settings.policy.fairshare_bands)
+    rules = SiteRules(client, slurm, settings.policy.fairshare_bands)
     feed = PolicyFeed(policy, settings.policy.name, saved, jobs, cluster, recent, audit)
     runs = RunRecorder(history, recent, progress)
     lifecycle = JobLifecycle(settings, jobs, cluster, feed, profiles, audit, mode, runs)
     preemption = Preemption(settings, policy, jobs, cluster, client, audit, mode)
     admission = Admission(settings, cluster, rules, profiles, mode)
     eligibility = Eligibility(jobs, admission, feed, preemption, audit, mode)
-    decider = Decider(settings.policy, settings.paths.state, policy, jobs, cluster, preemption, audit, mode)
+    decider = Decider(settings, policy, jobs, cluster, rules.limits, preemption, audit, mode)
 
     saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent)
     leases, rank_maps = (
@@ -83,7 +83,7 @@ def assemble(
         RankMaps(settings.paths.spool, cluster, client, clock),
     )
     fences, pins = Fences(leases, feed, audit, saver.save), Pins(client, slurm, cluster, rank_maps)
-    withdrawal = StartWithdrawal(settings.daemon, jobs, feed, fences, pins, audit, mode)
+    withdrawal = StartWithdrawal(settings.daemon, jobs, feed, fences, pins, rules.limits, audit, mode)
     starts = Starts(jobs, client, leases, fences, pins, withdrawal, audit)
     release = Release(jobs, withdrawal, client, audit, mode, settings.daemon.lease_s)
     order = OrderWriter(policy, jobs, client)

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from slurm_asrpt.core.conformal import IntervalOffsets
 from slurm_asrpt.core.job import Job, JobId, Request
+from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
 from slurm_asrpt.forecast.arrays import PendingTasks
@@ -40,6 +41,7 @@ class Running:
     ran_s: float
     span: Quantiles
     limit_s: float
+    charges: Charges = ()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import numpy as np
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.limits import Headroom
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Decision, Start
 from slurm_asrpt.sim.job_table import Floats, Ints, JobTable
@@ -163,7 +164,7 @@ class PlainRun:
     ) -> None:
         self.policy, self.table = policy, table
         self.progress, self.on_start = progress, on_start
-        self.view = ClusterView(nodes)
+        self.view = ClusterView(nodes, headroom=Headroom(table.caps))
         self.iterations = array("d", np.asarray(table.iterations, dtype=float).tobytes())
         self.coming = table.jobs()
         self.submit = array("d", np.append(table.submit, _NEVER).tobytes())
@@ -223,6 +224,8 @@ class PlainRun:
             _, row, job, gpus = heappop(running)
             self.next_end = running[0][0] if running else _NEVER
             give(gpus, job.request)
+            if job.charges:
+                self.view.headroom.give(job.charges)
             finished(job.id, now)
             if self.learner is not None:
                 self.learner.ended(row, self.iterations[row], now)
@@ -259,6 +262,8 @@ class PlainRun:
         taken = self.view.take(gpus, job.request)  # raises ValueError for a GPU that is in use
         if taken != job.gpus:
             raise PolicyError(f"job {job.id} requests {job.gpus} GPUs and was given {taken}")
+        if job.charges:
+            self._charge(job)
         self.waiting -= 1
         self.idle = 0
         end = now + self.iterations[row] * alpha
@@ -268,6 +273,13 @@ class PlainRun:
         self.start[row], self.alpha[row], self.nodes[row] = now, alpha, len(gpus)
         if self.on_start:
             self.on_start(row, now, placement)
+
+    def _charge(self, job: Job) -> None:
+        """Count a start against the site's limits."""
+        limit = self.view.headroom.exceeded(job.charges)
+        if limit is not None:
+            raise PolicyError(f"job {job.id} was started over a limit: {limit}")
+        self.view.headroom.take(job.charges)
 
     def result(self, interrupted: bool) -> Result:
         start, alpha, nodes = np.array(self.start), np.array(self.alpha), np.array(self.nodes, dtype=np.int64)

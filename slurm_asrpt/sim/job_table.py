@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import cast
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, trusted_job
+from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.placement.selection import best_alpha, fits
 from slurm_asrpt.sim.predictors import Learning
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_OPTIONAL = ("time_limit", "users", "groups", "charges")
 _CHUNK = 4096  # rows converted to Python numbers at a time
 
 
@@ -28,6 +30,7 @@ class JobTable:
     submit: seconds. profile: index into ``profiles``. iterations: n_i, the actual number; predicted: ñ_i.
     time_limit: of the job, seconds, inf for none; an empty column if no job has one.
     users, groups: one name per job, or empty.
+    charges: what each job counts against the limits of the site; empty without limits. caps: what each limit allows.
     learning: how predictions are updated during the simulation; None if they stay as in ``predicted``.
 
     Raises ValueError for columns of different lengths, decreasing submission times, or invalid figures.
@@ -42,11 +45,13 @@ class JobTable:
     users: Sequence[str] = ()
     groups: Sequence[str] = ()
     learning: Learning | None = None
+    charges: Sequence[Charges] = ()
+    caps: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("profile", "iterations", "predicted", "time_limit", "users", "groups"):
+        for name in ("profile", "iterations", "predicted", *_OPTIONAL):
             column = getattr(self, name)
-            optional = name in ("time_limit", "users", "groups") and len(column) == 0
+            optional = name in _OPTIONAL and len(column) == 0
             if len(column) != len(self) and not optional:
                 raise ValueError(f"column {name} has {len(column)} rows, submit {len(self)}")
         for name in ("submit", "iterations", "predicted"):
@@ -90,7 +95,10 @@ class JobTable:
         limits = self.time_limit[part].tolist() if len(self.time_limit) else repeat(float("inf"))
         predicted, submit = self.predicted[part].tolist(), self.submit[part].tolist()
         # the table has checked its columns
-        return map(trusted_job, ids, users, gpus, profiles, requests, predicted, submit, groups, limits)
+        jobs = map(trusted_job, ids, users, gpus, profiles, requests, predicted, submit, groups, limits)
+        if not len(self.charges):
+            return jobs
+        return (replace(job, charges=charges) for job, charges in zip(jobs, self.charges[part], strict=True))
 
     def best_alphas(self, nodes: Sequence[Node], fabric: Fabric) -> Floats:
         """α̃_min of each job on these nodes, seconds per iteration; nan for a job that does not fit them."""

@@ -13,6 +13,7 @@ from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import incremental, parse
 from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, parse_partition_qos
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 LONGEST_QUOTE = 200
@@ -49,6 +50,7 @@ class CliClient:
             accounts=values.get("AccountingStorageType", "") == "accounting_storage/slurmdbd",
             preempt_by=parse.preempt_by(values),
             slurm_uid=parse.uid_in(values.get("SlurmUser", "")),
+            enforces_limits=parse.enforces_limits(values),
             private_jobs="jobs" in values.get("PrivateData", "").split(","),
         )
 
@@ -91,6 +93,14 @@ class CliClient:
         if by == "qos":
             return parse.parse_preempting_qos(self.run("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Preempt"))
         return parse.parse_preempting_partitions(self.run("scontrol", "-o", "show", "partition"))
+
+    def limits(self, enforced: bool) -> SiteLimits:
+        licenses = parse_licenses(self.run("scontrol", "-o", "show", "license"))
+        if not enforced:
+            return SiteLimits(licenses=licenses)
+        qos, associations = parse_assoc_mgr(self.run("scontrol", "-o", "show", "assoc_mgr", "flags=qos,assoc"))
+        partitions = parse_partition_qos(self.run("scontrol", "-o", "show", "partition"))
+        return SiteLimits(qos, associations, partitions, licenses)
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         lines = "".join(f"show job {_checked(job_id)}\n" for job_id in job_ids)

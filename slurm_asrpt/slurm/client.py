@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slurm_asrpt.slurm import parse
+from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 
@@ -15,7 +16,8 @@ class SlurmConfig:
     """The settings of slurm.conf that asrptd uses.
 
     accounts: accounting uses slurmdbd. preempt_by: "qos", "partition_prio", or "". slurm_uid: uid of SlurmUser.
-    private_jobs: PrivateData contains jobs. time: slurmctld's clock when it answered, in whole seconds; 0: unknown.
+    private_jobs: PrivateData contains jobs. enforces_limits: jobs are held to the limits of QOS and associations.
+    time: slurmctld's clock when it answered, in whole seconds; 0: unknown.
     """
 
     version: str
@@ -26,6 +28,7 @@ class SlurmConfig:
     preempt_by: str = ""
     slurm_uid: int = 0
     private_jobs: bool = False
+    enforces_limits: bool = False
     time: float = 0.0
 
     @property
@@ -57,6 +60,9 @@ class SlurmClient(Protocol):
 
     def preempting(self, by: str) -> frozenset[str]:
         """The QOS, or partitions (see ``SlurmConfig.preempt_by``), whose jobs may preempt others."""
+
+    def limits(self, enforced: bool) -> SiteLimits:
+        """The limits of licenses and, if they are enforced, of QOS and associations."""
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         """GPUs by node of the jobs among these that are running; faster than reading all jobs."""

@@ -139,6 +139,8 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         reservation=_word(raw.get("resv_name")),
         account=_word(raw.get("account")),
         qos=_word(raw.get("qos")),
+        licenses=_word(raw.get("licenses")),
+        tres=_word(raw.get("tres_alloc_str")) or _word(raw.get("tres_req_str")),
         exclusive=_EXCLUSIVE.get(_word(raw.get("shared"))) or _EXCLUSIVE.get(_word(raw.get("exclusive")), ""),
         contiguous=bool(raw.get("contiguous")),
         admin_comment=_word(raw.get("admin_comment")),
@@ -290,6 +292,11 @@ def preempt_by(config: Mapping[str, str]) -> str:
     """How jobs preempt others: "qos", "partition_prio", or "" for not at all."""
     kind = config.get("PreemptType", "").removeprefix("preempt/")
     return kind if kind in ("qos", "partition_prio") and config.get("PreemptMode", "OFF") != "OFF" else ""
+
+
+def enforces_limits(config: Mapping[str, str]) -> bool:
+    """Whether AccountingStorageEnforce holds jobs to limits; "safe" and "qos" alone do not say so in 22.05."""
+    return not {"limits", "safe", "all"}.isdisjoint(config.get("AccountingStorageEnforce", "").split(","))
 
 
 def parse_preempting_partitions(text: str) -> frozenset[str]:

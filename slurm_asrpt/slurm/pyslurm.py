@@ -30,6 +30,8 @@ _ASKED = (
     *("name", "array_job_id", "array_task_id", "dependency"),
     *("tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket"),
 )
+_COUNTED = ("licenses", "tres_alloc_str", "tres_req_str")
+"""What limits go by. Not every release has them."""
 _SHARING = {"NO": "none", "USER": "user", "MCS": "mcs", "TOPO": "topo"}
 _PROBE = "import pyslurm; pyslurm.Jobs.load()"
 
@@ -94,47 +96,51 @@ def _is_simple(update: Update) -> bool:
 
 def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
     """A job as in squeue's JSON. ``asked``: the same job from pyslurm's older interface."""
-    return {key: asked[key] for key in _ASKED} | {
-        "job_id": job.id,
-        "array_task_string": job.array_tasks_waiting,
-        "array_max_tasks": job.array_tasks_parallel,
-        "het_job_id": job.heterogeneous_id,
-        "user_id": job.user_id,
-        "user_name": _user(job.user_id),
-        "partition": job.partition,
-        "job_state": job.state,
-        "state_reason": job.state_reason or "None",
-        "submit_time": job.submit_time,
-        "eligible_time": job.eligible_time,
-        "start_time": job.start_time,
-        "end_time": job.end_time,
-        "time_limit": job.time_limit,
-        "deadline": job.deadline,
-        "priority": job.priority,
-        "exit_code": {"return_code": job.exit_code},
-        "restart_cnt": job.requeue_count,
-        "requeue": bool(job.is_requeueable),
-        "node_count": job.num_nodes,
-        "max_nodes": job.max_nodes,
-        "tasks": job.ntasks,
-        "tasks_per_node": job.ntasks_per_node,
-        "cpus": job.cpus,
-        "memory_per_cpu": job.memory_per_cpu,
-        "memory_per_node": job.memory_per_node,
-        "memory_per_tres": asked["mem_per_tres"],
-        "required_nodes": job.required_nodes,
-        "excluded_nodes": job.excluded_nodes,
-        "features": ",".join(job.constraints or ()),
-        "resv_name": job.reservation,
-        "account": job.account,
-        "qos": job.qos,
-        "shared": _SHARING.get(job.resource_sharing, ""),
-        "contiguous": job.requires_contiguous_nodes,
-        "admin_comment": job.admin_comment,
-        "nodes": job.allocated_nodes,
-        "gres_detail": [f"gpu:{count}" for count in _layout(job, everywhere=True).values()],
-        "flags": ["EXACT_TASK_COUNT_REQUESTED"] if asked["bitflags"] & JOB_NTASKS_SET else [],
-    }
+    return (
+        {key: asked[key] for key in _ASKED}
+        | {key: asked.get(key) for key in _COUNTED}
+        | {
+            "job_id": job.id,
+            "array_task_string": job.array_tasks_waiting,
+            "array_max_tasks": job.array_tasks_parallel,
+            "het_job_id": job.heterogeneous_id,
+            "user_id": job.user_id,
+            "user_name": _user(job.user_id),
+            "partition": job.partition,
+            "job_state": job.state,
+            "state_reason": job.state_reason or "None",
+            "submit_time": job.submit_time,
+            "eligible_time": job.eligible_time,
+            "start_time": job.start_time,
+            "end_time": job.end_time,
+            "time_limit": job.time_limit,
+            "deadline": job.deadline,
+            "priority": job.priority,
+            "exit_code": {"return_code": job.exit_code},
+            "restart_cnt": job.requeue_count,
+            "requeue": bool(job.is_requeueable),
+            "node_count": job.num_nodes,
+            "max_nodes": job.max_nodes,
+            "tasks": job.ntasks,
+            "tasks_per_node": job.ntasks_per_node,
+            "cpus": job.cpus,
+            "memory_per_cpu": job.memory_per_cpu,
+            "memory_per_node": job.memory_per_node,
+            "memory_per_tres": asked["mem_per_tres"],
+            "required_nodes": job.required_nodes,
+            "excluded_nodes": job.excluded_nodes,
+            "features": ",".join(job.constraints or ()),
+            "resv_name": job.reservation,
+            "account": job.account,
+            "qos": job.qos,
+            "shared": _SHARING.get(job.resource_sharing, ""),
+            "contiguous": job.requires_contiguous_nodes,
+            "admin_comment": job.admin_comment,
+            "nodes": job.allocated_nodes,
+            "gres_detail": [f"gpu:{count}" for count in _layout(job, everywhere=True).values()],
+            "flags": ["EXACT_TASK_COUNT_REQUESTED"] if asked["bitflags"] & JOB_NTASKS_SET else [],
+        }
+    )
 
 
 def _layout(job: Any, everywhere: bool = False) -> dict[str, int]:

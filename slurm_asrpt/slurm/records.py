@@ -25,7 +25,7 @@ class JobRecord:
     requeue: Slurm may requeue it.
     array_tasks: the pending tasks of array ``12`` that share this record, e.g. ``0-3,7`` or ``1-19:3``.
     array_most: how many tasks of the array may run at once, 0 without a limit.
-    dependency: the unfulfilled part.
+    dependency: the unfulfilled part. licenses: as requested. tres: what it was given, or asks for, as Slurm counts it.
     time_limit: seconds, 0 without one. deadline: 0 without one. max_nodes: 0 without an upper bound.
     exclusive: "node": shares its nodes with no job; "user", "mcs" or "topo": with some; "": with all.
     gpus_by_node: the allocated GPUs.
@@ -71,6 +71,8 @@ class JobRecord:
     reservation: str = ""
     account: str = ""
     qos: str = ""
+    licenses: str = ""
+    tres: str = ""
     exclusive: str = ""
     contiguous: bool = False
     admin_comment: str = ""

@@ -131,6 +131,11 @@ WORDS = {
         _HOLDS,
         "the owner or an admin must release it (scontrol release)",
     ),
+    "over-limit": Wording(
+        "it would exceed a limit of the site: {limit}",
+        "limits on users, accounts, QOS and licenses always apply; other jobs go first meanwhile",
+        "other jobs that count against this limit must end, or an admin must raise the limit",
+    ),
     "limit": Wording(
         "a Slurm limit holds it: {slurm_reason}",
         "Slurm's limits on accounts, QOS and partitions always apply",

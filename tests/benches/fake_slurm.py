@@ -19,6 +19,7 @@ from slurm_asrpt.core.placement.splitter import slurm_split
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
@@ -47,6 +48,7 @@ class FakeSlurm:
     accounting: bool = True
     preempt_by: str = ""
     preemptors: frozenset[str] = frozenset()
+    site_limits: SiteLimits = field(default_factory=SiteLimits)
     records: dict[str, JobRecord] = field(default_factory=dict)
     writes: list[Update] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
@@ -166,6 +168,9 @@ class FakeSlurm:
     def preempting(self, by: str) -> frozenset[str]:
         self._check_accounting()
         return self.preemptors
+
+    def limits(self, enforced: bool) -> SiteLimits:
+        return self.site_limits
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         self.check_available()

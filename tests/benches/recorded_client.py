@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 
@@ -45,6 +46,9 @@ class RecordedClient:
 
     def preempting(self, by: str) -> frozenset[str]:
         return frozenset()
+
+    def limits(self, enforced: bool) -> SiteLimits:
+        return SiteLimits()
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         return {k: v for k, v in parse.parse_allocations(self._text("jobs.txt")).items() if k in job_ids}

@@ -63,13 +63,28 @@ def test_limits_of_qos_and_associations_delay_only_the_jobs_they_apply_to(lab: C
     limited = [lab.submit("--gpus=1", "--qos=limited", script=LONG, user="asrpt1") for _ in range(2)]
     single = [lab.submit("--gpus=1", script=LONG, user="asrpt2") for _ in range(2)]
     lab.wait_all([limited[0], single[0]], "RUNNING")
-    for job_id, why in ((limited[1], "QOSMaxJobsPerUserLimit"), (single[1], "AssocMaxJobsLimit")):
-        wait_for(lambda j=job_id, w=why: lab.text_of(j) == f"a Slurm limit holds it: {w}", why, 30)
+    limits = ("MaxJobsPU of QOS limited, user asrpt1", "MaxJobs of user asrpt2 in account lab")
+    for job_id, limit in zip((limited[1], single[1]), limits, strict=True):
+        text = f"it would exceed a limit of the site: {limit}"
+        wait_for(lambda j=job_id, t=text: lab.text_of(j) == t, limit, 30)
     free = lab.submit("--gpus=6", script=SHORT, user="asrpt1")
     lab.wait(free, "COMPLETED")
     lab.cancel(limited[0], single[0])
     lab.wait_all([limited[1], single[1]], "RUNNING")
+    assert not any(lab.audit(job_id, "not-started") for job_id in (*limited, *single))
     sacctmgr(lab, "modify", "user", "asrpt2", "set", "MaxJobs=-1")
+
+
+def test_a_queue_over_a_limit_keeps_all_gpus_busy_without_a_refused_start(lab: Cluster):
+    """30 jobs of a user who may use 2 of 8 GPUs come first; the jobs of another user behind them get the rest."""
+    sacctmgr(lab, "modify", "qos", "limited", "set", "MaxTRESPerUser=gres/gpu=2", "MaxJobsPerUser=-1")
+    limited = [lab.submit("--gpus=1", "--qos=limited", script="sleep 2", user="asrpt1") for _ in range(30)]
+    free = [lab.submit("--gpus=1", script="sleep 2", user="asrpt2") for _ in range(12)]
+    lab.wait_all([*limited, *free], "COMPLETED", timeout=90)
+    assert not any(lab.audit(job_id, "not-started") for job_id in (*limited, *free))
+    ends = [lab.job(job_id).end_time for job_id in (*limited, *free)]
+    assert max(ends[len(limited) :]) < sorted(ends)[len(free) + len(limited) // 2]
+    sacctmgr(lab, "modify", "qos", "limited", "set", "MaxTRESPerUser=gres/gpu=-1", "MaxJobsPerUser=1")
 
 
 def test_jobs_of_a_preempting_qos_are_left_to_slurm_and_preempted_jobs_run_again(lab: Cluster):

@@ -165,9 +165,15 @@ class PreemptivePolicy(Protocol):
 # reasons for which a job has no placement now
 
 
+def over_limit(job: Job, plan: Plan) -> Reason | None:
+    """That the job would exceed a limit of the site, if so."""
+    limit = plan.over_limit(job)
+    return None if limit is None else reason(Phase.WAITING, "over-limit", limit=limit)
+
+
 def no_room(job: Job, plan: Plan) -> Reason:
-    """Why a job has no placement now: too few free GPUs on its nodes, not in its shape, or a lack of CPUs or memory."""
-    found = too_few(job, plan)
+    """Why a job has no placement now: a limit, too few free GPUs on its nodes, their shape, or CPUs or memory."""
+    found = over_limit(job, plan) or too_few(job, plan)
     if found is not None:
         return found
     (free, most), shape = plan.free_for(job.request), job.request.shape(job.gpus)
@@ -178,6 +184,9 @@ def no_room(job: Job, plan: Plan) -> Reason:
 
 def lacks_room(job: Job, plan: Plan) -> Reason | None:
     """Why the job has no placement now, or None if it has one. For many jobs: scans the servers once per shape."""
+    limited = over_limit(job, plan) if job.charges else None
+    if limited is not None:
+        return limited
     if job.request is ANYWHERE:
         return too_few(job, plan)
     return too_few(job, plan) or (None if plan.has_room(job) else no_room(job, plan))

@@ -17,8 +17,20 @@ from typing import Any, NamedTuple
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan, quick_place
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
+from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.placement.selection import BestAlphas, Strategy
-from slurm_asrpt.core.policies.base import Decision, Phase, Policy, Reason, Start, Wait, behind, no_room, reason
+from slurm_asrpt.core.policies.base import (
+    Decision,
+    Phase,
+    Policy,
+    Reason,
+    Start,
+    Wait,
+    behind,
+    no_room,
+    over_limit,
+    reason,
+)
 from slurm_asrpt.core.policies.options import PolicyOptions
 
 ANY = 1e300
@@ -48,8 +60,8 @@ class Reservation:
         return min(self.time - now, ANY / 2)
 
 
-Shape = tuple[int, Request | None]
-"""GPUs and form of request, which decide whether a job fits. None for ANYWHERE: hashing a request is slow."""
+Shape = tuple[int, Request | None, Charges]
+"""GPUs, form of request and limits, which decide whether a job fits. None for ANYWHERE: hashing a request is slow."""
 
 
 class EasyBackfill(Policy):
@@ -74,6 +86,7 @@ class EasyBackfill(Policy):
         self._ends: list[tuple[float, JobId]] = []  # of the running jobs, ascending
         self._blocked: Wait | None = None
         self._left: Plan | None = None  # the cluster after the last decision, if the head is blocked
+        self._after: Plan | None = None  # the same in any case
         self.reservation: Reservation | None = None  # the head's, after the last decision
 
     # events
@@ -161,7 +174,7 @@ class EasyBackfill(Policy):
         if not self._seats:
             self.reservation = self._blocked = None
             return decisions
-        plan = Plan(cluster)
+        plan = self._after = Plan(cluster)
         head = self._start_from_head(plan, now, decisions)
         self.reservation = self._blocked = self._left = None
         if head is not None:
@@ -175,21 +188,27 @@ class EasyBackfill(Policy):
 
     def _start_from_head(self, plan: Plan, now: float, decisions: list[Decision]) -> Job | None:
         """Start jobs in order. Returns the first job that does not fit."""
-        while (job := self._head()) is not None:
+        while (job := self._head(plan)) is not None:
             placement = self._place(plan, job)
             if placement is None:
                 return job
             decisions.append(self._start(job, placement, plan, now))
         return None
 
-    def _head(self) -> Job | None:
-        """The first job in the queue that is not too large for the cluster."""
+    def _head(self, plan: Plan) -> Job | None:
+        """The first job in the queue that is neither too large for the cluster nor over a limit."""
         while self._order:
             seat, job_id = self._order[0]
             if self._seats.get(job_id) == seat and job_id not in self._too_large:
-                return self._jobs[job_id]
+                job = self._jobs[job_id]
+                return job if not plan.over_limit(job) else self._first_within_limits(plan)
             heapq.heappop(self._order)
         return None
+
+    def _first_within_limits(self, plan: Plan) -> Job | None:
+        trees = [tree for shape, tree in self._shapes.items() if not plan.headroom.exceeded(shape[2])]
+        row = min([row for tree in trees if (row := tree.first(ANY)) is not None], default=None)
+        return None if row is None else self._jobs[row[1]]
 
     def _start(self, job: Job, placement: Placement, plan: Plan, now: float) -> Start:
         plan.add(job, placement)
@@ -226,7 +245,7 @@ class EasyBackfill(Policy):
         short_only: set[Shape] = set()  # shapes whose jobs must end before the reservation
         short = reservation.short(now)
         while plan.free:
-            found = self._candidate(reservation, plan.free, short, exhausted, short_only)
+            found = self._candidate(reservation, plan, short, exhausted, short_only)
             if found is None:
                 break
             job, shape = found
@@ -242,12 +261,12 @@ class EasyBackfill(Policy):
         return refused
 
     def _candidate(
-        self, reservation: Reservation, free: int, short: float, exhausted: set[Shape], short_only: set[Shape]
+        self, reservation: Reservation, plan: Plan, short: float, exhausted: set[Shape], short_only: set[Shape]
     ) -> tuple[Job, Shape] | None:
         """The first job in the queue that may be short enough or small enough."""
         best: tuple[tuple[int, JobId], Shape] | None = None
         for shape, tree in self._shapes.items():
-            if shape[0] > free or shape in exhausted:
+            if shape[0] > plan.free or shape in exhausted or plan.headroom.exceeded(shape[2]):
                 continue
             row = tree.first(ANY if shape[0] <= reservation.extra and shape not in short_only else short)
             if row is not None and (best is None or row < best[0]):
@@ -258,7 +277,8 @@ class EasyBackfill(Policy):
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
         order = sorted(self._seats, key=lambda job_id: self._seats[job_id])
-        head = next((job_id for job_id in order if job_id not in self._too_large), None)
+        able = (job_id for job_id in order if job_id not in self._too_large and not self._limited(job_id))
+        head = next(able, None)
         room = self._shapes_with_room()
         return [(job_id, self._why(job_id, ahead, head, room, now)) for ahead, job_id in enumerate(order)]
 
@@ -275,10 +295,17 @@ class EasyBackfill(Policy):
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if self._blocked is not None and self._blocked.job.id == job_id:
             return self._blocked.reason
+        limited = self._limited(job_id)
+        if limited is not None:
+            return limited
         reservation = self.reservation
         if reservation is not None and _shape(job) in room and _limit(job) > reservation.short(now):
             return _would_delay(reservation, now)
         return behind(job_id, ahead, head)
+
+    def _limited(self, job_id: JobId) -> Reason | None:
+        job = self._jobs[job_id]
+        return over_limit(job, self._after) if job.charges and self._after is not None else None
 
     def dump(self) -> dict[str, Any]:
         running = [[end, job_id, *_row(self._running[job_id])] for end, job_id in self._ends]
@@ -318,7 +345,7 @@ def _limit(job: Job) -> float:
 
 
 def _shape(job: Job) -> Shape:
-    return job.gpus, None if job.request is ANYWHERE else job.request
+    return job.gpus, None if job.request is ANYWHERE else job.request, job.charges
 
 
 def _plain(job: Job) -> bool:

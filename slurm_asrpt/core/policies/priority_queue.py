@@ -29,6 +29,7 @@ from slurm_asrpt.core.policies.base import (
     behind,
     lacks_room,
     no_room,
+    over_limit,
     reason,
     updated_rank,
 )
@@ -106,6 +107,8 @@ class PriorityQueue(Policy):
         self._add(job, job.band)
         if self._first is None:  # no other job was waiting
             return False
+        if job.charges or self._jobs[self._first[4]].charges:  # limits may hold jobs ahead of it
+            return False
         return job.gpus > self._free if self.conserving else self._first[4] != job.id
 
     def returned(self, job: Job, now: float) -> None:
@@ -142,7 +145,9 @@ class PriorityQueue(Policy):
             self._first = key
 
     def _bucket_of(self, job: Job) -> Hashable:
-        """The bucket of a job; strict orders have a single bucket."""
+        """The bucket of a job; strict orders have a single one for all jobs that count against the same limits."""
+        if job.charges:
+            return (job.charges, job.gpus, job.request) if self.conserving else job.charges
         if not self.conserving:
             return None
         return job.gpus if job.request is ANYWHERE else (job.gpus, job.request)  # hashing a request is slow
@@ -174,7 +179,11 @@ class PriorityQueue(Policy):
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         free = cluster.total_free
         # keys differ by job ID, so buckets are never compared
-        heads = [(keys[0], bucket) for bucket, keys in self._buckets.items() if self._jobs[keys[0][4]].gpus <= free]
+        heads = [
+            (keys[0], bucket)
+            for bucket, keys in self._buckets.items()
+            if self._jobs[keys[0][4]].gpus <= free or not self.conserving
+        ]
         plan = Plan(cluster)
         starts: list[Decision] = []
         if heads:
@@ -190,8 +199,12 @@ class PriorityQueue(Policy):
         while heads:
             key, bucket = heapq.heappop(heads)
             job = self._jobs[key[4]]
+            if plan.over_limit(job):
+                continue
             placement = plan.place(job, _MOST_FREE, self.fabric)
             if placement is None:  # no other job of this shape fits either
+                if not self.conserving:
+                    return
                 continue
             starts.append(Start(job, placement, key))
             plan.add(job, placement)
@@ -206,16 +219,27 @@ class PriorityQueue(Policy):
             return None
         if self._first is None:
             self._first = min([keys[0] for keys in self._buckets.values()])
+        if self._jobs[self._first[4]].charges:
+            return self._first_within_limits(plan)
         job, last = self._jobs[self._first[4]], self._last
         if last is not None and last.job is job and self._free == plan.free and job.request is ANYWHERE:
             return last  # the reason has not changed
+        return Wait(job, no_room(job, plan))
+
+    def _first_within_limits(self, plan: Plan) -> Wait | None:
+        """The same if limits of the site hold jobs: those delay no other job."""
+        heads = [keys[0] for keys in self._buckets.values() if not plan.over_limit(self._jobs[keys[0][4]])]
+        if not heads:
+            return None
+        job = self._jobs[min(heads)[4]]
         return Wait(job, no_room(job, plan))
 
     # what users see, and restarts
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
         order = [key[-1] for key in sorted(self._keys.values())]
-        head = next((job_id for job_id in order if job_id not in self._too_large), None)
+        able = (job_id for job_id in order if job_id not in self._too_large and not self._limited(job_id))
+        head = next(able, None)
         return [(job_id, self._why(job_id, ahead, head)) for ahead, job_id in enumerate(order)]
 
     def _why(self, job_id: JobId, ahead: int, head: JobId | None) -> Reason:
@@ -224,8 +248,15 @@ class PriorityQueue(Policy):
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if self._last is not None and job_id == self._last.job.id:
             return self._last.reason
+        limited = self._limited(job_id)
+        if limited is not None:
+            return limited
         short = lacks_room(job, self._left) if self.conserving and self._last and self._left else None
         return short or behind(job_id, ahead, head)
+
+    def _limited(self, job_id: JobId) -> Reason | None:
+        job = self._jobs[job_id]
+        return over_limit(job, self._left) if job.charges and self._left is not None else None
 
     def dump(self) -> dict[str, Any]:
         return {"returns": self._returns, "order": [[key[-1], *key[:3]] for key in sorted(self._keys.values())]}

@@ -9,7 +9,18 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import Strategy, fits
-from slurm_asrpt.core.policies.base import Decision, Phase, Policy, Reason, Start, Wait, behind, no_room, reason
+from slurm_asrpt.core.policies.base import (
+    Decision,
+    Phase,
+    Policy,
+    Reason,
+    Start,
+    Wait,
+    behind,
+    no_room,
+    over_limit,
+    reason,
+)
 from slurm_asrpt.core.policies.options import PolicyOptions
 
 
@@ -27,6 +38,7 @@ class QueuePolicy(Policy):
         self.nodes: tuple[Node, ...] = ()
         self.waiting: dict[JobId, Job] = {}
         self._last: Wait | None = None  # the first job that did not fit in the last decision
+        self._left: Plan | None = None  # the cluster after the last decision
 
     def order(self, now: float) -> Sequence[Job]:
         """The waiting jobs, the first to start first."""
@@ -53,6 +65,8 @@ class QueuePolicy(Policy):
         plan, starts = Plan(cluster), list[Start]()
         self._last = None
         for place, job in enumerate(self.order(now)):
+            if plan.over_limit(job):
+                continue
             placement = plan.place(job, Strategy.MOST_FREE, self.fabric) if job.gpus <= plan.free else None
             if placement is not None:
                 plan.add(job, placement)
@@ -60,19 +74,26 @@ class QueuePolicy(Policy):
                 starts.append(Start(job, placement, (place,)))
             elif self._last is None and fits(job, self.nodes):
                 self._last = Wait(job, no_room(job, plan))
+        self._left = plan
         return [*starts, *([self._last] if self._last else [])]
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
         order = self.order(now)
-        head = next((job.id for job in order if fits(job, self.nodes)), None)
+        head = next((job.id for job in order if fits(job, self.nodes) and not self._limited(job)), None)
         return [(job.id, self._why(job, ahead, head)) for ahead, job in enumerate(order)]
 
     def _why(self, job: Job, ahead: int, head: JobId | None) -> Reason:
         if not fits(job, self.nodes):
             return reason(Phase.WAITING, "capacity", need=job.gpus)
+        limited = self._limited(job)
+        if limited is not None:
+            return limited
         if self._last is not None and self._last.job.id == job.id:
             return self._last.reason
         return behind(job.id, ahead, head)
+
+    def _limited(self, job: Job) -> Reason | None:
+        return over_limit(job, self._left) if job.charges and self._left is not None else None
 
     def dump(self) -> dict[str, Any]:
         return {"waiting": list(self.waiting)}

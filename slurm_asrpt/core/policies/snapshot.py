@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.limits import Headroom
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Policy
 
@@ -18,6 +19,7 @@ class PolicySnapshot:
 
     policy, settings, state: the policy's name, its options and its saved state.
     free, free_cpus, free_memory: by node; None if CPUs or memory do not count.
+    headroom: what is left of the site's limits, by name.
     """
 
     now: float
@@ -29,9 +31,10 @@ class PolicySnapshot:
     free: Mapping[str, int]
     free_cpus: Mapping[str, float] | None
     free_memory: Mapping[str, float] | None
+    headroom: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     def view(self) -> ClusterView:
-        return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory)
+        return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, Headroom(self.headroom))
 
     def policy_with(self, jobs: Iterable[Job]) -> Policy:
         """A copy of the policy at that time. Raises ValueError for an invalid state."""

@@ -56,14 +56,14 @@ class Admission:
         if self._rules.preempts(record):
             raise LeftToSlurm("preempts")
         job.near(self._rules.ahead(record, now))
-        band = self._rules.band(record)
+        band, charges = self._rules.band(record), self._rules.limits.charges(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
-        made_from = (request_values(record), job.tag, avoided, reserved, band)
+        made_from = (request_values(record), job.tag, avoided, reserved, band, charges)
         if made_from == job.admitted:
             return False
         requested, unrestricted = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
-        unrestricted = dataclasses.replace(unrestricted, band=band)
+        unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges)
         allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)
         chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed

@@ -172,6 +172,10 @@ class ManagedJob(SavedJob):
             self.avoided_nodes.update(dict.fromkeys(self.pin.gpus, now + LONGEST_BACKOFF_S))
         self.state, self.pin, self.retry_at, self.reason = JobState.INELIGIBLE, None, now + pause, why
 
+    def over_limit(self, now: float, why: Reason) -> None:
+        """Slurm did not start it for a limit that it shares with others: it waits as before, in its place."""
+        self.state, self.pin, self.retry_at, self.reason = JobState.INELIGIBLE, None, now, why
+
     def started(self) -> None:
         """Slurm has started it."""
         self.state, self.reason = JobState.RUNNING, None
@@ -359,6 +363,6 @@ def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
     )
 
 
-_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority", "array_tasks")
+_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority", "array_tasks", "tres")
 request_values = attrgetter(*(each.name for each in dataclasses.fields(JobRecord) if each.name not in _PASSING))
 """The values of a record that determine the job's request: without those that merely change over time."""

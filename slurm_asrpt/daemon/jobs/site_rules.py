@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from slurm_asrpt.core.policies.base import band_of
+from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.errors import SlurmError, one_line
-from slurm_asrpt.slurm.client import SlurmClient
+from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation
 
 T = TypeVar("T")
@@ -21,17 +22,19 @@ REREAD_S = 60.0
 class SiteRules:
     """Reservations are read every cycle, the rest once a minute; old values are kept while slurmdbd is down."""
 
-    def __init__(self, client: SlurmClient, preempt_by: str, fairshare_bands: int) -> None:
-        """preempt_by: "qos", "partition" or "", from slurm.conf. fairshare_bands: from the settings."""
-        self._client, self._preempt_by, self._bands = client, preempt_by, fairshare_bands
+    def __init__(self, client: SlurmClient, slurm: SlurmConfig, fairshare_bands: int) -> None:
+        """fairshare_bands: from the settings."""
+        self.limits = LimitsWatch(client, slurm.enforces_limits)
+        self._client, self._preempt_by, self._bands = client, slurm.preempt_by, fairshare_bands
         self._reservations: list[Reservation] = []
         self._preempting: frozenset[str] = frozenset()
         self._shares: Mapping[tuple[str, str], float] = {}
         self._read = -math.inf
         self._logged = ""  # the last error, so that it is not logged every cycle
 
-    def follow(self, nodes: Sequence[NodeRecord], now: float) -> None:
-        """Read what may have changed."""
+    def follow(self, nodes: Sequence[NodeRecord], records: Sequence[JobRecord], now: float) -> None:
+        """Read what may have changed. records: all jobs."""
+        self.limits.follow(records, now)
         client, by = self._client, self._preempt_by
         found = self._latest(lambda: client.reservations(nodes), self._reservations)
         self._reservations = sorted(found, key=lambda r: (r.start, r.name))

@@ -67,6 +67,7 @@ def _inputs(
         free=view.free.copy(),
         free_cpus=view.free_cpus and view.free_cpus.copy(),
         free_memory=view.free_memory and view.free_memory.copy(),
+        headroom=view.headroom.room.copy(),
         jobs=tuple(j.job for j in jobs.values() if j.state is JobState.QUEUED and j.job is not None),
     )
 

@@ -9,6 +9,7 @@ from slurm_asrpt.config.settings import DaemonSettings
 from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon.jobs.admission import follow_begin_time
 from slurm_asrpt.daemon.jobs.arrays import next_splits
+from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -48,11 +49,12 @@ class StartWithdrawal:
         listener: JobListener,
         fences: Fences,
         pins: Pins,
+        limits: LimitsWatch,
         audit: AuditWriter,
         mode: OperatingMode,
     ) -> None:
         self._settings, self._jobs, self._listener = settings, jobs, listener
-        self._fences, self._pins, self._audit, self._mode = fences, pins, audit, mode
+        self._fences, self._pins, self._limits, self._audit, self._mode = fences, pins, limits, audit, mode
 
     def take_back_what_did_not_start(self, now: float) -> None:
         """Unpin jobs that Slurm has not started in time, and jobs that are still pinned after a requeue."""
@@ -88,7 +90,10 @@ class StartWithdrawal:
         self._listener.gone(job.record.job_id, now)  # it holds no GPUs; it returns when it may
         waits = reason(Phase.WAITING, self._kind(why), slurm_reason=why)
         avoid = why not in ("Resources", "Priority", "None")
-        job.not_started(now, waits, at_once=not is_limit(why), avoid=avoid)
+        if is_limit(why) and self._limits.refused(job.record, why, now):
+            job.over_limit(now, waits)
+        else:
+            job.not_started(now, waits, at_once=not is_limit(why), avoid=avoid)
         self._pins.remove_rank_maps([job])
         self._audit.record(now, "not-started", job.record.job_id, why=why, retry_at=job.retry_at)
 

@@ -169,5 +169,6 @@ def test_a_job_blocked_by_an_association_limit_frees_its_gpus_at_once(bench):
     bench.cycle()
     assert bench.slurm.records[limited].required_nodes == ""
     bench.cycle()
-    assert bench.job(limited).reason.kind == "limit"
+    why = bench.job(limited).reason
+    assert (why.kind, why.facts["limit"]) == ("over-limit", "AssocGrpGRES (user asrpt1, account )")
     assert bench.audit("not-started", limited)[0]["why"] == "AssocGrpGRES"

@@ -14,7 +14,18 @@ from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
 from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
 from slurm_asrpt.core.policies.asrpt.virtual_machine import VirtualMachine
-from slurm_asrpt.core.policies.base import Decision, Phase, Policy, Reason, Start, Wait, behind, no_room, reason
+from slurm_asrpt.core.policies.base import (
+    Decision,
+    Phase,
+    Policy,
+    Reason,
+    Start,
+    Wait,
+    behind,
+    no_room,
+    over_limit,
+    reason,
+)
 from slurm_asrpt.core.policies.nic_contention import NicContention
 
 _NEVER = float("inf")
@@ -263,7 +274,7 @@ class ASrpt(Policy):
     def _store_if_stuck(self, waits: list[Wait]) -> None:
         """Store the decision if it stays the same until the blocking job may start: no other job can ever start."""
         *others, blocked = waits
-        if others and any(wait.reason.kind != "capacity" for wait in others):
+        if any(wait.reason.kind != "capacity" for wait in others):
             return
         job, kind = blocked.job, blocked.reason.kind
         if kind == "gpus" and job.request is ANYWHERE:
@@ -276,7 +287,7 @@ class ASrpt(Policy):
 
         With delay "aside", others may pass a delayed job only until its deadline: later, smaller jobs could starve it.
         """
-        if why.kind == "capacity":
+        if why.kind in ("capacity", "over-limit"):
             return True
         return self.aside and job_id in self._delays and now < self._delays[job_id].deadline
 
@@ -284,6 +295,9 @@ class ASrpt(Policy):
         """Lines 5-23 for one job: its placement, or why it waits."""
         if not kind.fits:
             return Wait(job, reason(_WAITING, "capacity", need=job.gpus))
+        limited = over_limit(job, plan) if job.charges else None
+        if limited is not None:
+            return Wait(job, limited)
         free = plan.free
         if job.gpus > free:
             if job.request is ANYWHERE and plan.memoryless and not self._delays:  # the result of no_room, but faster

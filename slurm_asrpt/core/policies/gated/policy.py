@@ -43,6 +43,7 @@ from slurm_asrpt.core.policies.base import (
     behind,
     lacks_room,
     no_room,
+    over_limit,
     reason,
     updated_rank,
 )
@@ -171,6 +172,8 @@ class Gated(Policy):
 
     def _kind(self, job: Job, rank: int) -> Hashable:
         """The kind of a job. Jobs of one kind can start on the same servers, and the first by key is the shortest."""
+        if job.charges:  # all jobs of a kind count against the same limits
+            return (rank, job.id if rank < 0 else job.charges, job.profile, job.request)
         if rank:  # with returned jobs and other bands, the first by key may not be the shortest
             return (rank, job.id if rank < 0 else self._kind(job, 0))
         if job.request is not ANYWHERE:
@@ -225,6 +228,8 @@ class Gated(Policy):
 
     def _may_start(self, entry: Waiting, servers: Servers, failed: Mapping[Hashable, float]) -> bool:
         if entry.job.gpus > servers.free and self.reservation is not None:
+            return False
+        if servers.plan.over_limit(entry.job):
             return False
         return entry.seconds < failed.get(entry.kind, _INF)
 
@@ -320,7 +325,8 @@ class Gated(Policy):
         rest = sorted(entry.key for entry in self._queue.entries.values() if entry.job.id not in late)
         order = [*late, *(key[-1] for key in rest)]
         entries = self._queue.entries
-        head = next((job_id for job_id in order if entries[job_id].choices), None)
+        able = (job_id for job_id in order if entries[job_id].choices and not self._limited(entries[job_id]))
+        head = next(able, None)
         return [(job_id, self._why(entries[job_id], ahead, head, now)) for ahead, job_id in enumerate(order)]
 
     def _why(self, entry: Waiting, ahead: int, head: JobId | None, now: float) -> Reason:
@@ -329,6 +335,9 @@ class Gated(Policy):
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if job.id in self._waits:
             return self._waits[job.id].reason
+        limited = self._limited(entry)
+        if limited is not None:
+            return limited
         short = lacks_room(job, self._left) if self._left is not None else None
         if short is not None:
             return short
@@ -336,6 +345,10 @@ class Gated(Policy):
             until = self._until(held, now)
             return reason(Phase.WAITING, "reservation", head=held.job.id, need=held.job.gpus, in_s=until)
         return behind(job.id, ahead, head)
+
+    def _limited(self, entry: Waiting) -> Reason | None:
+        left = self._left
+        return over_limit(entry.job, left) if entry.job.charges and left is not None else None
 
     def dump(self) -> dict[str, Any]:
         rows = sorted(self._queue.entries.values(), key=lambda e: e.key)

@@ -99,7 +99,7 @@ class Hlas(PriorityQueue):
         for key in self._in_order(preempted):
             job = self._jobs[key[-1]]
             shape = (job.gpus, job.request, key[1])
-            if shape in no_fit:  # free GPUs only decrease
+            if shape in no_fit or plan.over_limit(job):  # free GPUs only decrease
                 continue
             placement = plan.start(job)
             if placement is not None:

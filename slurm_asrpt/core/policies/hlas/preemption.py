@@ -27,7 +27,12 @@ class PreemptionPlan:
         if placement is not None:
             self.now.take(placement.gpus, job.request)
             self.later.take(placement.gpus, job.request)
+            self.now.headroom.take(job.charges)
         return placement
+
+    def over_limit(self, job: Job) -> bool:
+        """Whether a limit of the site keeps the job from starting now."""
+        return bool(job.charges) and self.now.headroom.exceeded(job.charges) is not None
 
     def reserve(self, job: Job) -> bool:
         """Whether the job fits later. If so, reserve GPUs for it, as few as possible of those that are free now."""

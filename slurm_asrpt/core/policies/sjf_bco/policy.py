@@ -22,7 +22,18 @@ from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId, id_key
 from slurm_asrpt.core.placement.nic_sharing import SharedTimes
 from slurm_asrpt.core.placement.selection import BestAlphas, Strategy, place, within_each
-from slurm_asrpt.core.policies.base import Decision, Phase, Policy, Reason, Start, Wait, behind, no_room, reason
+from slurm_asrpt.core.policies.base import (
+    Decision,
+    Phase,
+    Policy,
+    Reason,
+    Start,
+    Wait,
+    behind,
+    no_room,
+    over_limit,
+    reason,
+)
 from slurm_asrpt.core.policies.options import PatienceOptions
 from slurm_asrpt.core.policies.running_jobs import NO_END_S, OVERDUE_SHARE, RunningJob
 from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Servers
@@ -77,6 +88,7 @@ class SjfBcoOnline(Policy):
         self._waits: dict[JobId, Wait] = {}  # from the last decision
         self._seen: tuple[int, ...] | None = None  # the input of the last plan
         self._changes = 0
+        self._after: Plan | None = None  # the cluster after the last decision
 
     # events
 
@@ -131,7 +143,7 @@ class SjfBcoOnline(Policy):
             return list(self._waits.values())
         self._seen = seen
         self._waits.clear()
-        plan = Plan(cluster)
+        plan = self._after = Plan(cluster)
         starts = self._planned(entries, plan, now) if cluster.total_free else []
         self._explain(entries, plan)
         return [*starts, *self._waits.values()]
@@ -148,10 +160,10 @@ class SjfBcoOnline(Policy):
         return entry.since + self.patience_s <= now
 
     def _planned(self, entries: Sequence[Waiting], plan: Plan, now: float) -> list[Start]:
-        chosen, unplannable = self._chosen(entries, now)
+        chosen, unplannable = self._chosen([entry for entry in entries if not plan.over_limit(entry.job)], now)
         starts = self._start_planned(chosen, plan, now) if chosen else []
         for entry in unplannable:
-            placement = plan.place(entry.job, Strategy.TIGHTEST, self.fabric)
+            placement = self._tightest(entry.job, plan)
             starts += [self._start(entry, placement, plan, now)] if placement is not None else []
         return starts
 
@@ -175,14 +187,17 @@ class SjfBcoOnline(Policy):
 
     def _place(self, job: Job, gpus: Sequence[int], plan: Plan, exactly: bool) -> Placement | None:
         """The placement by Slurm on the plan's servers. If that fails and not ``exactly``: on other servers."""
-        if job.gpus > plan.free:
+        if job.gpus > plan.free or plan.over_limit(job):
             return None
         counts = Counter(self._nodes[self._servers.of[gpu]].name for gpu in gpus)
         there = replace(job, request=replace(job.request, candidates=frozenset(counts)))
         found = place(plan.view(), there, Strategy.MOST_FREE, self.fabric)
         if exactly:
             return found if found is not None and found.gpus == counts else None
-        return found or plan.place(job, Strategy.TIGHTEST, self.fabric)
+        return found or self._tightest(job, plan)
+
+    def _tightest(self, job: Job, plan: Plan) -> Placement | None:
+        return None if plan.over_limit(job) else plan.place(job, Strategy.TIGHTEST, self.fabric)
 
     def _start(self, entry: Waiting, placement: Placement, plan: Plan, now: float) -> Start:
         plan.add(entry.job, placement)
@@ -193,7 +208,7 @@ class SjfBcoOnline(Policy):
 
     def _explain(self, entries: Sequence[Waiting], plan: Plan) -> None:
         """Give the first waiting job a reason, if the plan gives none."""
-        left = [entry for entry in entries if entry.job.id in self._waiting]
+        left = [e for e in entries if e.job.id in self._waiting and not plan.over_limit(e.job)]
         if left and not self._waits:
             job = min(left, key=lambda entry: entry.key).job
             self._waits[job.id] = Wait(job, no_room(job, plan))
@@ -213,6 +228,9 @@ class SjfBcoOnline(Policy):
     def _why(self, entry: Waiting, ahead: int, head: JobId | None) -> Reason:
         if entry.alpha is None:
             return reason(Phase.WAITING, "capacity", need=entry.job.gpus)
+        limited = over_limit(entry.job, self._after) if entry.job.charges and self._after is not None else None
+        if limited is not None:
+            return limited
         wait = self._waits.get(entry.job.id)
         return wait.reason if wait is not None else behind(entry.job.id, ahead, head)
 

@@ -1,0 +1,312 @@
+"""The limits of QOS, associations and licenses, as slurmctld has them, and what one job counts against them.
+
+``scontrol show assoc_mgr`` prints them with their usage in brackets, ``N`` for no limit. The order of precedence is
+Slurm's (man sacctmgr, "resource limits"): the QOS of the partition, the QOS of the job, the association, then the
+accounts above it. What is set at one level is not looked at further up; limits of a group hold at every account.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from slurm_asrpt.core.limits import Charge, Charges
+from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.parse import parse_gres
+from slurm_asrpt.slurm.records import JobRecord
+
+Caps = Mapping[str, float]
+"""How much is allowed, by limit: Slurm's word, with the resource if it has one (``GrpTRES=gres/gpu``, ``MaxJobs``)."""
+
+_TRES_LIMITS = (
+    *("GrpTRES", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESPA", "MaxTRESPU"),
+    *("MaxTRESPJ", "MaxTRESPN", "MaxTRESMinsPJ"),
+)
+_COUNTS = ("GrpJobs", "GrpWall", "MaxJobs", "MaxJobsPA", "MaxJobsPU", "MaxWallPJ")
+_SPENT = ("GrpTRESMins", "GrpWall")
+"""Minutes that are used up: what is left of them is the cap."""
+_NOTHING_LEFT = 0.001
+"""Slurm starts nothing once all minutes are used up."""
+_QOS_KIND = {"MaxJobs": "MaxJobsPU"}
+"""Where an association's limit has another name in a QOS that takes precedence."""
+_UNITS = {"": 1.0, **{unit: 1024.0**power for power, unit in enumerate("KMGTP", 1)}}
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:\(([0-9]+(?:\.[0-9]+)?)\))?")
+
+
+@dataclass(frozen=True)
+class Qos:
+    """A QOS. group, job: limits of all its jobs together and of each; user, account: of the jobs of each user, account.
+
+    priority: of its jobs, before it is divided by that of the highest QOS.
+    """
+
+    name: str
+    priority: float = 0.0
+    group: Caps = field(default_factory=dict)
+    job: Caps = field(default_factory=dict)
+    user: Caps = field(default_factory=dict)
+    account: Caps = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Association:
+    """A user's association, or an account (user: ""). parent: the account above, "" for none.
+
+    share: the fair-share factor, 0 to 1, where a user has one.
+    """
+
+    account: str
+    user: str
+    partition: str = ""
+    parent: str = ""
+    share: float = 0.0
+    group: Caps = field(default_factory=dict)
+    job: Caps = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SiteLimits:
+    """All limits. associations: by account, user and partition. partition_qos: by partition. licenses: how many."""
+
+    qos: Mapping[str, Qos] = field(default_factory=dict)
+    associations: Mapping[tuple[str, str, str], Association] = field(default_factory=dict)
+    partition_qos: Mapping[str, str] = field(default_factory=dict)
+    licenses: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is any limit."""
+        levels = [caps for q in self.qos.values() for caps in (q.group, q.job, q.user, q.account)]
+        return bool(self.licenses) or any(levels) or any(a.group or a.job for a in self.associations.values())
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a job uses, as limits count it. tres: by Slurm's names. minutes: its time limit, 0 for none."""
+
+    user: str
+    account: str
+    qos: str
+    partition: str
+    tres: Mapping[str, float]
+    minutes: float = 0.0
+    licenses: Mapping[str, float] = field(default_factory=dict)
+
+
+# reading
+
+
+def parse_assoc_mgr(text: str) -> tuple[dict[str, Qos], dict[tuple[str, str, str], Association]]:
+    """``scontrol -o show assoc_mgr flags=qos,assoc``: QOS by name; associations. Raises SlurmError."""
+    qos: dict[str, Qos] = {}
+    associations: dict[tuple[str, str, str], Association] = {}
+    try:
+        for line in text.splitlines():
+            if line.startswith("QOS="):
+                one = _qos(line)
+                qos[one.name] = one
+            elif line.startswith("ClusterName="):
+                found = _association(line)
+                associations[found.account, found.user, found.partition] = found
+    except (KeyError, ValueError, IndexError) as error:
+        raise SlurmError(f"cannot parse the output of scontrol show assoc_mgr ({error!r})") from error
+    return qos, associations
+
+
+def _fields(line: str) -> dict[str, str]:
+    pairs = (word.partition("=") for word in line.split(" "))
+    return {key: value for key, _, value in pairs if key}
+
+
+def _qos(line: str) -> Qos:
+    head, _, rest = line.partition(" Account Limits=")
+    accounts, _, users = rest.partition(" User Limits=")
+    raw = _fields(head)
+    caps = _caps(raw)
+    group = {name: cap for name, cap in caps.items() if name.startswith("Grp")}
+    return Qos(
+        name=re.sub(r"\([0-9]+\)$", "", raw["QOS"]),
+        priority=float(raw.get("Priority") or 0),
+        group=group,
+        job={name: cap for name, cap in caps.items() if name not in group},
+        user=_of_anyone(users),
+        account=_of_anyone(accounts),
+    )
+
+
+def _of_anyone(text: str) -> dict[str, float]:
+    """The limits in ``995={MaxJobsPU=5(1) ...},996={...}``: each user and account of a QOS has the same."""
+    found = re.search(r"=\{([^}]*)\}", text)
+    return _caps(_fields(found[1])) if found else {}
+
+
+def _association(line: str) -> Association:
+    raw = _fields(line)
+    caps = _caps(raw)
+    group = {name: cap for name, cap in caps.items() if name.startswith("Grp")}
+    return Association(
+        account=raw["Account"],
+        user=re.sub(r"\([0-9]+\)$", "", raw["UserName"]),
+        partition=raw.get("Partition", ""),
+        parent=re.sub(r"\([0-9]+\)$", "", raw.get("ParentAccount", "")),
+        share=float(raw.get("SharesRaw/Norm/Level/Factor", "0/0/0/0").split("/")[3]),
+        group=group,
+        job={name: cap for name, cap in caps.items() if name not in group},
+    )
+
+
+def _caps(raw: Mapping[str, str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name in _COUNTS:
+        _add(found, name, name, raw.get(name, ""))
+    for name in _TRES_LIMITS:
+        for part in filter(None, raw.get(name, "").split(",")):
+            resource, _, amount = part.partition("=")
+            _add(found, f"{name}={resource}", name, amount)
+    return found
+
+
+def _add(found: dict[str, float], key: str, name: str, amount: str) -> None:
+    """``8(2)`` allows 8, of which 2 are in use; ``N(2)`` and nothing are no limit."""
+    if not amount or amount.startswith("N"):
+        return
+    match = _AMOUNT.fullmatch(amount)
+    if match is None:
+        raise ValueError(f"{name}: {amount!r}")
+    found[key] = float(match[1]) - (float(match[2] or 0) + _NOTHING_LEFT if name in _SPENT else 0.0)
+
+
+def parse_partition_qos(text: str) -> dict[str, str]:
+    """``scontrol -o show partition``: the QOS of each partition that has one."""
+    found = re.findall(r"^PartitionName=(\S+) .*? QoS=(\S+)", text, re.MULTILINE)
+    return {name: qos for name, qos in found if qos != "N/A"}
+
+
+def parse_licenses(text: str) -> dict[str, float]:
+    """``scontrol -o show license``: how many there are, by name, without those that slurmdbd has reserved or lost."""
+    found = re.findall(r"LicenseName=(\S+)\s+Total=(\d+)", text)
+    return {name: float(total) for name, total in found}
+
+
+# what a job uses
+
+
+def use_of(record: JobRecord, gpus: int) -> Use:
+    """What a record counts for: what it was given if it runs, what it asks for if it waits. gpus: its GPUs."""
+    nodes = max(record.min_nodes, len(record.gpus_by_node))
+    memory = record.memory_per_node * nodes or record.memory_per_cpu * record.cpus or record.memory_per_gpu * gpus
+    tres = {"cpu": float(record.cpus), "node": float(nodes), "mem": memory, "gres/gpu": float(gpus)}
+    licenses = {name: float(count) for (name, _), count in _licenses(record.licenses).items()}
+    partition, minutes = record.partition.partition(",")[0], record.time_limit / 60
+    return Use(record.user, record.account, record.qos, partition, tres | _counted(record.tres), minutes, licenses)
+
+
+def _counted(text: str) -> dict[str, float]:
+    """``cpu=1,mem=64M,node=1,billing=1,gres/gpu=2``, Slurm's own count; memory in MiB. Other parts are left out."""
+    found = {}
+    for part in filter(None, text.split(",")):
+        match = re.fullmatch(r"([A-Za-z0-9_/:.-]+)=([0-9.]+)([KMGTP]?)", part)
+        if match:
+            in_bytes = match[1] == "mem" and match[3]
+            found[match[1]] = float(match[2]) * _UNITS[match[3]] / (_UNITS["M"] if in_bytes else 1.0)
+    return found
+
+
+def _licenses(text: str) -> Mapping[tuple[str, str], int]:
+    """``matlab:2,ansys``; none for what cannot be parsed, such as ``a|b``: Slurm decides then."""
+    try:
+        return parse_gres(text) if "|" not in text else {}
+    except SlurmError:
+        return {}
+
+
+class LimitBook:
+    """What jobs count against which limits. caps: by limit, of those that a job has been found to count against.
+
+    The names of limits are what users see: ``MaxTRESPU=gres/gpu of QOS normal, user ann``.
+    """
+
+    def __init__(self, limits: SiteLimits) -> None:
+        self.limits = limits
+        self.caps: dict[str, float] = {}
+
+    def charges(self, use: Use) -> Charges:
+        """What a job counts for. An infinite amount: no such job may start as long as the limit holds."""
+        found: list[Charge] = []
+        held: set[str] = set()  # set at a level that takes precedence
+        names = [self.limits.partition_qos.get(use.partition, ""), use.qos]
+        for name in dict.fromkeys(names):
+            qos = self.limits.qos.get(name)
+            if qos is not None:
+                found += self._of_qos(qos, use, held)
+                held |= qos.group.keys() | qos.job.keys() | qos.user.keys()
+        found += self._of_associations(use, held)
+        known = self.limits.licenses
+        found += [self._charge(f"license {n}", known[n], a) for n, a in use.licenses.items() if n in known]
+        return tuple(found)
+
+    def _of_qos(self, qos: Qos, use: Use, held: set[str]) -> Iterator[Charge]:
+        where = f"of QOS {qos.name}"
+        yield from self._sums(qos.group, use, where, held)
+        yield from self._sums(qos.user, use, f"{where}, user {use.user}", held)
+        yield from self._sums(qos.account, use, f"{where}, account {use.account}", held)
+        yield from self._singles(qos.job, use, where, held)
+
+    def _of_associations(self, use: Use, held: set[str]) -> Iterator[Charge]:
+        """Limits of groups hold all the way up. Slurm itself passes those of single jobs down to the users."""
+        at = self._association(use)
+        if at is None:
+            return
+        own = f"of user {use.user} in account {use.account}"
+        counts = {name: cap for name, cap in at.job.items() if name == "MaxJobs"}
+        if _QOS_KIND["MaxJobs"] not in held:
+            yield from self._sums(counts, use, own, held)
+        yield from self._singles({name: cap for name, cap in at.job.items() if name not in counts}, use, own, held)
+        where, seen = own, set[str]()
+        while at is not None:
+            yield from self._sums(at.group, use, where, held)
+            above = at.parent if not at.user else at.account
+            seen.add(where)
+            where = f"of account {above}"
+            at = self.limits.associations.get((above, "", "")) if where not in seen else None
+
+    def _association(self, use: Use) -> Association | None:
+        known = self.limits.associations
+        return known.get((use.account, use.user, use.partition)) or known.get((use.account, use.user, ""))
+
+    def _sums(self, caps: Caps, use: Use, where: str, held: set[str]) -> Iterator[Charge]:
+        """Limits on what all jobs of somebody use together."""
+        for name, cap in caps.items():
+            amount = _amount(name, use)
+            if name not in held and amount is not None:
+                yield self._charge(f"{name} {where}", cap, amount)
+
+    def _singles(self, caps: Caps, use: Use, where: str, held: set[str]) -> Iterator[Charge]:
+        """Limits on each job: only those that this one exceeds."""
+        for name, cap in caps.items():
+            amount = _amount(name, use)
+            if name not in held and amount is not None and amount > cap:
+                yield self._charge(f"{name} {where}", cap, math.inf)
+
+    def _charge(self, limit: str, cap: float, amount: float) -> Charge:
+        self.caps[limit] = cap
+        return limit, amount
+
+
+def _amount(name: str, use: Use) -> float | None:
+    """How much of this limit a job uses; None where it uses nothing that the limit counts, or Slurm alone knows."""
+    kind, _, resource = name.partition("=")
+    if kind in ("GrpJobs", "MaxJobs", "MaxJobsPA", "MaxJobsPU"):
+        return 1.0
+    if kind == "MaxWallPJ":
+        return use.minutes or None
+    if kind in _SPENT:
+        return 0.0 if not resource or use.tres.get(resource) else None  # Slurm asks only whether any is left
+    used = use.tres.get(resource)
+    if not used:
+        return None
+    if kind in ("GrpTRESRunMins", "MaxTRESMinsPJ"):
+        return used * use.minutes if use.minutes else None
+    return used / use.tres["node"] if kind == "MaxTRESPN" else used

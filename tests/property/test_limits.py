@@ -1,0 +1,102 @@
+"""Limits of a site under every policy: none is exceeded, and a job over its limit delays no other job."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.job import JobId, unprofiled
+from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.sim.engine import simulate
+from slurm_asrpt.sim.job_table import JobTable
+from tests.benches.gated import unchecked_policy
+
+NODES = tuple(Node(f"n{i}", 4, i) for i in range(3))
+PROFILES = tuple(map(unprofiled, (1, 2, 3, 4, 8, 100)))  # the last fits on no cluster
+POLICIES = sorted(name for name in policy_names() if name != "users-in-turn")
+
+rows = st.tuples(st.integers(0, 30), st.integers(0, len(PROFILES) - 2), st.integers(1, 20), st.sampled_from("abc"))
+
+
+@st.composite
+def tables(draw):
+    """Jobs of three users; each user may use so many GPUs and run so many jobs at a time."""
+    jobs = sorted(draw(st.lists(rows, min_size=1, max_size=30)))
+    submit, profile, iterations, users = (list(column) for column in zip(*jobs, strict=True))
+    gpus = {f"gpus {user}": draw(st.integers(1, 12)) for user in "ab"}
+    counts = {f"jobs {user}": draw(st.integers(1, 5)) for user in "bc"}
+    caps = {name: float(cap) for name, cap in {**gpus, **counts}.items()}
+    charges = [
+        tuple(
+            (name, amount)
+            for name, amount in ((f"gpus {u}", float(PROFILES[p].gpus)), (f"jobs {u}", 1.0))
+            if name in caps
+        )
+        for u, p in zip(users, profile, strict=True)
+    ]
+    times = np.array(iterations, dtype=float)
+    return JobTable(
+        PROFILES,
+        np.array(submit, dtype=float),
+        np.array(profile),
+        times,
+        times,
+        users=users,
+        charges=charges,
+        caps=caps,
+    )
+
+
+def possible(table):
+    """The rows of the jobs that their limits allow at all."""
+    return [
+        row for row, charges in enumerate(table.charges) if all(amount <= table.caps[name] for name, amount in charges)
+    ]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=40, deadline=None)
+@given(table=tables())
+def test_no_limit_is_exceeded_and_all_jobs_within_theirs_run(name, table):
+    result = simulate(unchecked_policy(name), NODES, table)  # the engine refuses a start over a limit
+    assert sorted(set(range(len(table))) - set(result.never_started.tolist())) == possible(table)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=25, deadline=None)
+@given(table=tables())
+def test_a_job_over_its_limit_delays_no_other_job(name, table):
+    """They start at the same times as beside jobs that no cluster can hold."""
+    if name == "asrpt":  # its virtual machine counts the work of all jobs
+        return
+    never = sorted(set(range(len(table))) - set(possible(table)))
+    profile = table.profile.copy()
+    profile[never] = len(PROFILES) - 1
+    charges = [() if row in never else charges for row, charges in enumerate(table.charges)]
+    too_large = replace(table, profile=profile, charges=charges)
+    limited, unlimited = (simulate(unchecked_policy(name), NODES, each).start.tolist() for each in (table, too_large))
+    assert limited == pytest.approx(unlimited, abs=0.0, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_reason_names_the_limit(name):
+    table = JobTable(
+        PROFILES,
+        np.zeros(2),
+        np.array([1, 1]),
+        np.ones(2),
+        np.ones(2),
+        users=["a", "a"],
+        charges=[(("gpus a", 2.0),), (("gpus a", 2.0),)],
+        caps={"gpus a": 1.0},
+    )
+    policy = unchecked_policy(name)
+    simulate(policy, NODES, table)
+    reasons = dict(policy.queue(1e6))
+    assert {why.kind for why in reasons.values()} == {"over-limit"}
+    assert reasons[JobId("0")].facts == {"limit": "gpus a"}
+    assert json.loads(json.dumps(policy.dump()))

@@ -1,0 +1,122 @@
+"""Limits as asrptd follows them: read rarely, counted in each cycle, and learned from what Slurm refuses."""
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_asrpt.daemon.jobs import limits as module
+from slurm_asrpt.daemon.jobs.limits import FIRST_PROBE_S, LimitsWatch, Scope, scope_of
+from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.limits import Qos, SiteLimits
+from slurm_asrpt.slurm.records import JobRecord
+
+WAITING = JobRecord(
+    *("1", "train", "ann", 1001, "gpu", "PENDING", "None", 0.0), account="lab", qos="normal", tres="cpu=1,gres/gpu=2"
+)
+RUNNING = replace(WAITING, job_id="2", state="RUNNING")
+LIMIT = "MaxTRESPU=gres/gpu of QOS normal, user ann"
+
+
+class Client:
+    def __init__(self) -> None:
+        self.site = SiteLimits(qos={"normal": Qos("normal", user={"MaxTRESPU=gres/gpu": 3.0})})
+        self.reads = 0
+        self.away = False
+
+    def limits(self, enforced: bool) -> SiteLimits:
+        self.reads += 1
+        if self.away:
+            raise SlurmError("slurmctld is away")
+        return self.site if enforced else SiteLimits()
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+@pytest.fixture
+def watch(client: Client, monkeypatch: pytest.MonkeyPatch) -> LimitsWatch:
+    monkeypatch.setattr(module, "READ_PAUSE_FACTOR", 1e12)  # only new users make it read again
+    return LimitsWatch(client, enforced=True)
+
+
+def room(watch: LimitsWatch, limit: str = LIMIT) -> float:
+    return watch.headroom(()).room[limit]
+
+
+def test_what_runs_counts_and_what_completes_does_not(watch):
+    watch.follow([WAITING], 0.0)
+    assert watch.charges(WAITING) == ((LIMIT, 2.0),)
+    assert room(watch) == 3
+    watch.follow([WAITING, RUNNING], 1.0)
+    assert room(watch) == 1
+    assert watch.headroom(()).exceeded(watch.charges(WAITING)) == LIMIT
+    watch.follow([WAITING, replace(RUNNING, state="COMPLETING")], 2.0)
+    assert room(watch) == 3
+
+
+def test_limits_are_read_at_once_for_a_new_user_and_seldom_otherwise(watch, client):
+    for now in range(10):
+        watch.follow([WAITING, RUNNING], float(now))
+    assert client.reads == 1
+    watch.follow([WAITING, replace(RUNNING, user="bob")], 10.0)
+    assert client.reads == 2
+
+
+def test_without_enforcement_and_without_limits_jobs_have_no_charges(client):
+    watch = LimitsWatch(client, enforced=False)
+    watch.follow([WAITING], 0.0)
+    assert watch.charges(WAITING) == ()
+
+
+def test_the_previous_limits_stay_in_force_while_slurm_does_not_answer(watch, client):
+    watch.follow([WAITING], 0.0)
+    client.away = True
+    watch.follow([WAITING, replace(RUNNING, user="bob")], 1.0)
+    assert watch.charges(WAITING) == ((LIMIT, 2.0),)
+
+
+@pytest.mark.parametrize(
+    ("why", "fields"),
+    [
+        ("QOSMaxGRESPerUser", {"user": "ann", "qos": "normal"}),
+        ("MaxGRESPerAccount", {"account": "lab", "qos": "normal"}),
+        ("QOSGrpGRES", {"qos": "normal"}),
+        ("AssocGrpGRES", {"user": "ann", "account": "lab"}),
+        ("Licenses", {"licenses": ""}),
+    ],
+)
+def test_a_refusal_is_about_the_jobs_that_share_its_limit(why, fields):
+    assert scope_of(why, WAITING) == Scope(why, tuple(fields.items()))
+
+
+@pytest.mark.parametrize("why", ["QOSMaxGRESPerJob", "QOSMaxWallDurationPerJobLimit", "PartitionTimeLimit"])
+def test_a_refusal_of_one_job_alone_teaches_nothing_about_others(watch, why):
+    watch.follow([WAITING], 0.0)
+    assert not watch.refused(WAITING, why, 0.0)
+    assert watch.charges(WAITING) == ((LIMIT, 2.0),)
+
+
+def test_after_a_refusal_as_many_jobs_of_the_scope_may_run_as_did_then(watch):
+    watch.follow([WAITING, RUNNING], 0.0)
+    assert watch.refused(WAITING, "QOSGrpCpuLimit", 0.0)
+    limit = "QOSGrpCpuLimit (qos normal)"
+    assert watch.charges(WAITING)[-1] == (limit, 1.0)
+    assert watch.charges(replace(WAITING, qos="high")) == ()
+    assert room(watch, limit) == 0
+    watch.follow([WAITING], 1.0)  # one has ended
+    assert room(watch, limit) == 1
+
+
+def test_a_refused_scope_is_probed_by_one_job_and_forgotten_if_that_runs(watch):
+    watch.follow([WAITING, RUNNING], 0.0)
+    watch.refused(WAITING, "QOSGrpCpuLimit", 0.0)
+    limit = "QOSGrpCpuLimit (qos normal)"
+    watch.follow([WAITING, RUNNING], FIRST_PROBE_S)
+    assert room(watch, limit) == 1
+    watch.refused(WAITING, "QOSGrpCpuLimit", FIRST_PROBE_S)
+    watch.follow([WAITING, RUNNING], 2 * FIRST_PROBE_S)  # the pause has doubled
+    assert room(watch, limit) == 0
+    watch.follow([replace(WAITING, state="RUNNING"), RUNNING], 2 * FIRST_PROBE_S + 1)
+    assert limit not in watch.headroom(()).room

@@ -1,0 +1,165 @@
+"""Limits of QOS, associations and licenses: as slurmctld prints them, and what a job counts against them."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm import parse
+from slurm_asrpt.slurm.limits import (
+    Association,
+    LimitBook,
+    Qos,
+    SiteLimits,
+    Use,
+    parse_assoc_mgr,
+    parse_licenses,
+    parse_partition_qos,
+    use_of,
+)
+from slurm_asrpt.slurm.records import JobRecord
+
+RECORDED = Path(__file__).parents[2] / "recorded"
+USE = Use("asrpt2", "lab", "normal", "gpu", {"gres/gpu": 4.0, "cpu": 4.0, "node": 1.0}, 60.0)
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return (RECORDED / "22.05" / "assoc_mgr.txt").read_text()
+
+
+def test_a_qos_has_its_limits_by_level(answer):
+    qos, _ = parse_assoc_mgr(answer)
+    normal = qos["normal"]
+    assert normal.group["GrpTRES=gres/gpu"] == 30
+    assert normal.group["GrpJobs"] == 77
+    assert normal.user == {"MaxJobsPU": 5, "MaxTRESPU=cpu": 100, "MaxTRESPU=node": 4, "MaxTRESPU=gres/gpu": 8}
+    assert normal.account == {"MaxJobsPA": 7, "MaxTRESPA=gres/gpu": 20}
+    assert normal.job["MaxTRESPJ=gres/gpu"] == 16
+    assert qos["high"] == Qos("high", priority=100.0)
+
+
+def test_used_minutes_are_subtracted(answer):
+    qos, _ = parse_assoc_mgr(answer)
+    assert 99_990 < qos["normal"].group["GrpTRESMins=gres/gpu"] < 100_000
+
+
+def test_associations_know_their_account_and_its_parent(answer):
+    _, associations = parse_assoc_mgr(answer)
+    assert associations["lab", "", ""].group == {"GrpJobs": 9, "GrpTRES=gres/gpu": 12}
+    assert associations["sub", "", ""].parent == "lab"
+    assert associations["lab", "asrpt1", ""].job["MaxTRESPJ=gres/gpu"] == 2
+    assert associations["lab", "asrpt3", ""].job == {"MaxJobs": 6}
+
+
+def test_what_is_no_answer_is_refused():
+    with pytest.raises(SlurmError, match="assoc_mgr"):
+        parse_assoc_mgr("QOS=normal(1) GrpJobs=many(3)")
+    assert parse_assoc_mgr("No QOS currently cached in Slurm.") == ({}, {})
+
+
+def test_partitions_and_licenses():
+    text = "PartitionName=gpu AllowGroups=ALL QoS=part_gpu X=1\nPartitionName=other Default=NO QoS=N/A Y=2\n"
+    assert parse_partition_qos(text) == {"gpu": "part_gpu"}
+    assert parse_licenses("LicenseName=matlab Total=4 Used=1 Free=3 Reserved=0 Remote=no\n") == {"matlab": 4}
+
+
+def test_enforcement_is_read_from_the_configuration():
+    assert parse.enforces_limits({"AccountingStorageEnforce": "associations,limits,qos"})
+    assert not parse.enforces_limits({"AccountingStorageEnforce": "associations"})
+    assert not parse.enforces_limits({})
+
+
+# what a job counts
+
+
+def book(**limits):
+    return LimitBook(SiteLimits(**limits))
+
+
+def test_a_user_limit_of_a_qos_counts_per_user():
+    ours = book(qos={"normal": Qos("normal", user={"MaxTRESPU=gres/gpu": 8.0})})
+    assert ours.charges(USE) == (("MaxTRESPU=gres/gpu of QOS normal, user asrpt2", 4.0),)
+    assert ours.caps == {"MaxTRESPU=gres/gpu of QOS normal, user asrpt2": 8.0}
+    other = ours.charges(replace(USE, user="asrpt3"))
+    assert other[0][0] != ours.charges(USE)[0][0]
+
+
+def test_a_limit_of_the_partition_qos_takes_precedence():
+    levels = {name: Qos(name, group={"GrpTRES=gres/gpu": cap}) for name, cap in (("normal", 8.0), ("part", 4.0))}
+    ours = book(qos=levels, partition_qos={"gpu": "part"})
+    assert ours.charges(USE) == (("GrpTRES=gres/gpu of QOS part", 4.0),)
+
+
+def test_a_limit_of_the_qos_hides_that_of_the_association_and_its_accounts():
+    users = {
+        ("lab", "asrpt2", ""): Association("lab", "asrpt2", job={"MaxJobs": 3.0}),
+        ("lab", "", ""): Association("lab", "", parent="root", group={"GrpTRES=gres/gpu": 12.0, "GrpJobs": 5.0}),
+    }
+    plain = book(associations=users)
+    assert dict(plain.charges(USE)) == {
+        "MaxJobs of user asrpt2 in account lab": 1.0,
+        "GrpTRES=gres/gpu of account lab": 4.0,
+        "GrpJobs of account lab": 1.0,
+    }
+    qos = Qos("normal", group={"GrpTRES=gres/gpu": 100.0}, user={"MaxJobsPU": 9.0})
+    hidden = book(qos={"normal": qos}, associations=users)
+    assert dict(hidden.charges(USE)) == {
+        "GrpTRES=gres/gpu of QOS normal": 4.0,
+        "MaxJobsPU of QOS normal, user asrpt2": 1.0,
+        "GrpJobs of account lab": 1.0,
+    }
+
+
+def test_groups_hold_all_the_way_up_the_accounts():
+    tree = {
+        ("sub", "asrpt2", ""): Association("sub", "asrpt2"),
+        ("sub", "", ""): Association("sub", "", parent="lab", group={"GrpTRES=gres/gpu": 5.0}),
+        ("lab", "", ""): Association("lab", "", parent="root", group={"GrpTRES=gres/gpu": 12.0}),
+        ("root", "", ""): Association("root", ""),
+    }
+    found = dict(book(associations=tree).charges(replace(USE, account="sub")))
+    assert found == {"GrpTRES=gres/gpu of account sub": 4.0, "GrpTRES=gres/gpu of account lab": 4.0}
+
+
+def test_a_job_beyond_a_limit_on_each_job_may_never_start():
+    ours = book(qos={"normal": Qos("normal", job={"MaxTRESPJ=gres/gpu": 2.0, "MaxWallPJ": 100.0})})
+    assert ours.charges(USE) == (("MaxTRESPJ=gres/gpu of QOS normal", math.inf),)
+    assert ours.charges(replace(USE, minutes=101.0))[1] == ("MaxWallPJ of QOS normal", math.inf)
+
+
+def test_running_minutes_need_a_time_limit_and_resources_that_are_not_used_count_nothing():
+    ours = book(qos={"normal": Qos("normal", group={"GrpTRESRunMins=gres/gpu": 1000.0, "GrpTRES=license/x": 3.0})})
+    assert ours.charges(USE) == (("GrpTRESRunMins=gres/gpu of QOS normal", 240.0),)
+    assert ours.charges(replace(USE, minutes=0.0)) == ()
+
+
+def test_licenses_count_where_they_are_known():
+    ours = book(licenses={"matlab": 4.0})
+    assert ours.charges(replace(USE, licenses={"matlab": 2.0})) == (("license matlab", 2.0),)
+    assert ours.caps == {"license matlab": 4.0}
+    assert ours.charges(replace(USE, licenses={"remote@server": 2.0})) == ()
+
+
+RECORD = JobRecord("7", "train", "asrpt2", 1002, "gpu,other", "PENDING", "None", 0.0, time_limit=3600.0)
+
+
+def test_slurms_own_count_of_a_job_is_used_where_there_is_one():
+    counted = replace(RECORD, account="lab", qos="normal", tres="cpu=8,mem=2G,node=2,billing=12,gres/gpu:h100=4")
+    use = use_of(counted, 4)
+    assert (use.partition, use.minutes) == ("gpu", 60.0)
+    assert use.tres == {
+        "cpu": 8.0,
+        "mem": 2048.0,
+        "node": 2.0,
+        "billing": 12.0,
+        "gres/gpu": 4.0,
+        "gres/gpu:h100": 4.0,
+    }
+
+
+@pytest.mark.parametrize("text", ["", "a|b", "(("])
+def test_odd_licenses_are_left_to_slurm(text):
+    assert use_of(replace(RECORD, licenses=text), 1).licenses == {}
