@@ -1,0 +1,331 @@
+"""Play a site's rules on a real Slurm, plain and under asrptd, with the same jobs: python -m benchmarks.rules --json
+
+Each scenario (``--list``) has a site with a rule: limits, priorities, tiers, preemption, jobs that Slurm places, nodes
+that are powered down. Users submit the same jobs at the same times, to a new lab with plain Slurm, then to one with
+asrptd in each of ``--modes``. Times are those of slurmdbd.
+
+``plain_s``, ``asrptd_s``: seconds from the first submission to the last end, or what ``--list`` says. Jobs that have
+not ended in time (``unfinished``) count until then, so the value is a lower bound. ``ratio``: asrptd over plain.
+``utilisation_ratio``: the same for GPU-seconds in use over those that jobs could have used within their limits, while
+jobs are pending. ``refused_share``: starts that Slurm refused (not-started, pin-failed and fence-refused in the audit
+trail) over starts. ``obeyed``: share of the decisions in which the rule was kept: pairs of jobs that were pending at
+the same time and that the rule orders, or starts of jobs with a limit; null if there was none. ``mean_ratio``: ratio of
+mean completion times. Mode order has an object of its own, ``order``, with the same keys. ``plain`` and ``asrptd``:
+more figures of each side, including mean waits by role and ``sbatch_late_s``, the mean delay of submissions on a busy
+machine. ``--logs DIR`` keeps logs, audit trail and sacct's records of each side. Needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import rule_figures as figures
+from benchmarks.busylab import big_lab
+from benchmarks.rule_figures import Played, Run
+from benchmarks.rule_scenarios import BY_NAME, ENFORCE, ORDER, SCENARIOS, USERS, Scenario, Site, Work
+from slurm_asrpt.audit.trail import FILE_NAME as AUDIT
+from slurm_asrpt.audit.trail import entries
+from slurm_asrpt.config.settings import DEFAULT_POLICY
+from slurm_asrpt.errors import AsrptError, InputError, MachineError, one_line
+from slurm_asrpt.lab.cluster import Lab
+from slurm_asrpt.lab.demo import asrptd
+from slurm_asrpt.lab.spec import LabSpec
+
+PLAIN = "plain"
+REFUSED = ("not-started", "pin-failed", "fence-refused")
+KEYS = ("plain_s", "asrptd_s", "ratio", "utilisation_ratio", "refused_share", "obeyed")
+LONGEST = 2.0
+"""A side is cut off after this many times the expected duration, and a minute."""
+console = Console(stderr=True)
+
+
+class Submitted(dict[str, tuple[str, int, float]]):
+    """Role, GPUs and time of each submitted job."""
+
+
+@dataclass
+class Side:
+    """One side of a scenario. late_s: mean delay of the submissions. states: of runs. events: of the audit trail."""
+
+    played: Played
+    late_s: float
+    states: Mapping[str, int]
+    events: Mapping[str, int]
+
+
+def lab_spec(scenario: Scenario, port: int) -> LabSpec:
+    settings = {"daemon": dict(scenario.daemon) or {"interval_s": 5.0}, "slurm": {"partitions": list(scenario.managed)}}
+    return LabSpec(
+        nodes=scenario.nodes,
+        base_port=port,
+        users=len(USERS),
+        cpus=scenario.cpus,
+        accounting=True,
+        multifactor=scenario.multifactor,
+        slurm_conf_extra=scenario.slurm_conf,
+        settings=settings,
+    )
+
+
+@contextmanager
+def site(scenario: Scenario, mode: str, port: int) -> Iterator[Site]:
+    """A new lab with the rules of the scenario; asrptd runs unless the mode is PLAIN."""
+    with big_lab(lab_spec(scenario, port)) as lab:
+        for command in scenario.accounting:
+            lab.run(["sacctmgr", "-i", *shlex.split(command)])
+        scenario.prepare(lab)
+        time.sleep(1.0)  # slurmdbd sends its changes to slurmctld
+        if mode == PLAIN:
+            yield Site(lab, 0, {})
+            return
+        with asrptd(lab, mode, DEFAULT_POLICY) as pid:
+            _wait_until_it_schedules(lab)
+            yield Site(lab, pid, {})
+
+
+def _wait_until_it_schedules(lab: Lab) -> None:
+    deadline = time.monotonic() + 60.0
+    while not (lab.paths.asrpt / "run" / "status.json").exists():
+        if time.monotonic() > deadline:
+            raise MachineError("asrptd has not scheduled after a minute")
+        time.sleep(0.2)
+
+
+def play(scenario: Scenario, mode: str, options: argparse.Namespace) -> Side:
+    """Play one side. Raises AsrptError."""
+    with site(scenario, mode, options.port) as there:
+        began = time.time()
+        submitted, late = submit_all(scenario, there, began, options.scale)
+        until = wait(scenario, there, submitted, began + LONGEST * scenario.takes_s + 60.0)
+        runs, states, text = read_runs(there.lab, submitted, until)
+        until = min(until, max((run.end for run in runs if run.role not in scenario.never), default=until))
+        gpus = sum(node.gpus for node in there.lab.spec.node_list)
+        latencies = read_latencies(there.lab, submitted) if scenario.stamp else []
+        if options.logs:
+            keep_logs(there.lab, text, options.logs / f"{scenario.name}-{mode}")
+        first = min(at for _, _, at in submitted.values())
+        return Side(Played(runs, gpus, first, until, latencies), late, states, events(there.lab, mode))
+
+
+def submit_all(scenario: Scenario, there: Site, began: float, scale: float) -> tuple[Submitted, float]:
+    """Submit the jobs when they are due, and do what the admin does; returns the jobs and the mean delay."""
+    submitted, late = Submitted(), list[float]()
+    todo: list[tuple[float, Any]] = sorted([*scenario.submissions(scale), *scenario.acts], key=lambda one: one[0])
+    for due, action in todo:
+        time.sleep(max(0.0, began + due - time.time()))
+        if not isinstance(action, Work):
+            action(there)
+            continue
+        at = time.time()
+        late.append(at - began - due)
+        job_id = there.lab.run(action.command(scenario.stamp), user=action.user).stdout.strip()
+        submitted[job_id] = (action.role, action.gpus, math.floor(at))
+        there.ids.setdefault(action.role, []).append(job_id)
+    return submitted, fmean(late)
+
+
+def wait(scenario: Scenario, there: Site, submitted: Submitted, deadline: float) -> float:
+    """Wait until all jobs have ended except those that never start; returns the time."""
+    ended = {job_id for job_id, (role, _, _) in submitted.items() if role in scenario.never}
+    while time.time() < deadline:
+        if not set(there.lab.run(["squeue", "-h", "-o", "%A"]).stdout.split()) - ended:
+            time.sleep(1.0)  # the records of the last ones reach slurmdbd
+            break
+        time.sleep(1.0)
+    return time.time()
+
+
+def read_runs(lab: Lab, submitted: Submitted, until: float) -> tuple[list[Run], Counter[str], str]:
+    """The runs of the jobs as slurmdbd knows them, how many are in each state, and sacct's output."""
+    command = [
+        "sacct",
+        "-aDXPn",
+        "-S",
+        "now-1day",
+        "-o",
+        "JobIDRaw,JobName,User,State,Submit,Eligible,Start,End,NodeList",
+    ]
+    text = lab.run(command, env={"SLURM_TIME_FORMAT": "%s"}).stdout
+    times, states = {job_id: list[tuple[float, float]]() for job_id in submitted}, Counter[str]()
+    for line in text.splitlines():
+        job_id, _, _, state, submit, _, start, end, _ = line.split("|")
+        if job_id in times and start.isdigit() and not state.startswith("PENDING"):
+            role, gpus, at = submitted[job_id]
+            submitted[job_id] = role, gpus, min(at, float(submit)) if times[job_id] else float(submit)
+            times[job_id].append((float(start), float(end) if end.isdigit() else figures.NEVER))
+            states[state.partition(" ")[0]] += 1
+    runs = [run for job_id, told in submitted.items() for run in figures.in_order(job_id, *told, times[job_id])]
+    return [run for run in runs if run.since < until], states, text
+
+
+def read_latencies(lab: Lab, submitted: Submitted) -> list[float]:
+    """Seconds from sbatch to the first command of each job that has started."""
+    homes = [lab.home(user) for user in USERS]
+    files = [(home / f"started.{job_id}", at) for home in homes for job_id, (_, _, at) in submitted.items()]
+    return [float(path.read_text(encoding="ascii")) - at for path, at in files if path.exists()]
+
+
+def events(lab: Lab, mode: str) -> Counter[str]:
+    """How often asrptd started jobs, and Slurm refused it."""
+    if mode == PLAIN:
+        return Counter()
+    found = Counter(entry["event"] for entry in entries(lab.paths.asrpt / "state"))
+    return Counter({name: found[name] for name in ("start", *REFUSED, "left")})
+
+
+def keep_logs(lab: Lab, sacct: str, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(lab.paths.log, folder)
+    (folder / "sacct.txt").write_text(sacct, encoding="utf-8")
+    audit = lab.paths.asrpt / "state" / AUDIT
+    if audit.exists():
+        shutil.copyfile(audit, folder / AUDIT)
+
+
+def measured(scenario: Scenario, side: Side) -> dict[str, Any]:
+    """The figures of a side."""
+    played = replace_never(scenario, side.played)
+    found = list(figures.steps(side.played, scenario.limits))
+    ordered = figures.order_kept(side.played.runs, scenario.before, played.began + scenario.ruled_from_s)
+    limited = figures.limits_kept(side.played, scenario.limits)
+    kept, decided = ordered if scenario.before else limited
+    refused = sum(side.events.get(name, 0) for name in REFUSED)
+    return {
+        "seconds": scenario.measure(scenario, played),
+        "makespan_s": figures.makespan_s(played, scenario.measured),
+        "mean_completion_s": figures.mean_completion_s(played, scenario.measured),
+        "utilisation": figures.utilisation(found),
+        "longest_idle_s": figures.longest_idle_s(found, side.played.began),
+        "refused_share": refused / max(1, side.events.get("start", 0)),
+        "obeyed": figures.share(kept, decided),
+        "decisions": decided,
+        "mean_wait_s": figures.mean_waits_s(side.played),
+        "unfinished": sum(run.end == figures.NEVER for run in played.runs),
+        "states": dict(side.states),
+        "events": dict(side.events),
+        "sbatch_late_s": side.late_s,
+    }
+
+
+def replace_never(scenario: Scenario, played: Played) -> Played:
+    return played._replace(runs=[run for run in played.runs if run.role not in scenario.never])
+
+
+def compare(plain: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a scenario, for one mode."""
+    return {
+        "plain_s": plain["seconds"],
+        "asrptd_s": ours["seconds"],
+        "ratio": figures.over(ours["seconds"], plain["seconds"]),
+        "utilisation_ratio": ours["utilisation"] / plain["utilisation"],
+        "refused_share": ours["refused_share"],
+        "obeyed": ours["obeyed"],
+        "obeyed_plain": plain["obeyed"],
+        "mean_ratio": figures.over(ours["mean_completion_s"], plain["mean_completion_s"]),
+        "unfinished": ours["unfinished"],
+        "asrptd": dict(ours),
+    }
+
+
+def play_scenario(scenario: Scenario, options: argparse.Namespace) -> dict[str, Any]:
+    """Plain Slurm, then each mode of asrptd that makes sense in the scenario."""
+    modes = [mode for mode in options.modes if mode in scenario.modes]
+    sides = {}
+    for mode in [PLAIN, *modes]:
+        began = time.monotonic()
+        sides[mode] = measured(scenario, play(scenario, mode, options))
+        seconds, took = sides[mode]["seconds"], time.monotonic() - began
+        console.print(f"{scenario.name:20} {mode:8} {seconds:7.1f} s  (took {took:.0f} s)", highlight=False)
+    compared = {mode: compare(sides[PLAIN], sides[mode]) for mode in modes}
+    return {**compared.pop(ENFORCE, {}), **compared, "plain": sides[PLAIN]}
+
+
+def rounded(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    return value
+
+
+def table(found: Mapping[str, Mapping[str, Any]]) -> Table:
+    shown = Table("scenario", "mode", *KEYS, "mean_ratio", "unfinished")
+    for name, scenario in found.items():
+        for mode, row in ((ENFORCE, scenario), (ORDER, scenario.get(ORDER, {}))):
+            if "ratio" in row:
+                shown.add_row(name, mode, *(_cell(row[key]) for key in (*KEYS, "mean_ratio", "unfinished")))
+    return shown
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, int) else f"{value:.3g}"
+
+
+def names(text: str, valid: Sequence[str], option: str) -> list[str]:
+    """Raises InputError."""
+    found = [name for name in text.split(",") if name]
+    unknown = [name for name in found if name not in valid]
+    if unknown:
+        raise InputError(f"{option} {','.join(unknown)}: unknown; valid: {', '.join(valid)}")
+    return found
+
+
+def _list() -> None:
+    shown = Table("scenario", "seconds a side", "modes", "what happens")
+    for one in SCENARIOS:
+        shown.add_row(one.name, f"{one.takes_s:g}", ", ".join(one.modes), one.about)
+    Console().print(shown)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Raises InputError."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object on one line")
+    parser.add_argument("--list", action="store_true", help="print the scenarios and exit")
+    parser.add_argument("--only", default=",".join(BY_NAME), metavar="NAME,...", help="play these scenarios")
+    parser.add_argument("--modes", default=f"{ENFORCE},{ORDER}", help="modes of asrptd (default %(default)s)")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of jobs")
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="keep logs and records of each side here")
+    parser.add_argument("--port", type=int, default=27000, help="first port of the lab, which uses 20")
+    options = parser.parse_args(arguments)
+    options.only = names(options.only, list(BY_NAME), "--only")
+    options.modes = names(options.modes, [ENFORCE, ORDER], "--modes")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        options = parse(arguments)
+        if options.list:
+            _list()
+            return 0
+        found = {name: rounded(play_scenario(BY_NAME[name], options)) for name in options.only}
+    except AsrptError as error:
+        print(f"rules: {one_line(error)}", file=sys.stderr)
+        return error.exit_code
+    if options.json:
+        print(json.dumps({"scenarios": found, "load_average": round(os.getloadavg()[0], 1)}))
+    else:
+        Console().print(table(found))  # type: ignore[arg-type]
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
