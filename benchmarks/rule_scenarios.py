@@ -165,7 +165,7 @@ _SUSPEND = "lab.stop_node(name)"
 _CLOUD = """
 SuspendProgram={etc}/suspend
 ResumeProgram={etc}/resume
-SuspendTime=INFINITE
+SuspendTime=3600
 SuspendTimeout=5
 ResumeTimeout=60
 """
@@ -184,6 +184,7 @@ def power_down(lab: Lab) -> None:
     lines = [line.replace("State=UNKNOWN", "State=CLOUD") if line.startswith(cloud) else line for line in lines]
     lab.slurm_conf.write_text("\n".join(lines) + _CLOUD.format(etc=etc), encoding="utf-8")
     lab.start_slurmctld()
+    lab.wait_for_nodes()
     lab.run(["scontrol", "update", f"NodeName={','.join(POWERED_DOWN)}", "State=POWER_DOWN_FORCE"])
     deadline = time.monotonic() + 60.0
     while not all(state.endswith("~") for state in _node_states(lab)):
@@ -373,7 +374,7 @@ SCENARIOS = [
         "two of four nodes are powered down; jobs for one and for both",
         100,
         [
-            Work("fill", "asrpt1", 2, 60, 8, options="-N1", fixed=True),
+            Work("fill", "asrpt1", 2, 100, 8, options="-N1", fixed=True),
             Work("small", "asrpt2", 4, 10, 1, at_s=2, fixed=True),
             Work("both", "asrpt3", 1, 10, 16, at_s=4, options="-N2", fixed=True),
         ],

@@ -257,12 +257,19 @@ def play_scenario(scenario: Scenario, options: argparse.Namespace) -> dict[str, 
     return {**compared.pop(ENFORCE, {}), **compared, "plain": sides[PLAIN]}
 
 
-def rounded(value: object) -> object:
+def play_or_fail(scenario: Scenario, options: argparse.Namespace) -> dict[str, Any]:
+    """The figures, or an object with ``error``: the other scenarios still take place."""
+    try:
+        return play_scenario(scenario, options)
+    except AsrptError as error:
+        console.print(f"{scenario.name:20} failed: {one_line(error)}", highlight=False)
+        return {"error": one_line(error)}
+
+
+def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 4)
-    if isinstance(value, dict):
-        return {name: rounded(each) for name, each in value.items()}
-    return value
+    return {name: rounded(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def table(found: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -316,15 +323,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.list:
             _list()
             return 0
-        found = {name: rounded(play_scenario(BY_NAME[name], options)) for name in options.only}
-    except AsrptError as error:
+    except InputError as error:
         print(f"rules: {one_line(error)}", file=sys.stderr)
         return error.exit_code
+    found = {name: rounded(play_or_fail(BY_NAME[name], options)) for name in options.only}
     if options.json:
         print(json.dumps({"scenarios": found, "load_average": round(os.getloadavg()[0], 1)}))
     else:
-        Console().print(table(found))  # type: ignore[arg-type]
-    return 0
+        Console().print(table(found))
+    return MachineError.exit_code if any("error" in scenario for scenario in found.values()) else 0
 
 
 if __name__ == "__main__":
