@@ -15,6 +15,8 @@ SETTLE_S = 2.0
 """A job that has been pending for less may not be known to the scheduler yet: its rule decides nothing."""
 TOGETHER_S = 1.0
 """Slurm records whole seconds: starts that are this close count as one."""
+PREEMPT_S = 6.0
+"""A preempted job ends after KillWait (2 s in a lab), so that the other one can start."""
 
 
 class Run(NamedTuple):
@@ -146,6 +148,19 @@ def order_kept(runs: Sequence[Run], before: Sequence[tuple[str, str]], since: fl
                 if begin <= min(one.start, other.start) < NEVER:
                     decided += 1
                     kept += one.start <= other.start + TOGETHER_S
+    return kept, decided
+
+
+def preemption_kept(runs: Sequence[Run], preempts: Sequence[tuple[str, str]]) -> tuple[int, int]:
+    """Of the jobs that come while a job runs that they may preempt, those that do not wait for its end; and all."""
+    kept = decided = 0
+    for first, second in preempts:
+        victims = _of(runs, [second])
+        for one in _of(runs, [first]):
+            due = one.since + PREEMPT_S
+            running = [victim for victim in victims if victim.start <= one.since < victim.end]
+            decided += bool(running)
+            kept += bool(running) and (one.start <= due or all(victim.end <= due for victim in running))
     return kept, decided
 
 

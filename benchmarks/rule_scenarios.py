@@ -82,8 +82,8 @@ class Scenario:
 
     takes_s: expected seconds of a side under plain Slurm. accounting: commands of sacctmgr. limits: the limits again,
     for utilisation and obeyed. before: pairs of roles; jobs of the first go before jobs of the second, from
-    ``ruled_from_s`` on. measured: roles that count for the completion; empty: all but ``never``, which never start.
-    measure: the seconds that are compared. daemon: settings; empty: the defaults.
+    ``ruled_from_s`` on. preempts: the first preempt the second. measured: roles that count for the completion; empty:
+    all but ``never``, which never start. measure: the seconds that are compared. daemon: settings; empty: the defaults.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Scenario:
     acts: Sequence[Act] = ()
     limits: Sequence[Limit] = ()
     before: Sequence[tuple[str, str]] = ()
+    preempts: Sequence[tuple[str, str]] = ()
     ruled_from_s: float = 0.0
     measured: Sequence[str] = ()
     never: Sequence[str] = ()
@@ -344,6 +345,8 @@ SCENARIOS = [
             f"modify user {','.join(USERS)} set qos+=scavenger",
         ],
         before=[("normal", "scavenger")],
+        preempts=[("normal", "scavenger")],
+        measured=["normal"],
     ),
     Scenario(
         "left_contiguous",
@@ -362,7 +365,7 @@ SCENARIOS = [
         "CPU-only jobs that fill the CPUs, and 28 GPU jobs",
         140,
         [
-            Work("cpu", "asrpt1", 80, 10, 0, ask="-N1 -n1 -c4"),
+            Work("cpu", "asrpt1", 80, 10, 0, ask="-N1 -n1 -c4", fixed=True),
             Work("gpu", "asrpt2", 28, 10, 1, at_s=5, fixed=True),
         ],
         nodes="2x8",
@@ -395,11 +398,11 @@ SCENARIOS = [
     Scenario(
         "asrptd_killed",
         "asrptd is killed with a queue; seconds are the longest time in which most GPUs are idle",
-        120,
-        [Work("job", user, 60, 10, 2, at_s=2) for user in USERS[:3]],
+        90,
+        [Work("job", user, 40, 10, 2, fixed=True) for user in USERS[:3]],
         daemon={},
-        acts=[(30.0, _kill)],
-        ruled_from_s=30.0,
+        acts=[(25.0, _kill)],
+        ruled_from_s=25.0,
         modes=(ENFORCE,),
         measure=_longest_idle,
     ),

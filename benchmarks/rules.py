@@ -9,10 +9,11 @@ not ended in time (``unfinished``) count until then, so the value is a lower bou
 ``utilisation_ratio``: the same for GPU-seconds in use over those that jobs could have used within their limits, while
 jobs are pending. ``refused_share``: starts that Slurm refused (not-started, pin-failed and fence-refused in the audit
 trail) over starts. ``obeyed``: share of the decisions in which the rule was kept: pairs of jobs that were pending at
-the same time and that the rule orders, or starts of jobs with a limit; null if there was none. ``mean_ratio``: ratio of
-mean completion times. Mode order has an object of its own, ``order``, with the same keys. ``plain`` and ``asrptd``:
-more figures of each side, including mean waits by role and ``sbatch_late_s``, the mean delay of submissions on a busy
-machine. ``--logs DIR`` keeps logs, audit trail and sacct's records of each side. Needs root.
+the same time and that the rule orders, jobs that may preempt others, or starts of jobs with a limit; null if there was
+none. ``mean_ratio``: ratio of mean completion times. Mode order has an object of its own, ``order``, with the same
+keys. ``plain`` and ``asrptd``: more figures of each side, including mean waits by role and ``sbatch_late_s``, the mean
+delay of submissions on a busy machine. ``--logs DIR`` keeps logs, audit trail and sacct's records of each side. Needs
+root.
 """
 
 from __future__ import annotations
@@ -201,11 +202,9 @@ def keep_logs(lab: Lab, sacct: str, folder: Path) -> None:
 
 def measured(scenario: Scenario, side: Side) -> dict[str, Any]:
     """The figures of a side."""
-    played = replace_never(scenario, side.played)
+    played = without_never(scenario, side.played)
     found = list(figures.steps(side.played, scenario.limits))
-    ordered = figures.order_kept(side.played.runs, scenario.before, played.began + scenario.ruled_from_s)
-    limited = figures.limits_kept(side.played, scenario.limits)
-    kept, decided = ordered if scenario.before else limited
+    kept, decided = decisions(scenario, side.played)
     refused = sum(side.events.get(name, 0) for name in REFUSED)
     return {
         "seconds": scenario.measure(scenario, played),
@@ -224,7 +223,18 @@ def measured(scenario: Scenario, side: Side) -> dict[str, Any]:
     }
 
 
-def replace_never(scenario: Scenario, played: Played) -> Played:
+def decisions(scenario: Scenario, played: Played) -> tuple[int, int]:
+    """Decisions in which the rules of the scenario were kept, and all that they decide."""
+    ordered = figures.order_kept(played.runs, scenario.before, played.began + scenario.ruled_from_s)
+    each = (
+        ordered,
+        figures.preemption_kept(played.runs, scenario.preempts),
+        figures.limits_kept(played, scenario.limits),
+    )
+    return sum(kept for kept, _ in each), sum(decided for _, decided in each)
+
+
+def without_never(scenario: Scenario, played: Played) -> Played:
     return played._replace(runs=[run for run in played.runs if run.role not in scenario.never])
 
 

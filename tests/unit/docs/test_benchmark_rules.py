@@ -57,6 +57,14 @@ def test_a_pair_is_decided_when_both_are_pending_and_kept_when_the_first_role_st
     assert figures.order_kept([run("high", 5, 30, 40), low], before, since=19) == (0, 0)
 
 
+def test_a_job_that_may_preempt_others_does_not_wait_for_their_end():
+    preempts, victim = [("normal", "scavenger")], run("scavenger", 0, 0, 60)
+    assert figures.preemption_kept([victim, run("normal", 10, 12, 20)], preempts) == (1, 1)
+    assert figures.preemption_kept([victim, run("normal", 10, 30, 40)], preempts) == (0, 1)
+    assert figures.preemption_kept([victim, run("normal", 55, 70, 80)], preempts) == (1, 1)  # it ended in time
+    assert figures.preemption_kept([victim, run("normal", 60, 70, 80)], preempts) == (0, 0)
+
+
 def test_a_start_beyond_the_limit_is_not_kept():
     runs = [run("limited", 0, 0, 10), run("limited", 0, 5, 15), run("limited", 0, 15, 20)]
     assert figures.limits_kept(Played(runs, 8, 0, 20), [Limit(("limited",), 1)]) == (2, 3)
