@@ -362,11 +362,12 @@ SCENARIOS = [
     ),
     Scenario(
         "cpu_only",
-        "CPU-only jobs that fill the CPUs, and 28 GPU jobs",
-        140,
+        "a stream of CPU-only jobs that fill the CPUs, and 28 GPU jobs",
+        170,
         [
-            Work("cpu", "asrpt1", 80, 10, 0, ask="-N1 -n1 -c4", fixed=True),
-            Work("gpu", "asrpt2", 28, 10, 1, at_s=5, fixed=True),
+            Work("cpu", "asrpt1", 16, 10, 0, ask="-N1 -n1 -c4", fixed=True),
+            Work("cpu", "asrpt1", 110, 10, 0, at_s=1, every_s=1.1, ask="-N1 -n1 -c4", fixed=True),
+            Work("gpu", "asrpt2", 28, 10, 1, at_s=20, options="-c4", fixed=True),
         ],
         nodes="2x8",
         cpus=16,
