@@ -176,9 +176,9 @@ def limits_kept(played: Played, limits: Sequence[Limit]) -> tuple[int, int]:
     return kept, decided
 
 
-def share(kept: int, decided: int) -> float | None:
-    """None if nothing was decided."""
-    return kept / decided if decided else None
+def share(part: float, whole: float) -> float | None:
+    """None if there is nothing to compare with."""
+    return part / whole if whole else None
 
 
 def over(ours: float, plain: float) -> float:

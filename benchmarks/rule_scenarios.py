@@ -270,13 +270,20 @@ SCENARIOS = [
     ),
     Scenario(
         "limits_freed",
-        "QOS MaxJobsPerUser=1, raised after 40 s; 4 jobs of 60 s",
-        105,
-        [Work("limited", "asrpt1", 4, 60, options="--qos=one", fixed=True)],
+        "QOS MaxJobsPerUser=1: 6 short jobs behind one of 40 s, and 4 jobs whose limit is raised after 40 s",
+        75,
+        [
+            Work("freed", "asrpt1", 1, 40, options="--qos=one", fixed=True),
+            Work("freed", "asrpt1", 6, 4, at_s=1, options="--qos=one", fixed=True),
+            Work("raised", "asrpt2", 4, 30, options="--qos=raised", fixed=True),
+        ],
         slurm_conf=LIMITS,
-        accounting=["add qos one MaxJobsPerUser=1", "modify user asrpt1 set qos+=one"],
-        acts=[(40.0, admin("sacctmgr -i modify qos one set MaxJobsPerUser=10"))],
-        limits=[Limit(("limited",), 1, until_s=40)],
+        accounting=[
+            "add qos one,raised MaxJobsPerUser=1",
+            "modify user asrpt1,asrpt2 set qos+=one,raised",
+        ],
+        acts=[(40.0, admin("sacctmgr -i modify qos raised set MaxJobsPerUser=10"))],
+        limits=[Limit(("freed",), 1), Limit(("raised",), 1, until_s=40)],
     ),
     Scenario(
         "qos_priority",

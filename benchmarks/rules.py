@@ -244,7 +244,7 @@ def compare(plain: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]
         "plain_s": plain["seconds"],
         "asrptd_s": ours["seconds"],
         "ratio": figures.over(ours["seconds"], plain["seconds"]),
-        "utilisation_ratio": ours["utilisation"] / plain["utilisation"],
+        "utilisation_ratio": figures.share(ours["utilisation"], plain["utilisation"]),
         "refused_share": ours["refused_share"],
         "obeyed": ours["obeyed"],
         "obeyed_plain": plain["obeyed"],
