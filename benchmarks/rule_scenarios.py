@@ -198,6 +198,12 @@ def _node_states(lab: Lab) -> list[str]:
     return lab.run(["sinfo", "-h", "-N", "-n", ",".join(POWERED_DOWN), "-p", "gpu", "-o", "%T"]).stdout.split()
 
 
+def reserve(lab: Lab) -> None:
+    """Reserve half of the nodes for a user, in a reservation that draws the user's jobs."""
+    words = "ReservationName=owned StartTime=now Duration=60 Users=asrpt2 Nodes=n[3-4] Flags=MAGNETIC"
+    lab.run(["scontrol", "create", "reservation", *words.split()])
+
+
 LIMITS_USER = Scenario(
     "limits_user",
     "QOS MaxTRESPU=gres/gpu=8; 200 jobs of 10 s of a user, 3 x 40 of 25 s of others",
@@ -392,6 +398,18 @@ SCENARIOS = [
         prepare=power_down,
         modes=(ENFORCE,),
         measured=["small", "both"],
+    ),
+    Scenario(
+        "magnetic",
+        "a magnetic reservation on half of the nodes; its owner's jobs behind a queue of others",
+        90,
+        [
+            Work("others", "asrpt1", 64, 10, 2, fixed=True),
+            Work("owner", "asrpt2", 16, 10, 2, at_s=10, fixed=True),
+        ],
+        prepare=reserve,
+        limits=[Limit(("others",), 16)],
+        measured=["owner"],
     ),
     Scenario(
         "idle_start",
