@@ -264,7 +264,7 @@ SCENARIOS = [
     Scenario(
         "limits_too_big",
         "a 12-GPU job over its MaxTRESPU=gres/gpu=8 is first in the queue; 4 x 30 jobs behind it",
-        60,
+        80,
         [
             Work("too_big", "asrpt1", 1, 10, gpus=12, fixed=True),
             *[Work(user, user, 30, 10, 2, at_s=1) for user in USERS],

@@ -91,8 +91,10 @@ def site(scenario: Scenario, mode: str, port: int) -> Iterator[Site]:
     with big_lab(lab_spec(scenario, port)) as lab:
         for command in scenario.accounting:
             lab.run(["sacctmgr", "-i", *shlex.split(command)])
+        if scenario.accounting:
+            time.sleep(1.0)  # slurmdbd sends its changes to slurmctld
+            lab.restart_slurmctld()  # otherwise new associations have no fair share for five minutes
         scenario.prepare(lab)
-        time.sleep(1.0)  # slurmdbd sends its changes to slurmctld
         if mode == PLAIN:
             yield Site(lab, 0, {})
             return
