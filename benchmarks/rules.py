@@ -8,12 +8,12 @@ asrptd in each of ``--modes``. Times are those of slurmdbd.
 not ended in time (``unfinished``) count until then, so the value is a lower bound. ``ratio``: asrptd over plain.
 ``utilisation_ratio``: the same for GPU-seconds in use over those that jobs could have used within their limits, while
 jobs are pending. ``refused_share``: starts that Slurm refused (not-started, pin-failed and fence-refused in the audit
-trail) over starts. ``obeyed``: share of the decisions in which the rule was kept: pairs of jobs that were pending at
-the same time and that the rule orders, jobs that may preempt others, or starts of jobs with a limit; null if there was
-none. ``mean_ratio``: ratio of mean completion times. Mode order has an object of its own, ``order``, with the same
-keys. ``plain`` and ``asrptd``: more figures of each side, including mean waits by role and ``sbatch_late_s``, the mean
-delay of submissions on a busy machine. ``--logs DIR`` keeps logs, audit trail and sacct's records of each side. Needs
-root.
+trail) over starts; 0 in mode order, which starts nothing. ``obeyed``: share of the decisions in which the rule was
+kept: pairs of jobs that were pending at the same time and that the rule orders, jobs that may preempt others, or starts
+of jobs with a limit; null if there were none. ``mean_ratio``: ratio of mean completion times. Mode order has an object
+of its own, ``order``, with the same keys. ``plain`` and ``asrptd``: more figures of each side, including mean waits by
+role and ``sbatch_late_s``, the mean delay of submissions on a busy machine. ``--logs DIR`` keeps logs, audit trail and
+sacct's records of each side. Needs root.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ def read_latencies(lab: Lab, submitted: Submitted) -> list[float]:
 
 
 def events(lab: Lab, mode: str) -> Counter[str]:
-    """How often asrptd started jobs, and Slurm refused it."""
-    if mode == PLAIN:
+    """How often asrptd started jobs, and Slurm refused it. Only in mode enforce does it write starts."""
+    if mode != ENFORCE:
         return Counter()
     found = Counter(entry["event"] for entry in entries(lab.paths.asrpt / "state"))
     return Counter({name: found[name] for name in ("start", *REFUSED, "left")})
