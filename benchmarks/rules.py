@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -43,7 +43,7 @@ from benchmarks.rule_figures import Played, Run
 from benchmarks.rule_scenarios import BY_NAME, ENFORCE, ORDER, SCENARIOS, USERS, Scenario, Site, Work
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT
 from slurm_asrpt.audit.trail import entries
-from slurm_asrpt.config.settings import DEFAULT_POLICY
+from slurm_asrpt.config.settings import DEFAULT_POLICY, DaemonSettings
 from slurm_asrpt.errors import AsrptError, InputError, MachineError, one_line
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.lab.demo import asrptd
@@ -54,11 +54,21 @@ REFUSED = ("not-started", "pin-failed", "fence-refused")
 KEYS = ("plain_s", "asrptd_s", "ratio", "utilisation_ratio", "refused_share", "obeyed")
 LONGEST = 2.0
 """A side is cut off after this many times the expected duration, and a minute."""
+RECORDED_S = 15.0
+"""Within this time, the end of the last job is in slurmdbd."""
 console = Console(stderr=True)
 
 
-class Submitted(dict[str, tuple[str, int, float]]):
-    """Role, GPUs and time of each submitted job."""
+class Job(NamedTuple):
+    """A submitted job. at: seconds since the epoch, when its user ran sbatch."""
+
+    role: str
+    gpus: int
+    at: float
+
+
+Jobs = dict[str, Job]
+"""By their ids."""
 
 
 @dataclass
@@ -72,7 +82,8 @@ class Side:
 
 
 def lab_spec(scenario: Scenario, port: int) -> LabSpec:
-    settings = {"daemon": dict(scenario.daemon) or {"interval_s": 5.0}, "slurm": {"partitions": list(scenario.managed)}}
+    daemon = dict(scenario.daemon) or {"interval_s": DaemonSettings().interval_s}
+    settings = {"daemon": daemon, "slurm": {"partitions": list(scenario.managed)}}
     return LabSpec(
         nodes=scenario.nodes,
         base_port=port,
@@ -115,21 +126,26 @@ def play(scenario: Scenario, mode: str, options: argparse.Namespace) -> Side:
     """Play one side. Raises AsrptError."""
     with site(scenario, mode, options.port) as there:
         began = time.time()
-        submitted, late = submit_all(scenario, there, began, options.scale)
-        until = wait(scenario, there, submitted, began + LONGEST * scenario.takes_s + 60.0)
-        runs, states, text = read_runs(there.lab, submitted, until)
+        jobs, late = submit_all(scenario, there, began, options.scale)
+        deadline = began + LONGEST * max(1.0, options.scale) * scenario.takes_s + 60.0
+        until = wait(scenario, there, jobs, deadline)
+        if until < deadline:
+            wait_for_records(scenario, there.lab, jobs)
+        text = sacct(there.lab)
+        runs, states = parse_runs(text, jobs)
+        runs = [run for run in runs if run.since < until]
         until = min(until, max((run.end for run in runs if run.role not in scenario.never), default=until))
         gpus = sum(node.gpus for node in there.lab.spec.node_list)
-        latencies = read_latencies(there.lab, submitted) if scenario.stamp else []
+        latencies = read_latencies(there.lab, jobs) if scenario.stamp else []
         if options.logs:
             keep_logs(there.lab, text, options.logs / f"{scenario.name}-{mode}")
-        first = min(at for _, _, at in submitted.values())
+        first = min(job.at for job in jobs.values())
         return Side(Played(runs, gpus, first, until, latencies), late, states, events(there.lab, mode))
 
 
-def submit_all(scenario: Scenario, there: Site, began: float, scale: float) -> tuple[Submitted, float]:
+def submit_all(scenario: Scenario, there: Site, began: float, scale: float) -> tuple[Jobs, float]:
     """Submit the jobs when they are due, and do what the admin does; returns the jobs and the mean delay."""
-    submitted, late = Submitted(), list[float]()
+    jobs, late = Jobs(), list[float]()
     todo: list[tuple[float, Any]] = sorted([*scenario.submissions(scale), *scenario.acts], key=lambda one: one[0])
     for due, action in todo:
         time.sleep(max(0.0, began + due - time.time()))
@@ -139,49 +155,54 @@ def submit_all(scenario: Scenario, there: Site, began: float, scale: float) -> t
         at = time.time()
         late.append(at - began - due)
         job_id = there.lab.run(action.command(scenario.stamp), user=action.user).stdout.strip()
-        submitted[job_id] = (action.role, action.gpus, math.floor(at))
+        jobs[job_id] = Job(action.role, action.gpus, at)
         there.ids.setdefault(action.role, []).append(job_id)
-    return submitted, fmean(late)
+    return jobs, fmean(late)
 
 
-def wait(scenario: Scenario, there: Site, submitted: Submitted, deadline: float) -> float:
+def wait(scenario: Scenario, there: Site, jobs: Jobs, deadline: float) -> float:
     """Wait until all jobs have ended except those that never start; returns the time."""
-    ended = {job_id for job_id, (role, _, _) in submitted.items() if role in scenario.never}
-    while time.time() < deadline:
-        if not set(there.lab.run(["squeue", "-h", "-o", "%A"]).stdout.split()) - ended:
-            time.sleep(1.0)  # the records of the last ones reach slurmdbd
-            break
+    never = {job_id for job_id, job in jobs.items() if job.role in scenario.never}
+    while set(there.lab.run(["squeue", "-h", "-o", "%A"]).stdout.split()) - never and time.time() < deadline:
         time.sleep(1.0)
     return time.time()
 
 
-def read_runs(lab: Lab, submitted: Submitted, until: float) -> tuple[list[Run], Counter[str], str]:
-    """The runs of the jobs as slurmdbd knows them, how many are in each state, and sacct's output."""
-    command = [
-        "sacct",
-        "-aDXPn",
-        "-S",
-        "now-1day",
-        "-o",
-        "JobIDRaw,JobName,User,State,Submit,Eligible,Start,End,NodeList",
-    ]
-    text = lab.run(command, env={"SLURM_TIME_FORMAT": "%s"}).stdout
-    times, states = {job_id: list[tuple[float, float]]() for job_id in submitted}, Counter[str]()
+def wait_for_records(scenario: Scenario, lab: Lab, jobs: Jobs) -> None:
+    """Wait until slurmdbd knows the end of the last job."""
+    deadline = time.monotonic() + RECORDED_S
+    while time.monotonic() < deadline:
+        runs, _ = parse_runs(sacct(lab), jobs)
+        if all(run.end < figures.NEVER for run in runs if run.role not in scenario.never):
+            return
+        time.sleep(1.0)
+
+
+def sacct(lab: Lab) -> str:
+    """The records of all runs, times in seconds since the epoch."""
+    columns = "JobIDRaw,JobName,User,State,Submit,Eligible,Start,End,NodeList"
+    return lab.run(["sacct", "-aDXPn", "-S", "now-1day", "-o", columns], env={"SLURM_TIME_FORMAT": "%s"}).stdout
+
+
+def parse_runs(text: str, jobs: Jobs) -> tuple[list[Run], Counter[str]]:
+    """The runs of the jobs, and how many are in each state. text: from ``sacct``."""
+    submits = {job_id: [math.floor(job.at)] for job_id, job in jobs.items()}
+    times, states = {job_id: list[tuple[float, float]]() for job_id in jobs}, Counter[str]()
     for line in text.splitlines():
         job_id, _, _, state, submit, _, start, end, _ = line.split("|")
         if job_id in times and start.isdigit() and not state.startswith("PENDING"):
-            role, gpus, at = submitted[job_id]
-            submitted[job_id] = role, gpus, min(at, float(submit)) if times[job_id] else float(submit)
+            submits[job_id].append(int(submit))
             times[job_id].append((float(start), float(end) if end.isdigit() else figures.NEVER))
             states[state.partition(" ")[0]] += 1
-    runs = [run for job_id, told in submitted.items() for run in figures.in_order(job_id, *told, times[job_id])]
-    return [run for run in runs if run.since < until], states, text
+    first = {job_id: float(min(found[1:] or found)) for job_id, found in submits.items()}
+    each = [figures.in_order(name, job.role, job.gpus, first[name], times[name]) for name, job in jobs.items()]
+    return [run for runs in each for run in runs], states
 
 
-def read_latencies(lab: Lab, submitted: Submitted) -> list[float]:
+def read_latencies(lab: Lab, jobs: Jobs) -> list[float]:
     """Seconds from sbatch to the first command of each job that has started."""
     homes = [lab.home(user) for user in USERS]
-    files = [(home / f"started.{job_id}", at) for home in homes for job_id, (_, _, at) in submitted.items()]
+    files = [(home / f"started.{job_id}", job.at) for home in homes for job_id, job in jobs.items()]
     return [float(path.read_text(encoding="ascii")) - at for path, at in files if path.exists()]
 
 

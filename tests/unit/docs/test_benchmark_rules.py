@@ -7,7 +7,7 @@ import pytest
 from benchmarks import rule_figures as figures
 from benchmarks.rule_figures import NEVER, Limit, Played, Run
 from benchmarks.rule_scenarios import BY_NAME, SCENARIOS, Work
-from benchmarks.rules import Side, compare, lab_spec, main, measured
+from benchmarks.rules import Job, Side, compare, lab_spec, main, measured, parse_runs
 
 
 def run(role: str, since: float, start: float, end: float, gpus: int = 1) -> Run:
@@ -79,6 +79,25 @@ def test_jobs_that_do_not_end_count_until_the_end_of_the_observation():
     assert figures.mean_completion_s(played) == 150
     assert figures.mean_completion_s(played, ["a"]) == 150
     assert figures.mean_waits_s(played) == {"a": pytest.approx((0 + 9) / 2), "b": 150}
+
+
+def test_runs_are_read_from_sacct_and_a_job_without_a_start_is_pending():
+    text = """1|a|asrpt1|PREEMPTED|100|100|101|120|n1
+1|a|asrpt1|COMPLETED|120|241|242|250|n1
+2|a|asrpt1|CANCELLED by 0|100|100|130|140|n1
+3|a|asrpt1|PENDING|100|Unknown|Unknown|Unknown|None assigned
+4|a|asrpt1|RUNNING|100|100|130|Unknown|n1
+9|other|asrpt1|RUNNING|100|100|130|Unknown|n1
+"""
+    runs, states = parse_runs(text, {name: Job("a", 2, 99.7) for name in "1234"})
+    assert [(r.job_id, r.since, r.start, r.end) for r in runs] == [
+        ("1", 100, 101, 120),
+        ("1", 241, 242, 250),
+        ("2", 100, 130, 140),
+        ("3", 99, NEVER, NEVER),
+        ("4", 100, 130, NEVER),
+    ]
+    assert states == {"PREEMPTED": 1, "COMPLETED": 1, "CANCELLED": 1, "RUNNING": 1}
 
 
 def test_the_keys_of_a_scenario():
