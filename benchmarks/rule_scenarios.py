@@ -65,7 +65,7 @@ def _makespan(scenario: Scenario, played: Played) -> float:
 
 
 def _median_latency(scenario: Scenario, played: Played) -> float:
-    return median(played.latencies)
+    return median(played.latencies or [played.until - played.began])
 
 
 def _longest_idle(scenario: Scenario, played: Played) -> float:
@@ -84,6 +84,7 @@ class Scenario:
     for utilisation and obeyed. before: pairs of roles; jobs of the first go before jobs of the second, from
     ``ruled_from_s`` on. preempts: the first preempt the second. measured: roles that count for the completion; empty:
     all but ``never``, which never start. measure: the seconds that are compared. daemon: settings; empty: the defaults.
+    managed: asrptd's partitions. prepare: changes the lab before asrptd starts. stamp: jobs record when they start.
     """
 
     name: str
