@@ -1,4 +1,4 @@
-# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | test-profile | lint | benchmarks | deb | test-deb | rpm | test-rpm | reproduction | man | screenshots | figures | clean
+# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | test-profile | lint | benchmarks | benchmarks-rules | deb | test-deb | rpm | test-rpm | reproduction | man | screenshots | figures | clean
 # Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
@@ -13,7 +13,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromiu
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks deb test-deb rpm test-rpm reproduction man screenshots figures clean
+.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks benchmarks-rules deb test-deb rpm test-rpm reproduction man screenshots figures clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -107,6 +107,11 @@ benchmarks: setup ## The figures of benchmarks/README.md: about two hours on 2 q
 	$(BIN)/python -m benchmarks.audit --pending 10000 --json > build/benchmarks/audit.json
 	$(BIN)/python -m benchmarks.replay --json > build/benchmarks/replay.json
 	$(BIN)/python -m benchmarks.predictors --json --seeds 8 --loads 0.8 1.0 --jobs 3000 > build/benchmarks/predictors.json
+
+SCALE ?= 1
+benchmarks-rules: setup test-packages ## A site's rules on a real Slurm, plain beside asrptd: two hours, JSON into build/benchmarks (SCALE=0.25 ONLY=nice,tiers)
+	@mkdir -p build/benchmarks
+	$(BIN)/python -m benchmarks.rules --scale $(SCALE) $(if $(ONLY),--only $(ONLY)) --json > build/benchmarks/rules.json
 
 deb: ## Debian packages of the last commit into build/deb: slurm-asrpt and slurm-asrpt-controller
 	@.ci/packages debhelper dh-virtualenv python3-venv dpkg-dev git

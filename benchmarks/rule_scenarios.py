@@ -1,0 +1,437 @@
+"""The scenarios of benchmarks.rules: a site's rules, the jobs that meet them, and what an admin does meanwhile."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from benchmarks.rule_figures import Limit, Played, longest_idle_s, makespan_s, steps
+from slurm_asrpt.errors import MachineError
+from slurm_asrpt.lab.cluster import Lab
+
+ENFORCE, ORDER = "enforce", "order"
+USERS = ("asrpt1", "asrpt2", "asrpt3", "asrpt4")
+QUICK: Mapping[str, Any] = {"interval_s": 1.0, "lease_s": 60}
+"""Jobs of some seconds instead of some minutes: the interval is a fraction of the default, too."""
+LIMITS = "AccountingStorageEnforce=associations,limits,qos"
+
+
+@dataclass(frozen=True)
+class Work:
+    """Equal jobs of a user. ask: the request, ``--gpus`` if empty. fixed: ``--scale`` does not change the count."""
+
+    role: str
+    user: str
+    count: int
+    seconds: float
+    gpus: int = 1
+    at_s: float = 0.0
+    every_s: float = 0.0
+    options: str = ""
+    ask: str = ""
+    fixed: bool = False
+
+    def command(self, stamp: bool) -> list[str]:
+        """sbatch. stamp: the job writes its time of start into its user's home directory."""
+        minutes = max(1, -(-int(2 * self.seconds) // 60))
+        script = ("date +%s.%N >started.$SLURM_JOB_ID; " if stamp else "") + f"sleep {self.seconds:g}"
+        words = ["sbatch", "--parsable", f"--job-name={self.role}", f"--time={minutes}", "--output=/dev/null"]
+        return [*words, *shlex.split(self.ask or f"--gpus={self.gpus}"), *shlex.split(self.options), "--wrap", script]
+
+
+@dataclass
+class Site:
+    """A lab while a scenario is played. ids: of the submitted jobs, by role. asrptd: its pid, 0 on the plain side."""
+
+    lab: Lab
+    asrptd: int
+    ids: dict[str, list[str]]
+
+
+Act = tuple[float, Callable[[Site], object]]
+"""Seconds after the first submission, and what an admin does then."""
+
+
+def _makespan(scenario: Scenario, played: Played) -> float:
+    return makespan_s(played, scenario.measured)
+
+
+def _median_latency(scenario: Scenario, played: Played) -> float:
+    return median(played.latencies or [played.until - played.began])
+
+
+def _longest_idle(scenario: Scenario, played: Played) -> float:
+    return longest_idle_s(list(steps(played, scenario.limits)), played.began + scenario.ruled_from_s)
+
+
+def _nothing(lab: Lab) -> None:
+    """The default preparation."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A site with a rule, and its jobs.
+
+    takes_s: expected seconds of a side under plain Slurm. accounting: commands of sacctmgr. limits: the limits again,
+    for utilisation and obeyed. before: pairs of roles; jobs of the first go before jobs of the second, from
+    ``ruled_from_s`` on. preempts: the first preempt the second. measured: roles that count for the completion; empty:
+    all but ``never``, which never start. measure: the seconds that are compared. daemon: settings; empty: the defaults.
+    managed: asrptd's partitions. prepare: changes the lab before asrptd starts. stamp: jobs record when they start.
+    """
+
+    name: str
+    about: str
+    takes_s: float
+    works: Sequence[Work]
+    nodes: str = "4x8"
+    cpus: int = 64
+    multifactor: bool = True
+    slurm_conf: str = ""
+    accounting: Sequence[str] = ()
+    managed: Sequence[str] = ("gpu",)
+    daemon: Mapping[str, Any] = field(default_factory=lambda: QUICK)
+    prepare: Callable[[Lab], None] = _nothing
+    acts: Sequence[Act] = ()
+    limits: Sequence[Limit] = ()
+    before: Sequence[tuple[str, str]] = ()
+    preempts: Sequence[tuple[str, str]] = ()
+    ruled_from_s: float = 0.0
+    measured: Sequence[str] = ()
+    never: Sequence[str] = ()
+    modes: Sequence[str] = (ENFORCE, ORDER)
+    measure: Callable[[Scenario, Played], float] = _makespan
+    stamp: bool = False
+
+    def submissions(self, scale: float) -> list[tuple[float, Work]]:
+        """The jobs with their times. Jobs with the same time are mixed, equally on each side."""
+        draw = random.Random(self.name)
+        each = [(at, draw.random(), work) for work in self.works for at in _times(work, scale)]
+        return [(at, work) for at, _, work in sorted(each, key=lambda one: one[:2])]
+
+
+def _times(work: Work, scale: float) -> Iterator[float]:
+    count = work.count if work.fixed else max(1, round(work.count * scale))
+    return (work.at_s + number * work.every_s for number in range(count))
+
+
+def admin(command: str) -> Callable[[Site], object]:
+    return lambda site: site.lab.run(shlex.split(command))
+
+
+def _raise_and_top(site: Site) -> None:
+    """An admin sets the priority of some jobs, and moves others to the top of their user's."""
+    site.lab.run(["scontrol", "update", f"JobId={','.join(site.ids['raised'])}", "Priority=10000000"])
+    site.lab.run(["scontrol", "top", ",".join(site.ids["topped"])])
+
+
+def _kill(site: Site) -> None:
+    if site.asrptd:
+        os.kill(site.asrptd, signal.SIGKILL)
+
+
+def _blockers(seconds: float) -> Work:
+    """A job on all GPUs of each node, so that a queue builds up."""
+    return Work("blocker", "asrpt4", 4, seconds, gpus=8, options="-N1", fixed=True)
+
+
+def _others(count: int, seconds: float, gpus: int = 1, at_s: float = 0.0) -> list[Work]:
+    """Jobs of three users without a limit."""
+    return [Work("others", user, count, seconds, gpus, at_s) for user in USERS[1:]]
+
+
+# Power saving: programs that really start and stop slurmd, as a cloud does
+
+_POWER = """\
+#!{python}
+import subprocess, sys
+from pathlib import Path
+from slurm_asrpt.lab import machine, processes
+from slurm_asrpt.lab.cluster import load
+lab = load(Path({directory!r}))
+names = subprocess.run(["scontrol", "show", "hostnames", sys.argv[1]], env=lab.env, capture_output=True, text=True)
+for name in names.stdout.split():
+    {action}
+"""
+_RESUME = """\
+command = [machine.program("slurmd"), "-D", "-b", "-N", name, "-f", str(lab.slurm_conf)]
+    processes.start(f"slurmd.{name}", command, lab.env, lab.paths.log / f"{name}.out", lab.paths.pids)"""
+_SUSPEND = "lab.stop_node(name)"
+_CLOUD = """
+SuspendProgram={etc}/suspend
+ResumeProgram={etc}/resume
+SuspendTime=3600
+SuspendTimeout=5
+ResumeTimeout=60
+"""
+POWERED_DOWN = ("n3", "n4")
+
+
+def power_down(lab: Lab) -> None:
+    """Make two nodes cloud nodes and power them down. Raises MachineError."""
+    etc = lab.paths.etc
+    for name, action in (("suspend", _SUSPEND), ("resume", _RESUME)):
+        (etc / name).write_text(_POWER.format(python=sys.executable, directory=str(lab.directory), action=action))
+        (etc / name).chmod(0o755)
+    lab.stop_slurmctld()
+    lines = lab.slurm_conf.read_text(encoding="utf-8").splitlines()
+    cloud = tuple(f"NodeName={name} " for name in POWERED_DOWN)
+    lines = [line.replace("State=UNKNOWN", "State=CLOUD") if line.startswith(cloud) else line for line in lines]
+    lab.slurm_conf.write_text("\n".join(lines) + _CLOUD.format(etc=etc), encoding="utf-8")
+    lab.start_slurmctld()
+    lab.wait_for_nodes()
+    lab.run(["scontrol", "update", f"NodeName={','.join(POWERED_DOWN)}", "State=POWER_DOWN_FORCE"])
+    deadline = time.monotonic() + 60.0
+    while not all(state.endswith("~") for state in _node_states(lab)):
+        if time.monotonic() > deadline:
+            raise MachineError(f"the nodes are not powered down after a minute: {_node_states(lab)}")
+        time.sleep(0.5)
+
+
+def _node_states(lab: Lab) -> list[str]:
+    return lab.run(["sinfo", "-h", "-N", "-n", ",".join(POWERED_DOWN), "-p", "gpu", "-o", "%T"]).stdout.split()
+
+
+def reserve(lab: Lab) -> None:
+    """Reserve half of the nodes for a user, in a reservation that draws the user's jobs."""
+    words = "ReservationName=owned StartTime=now Duration=60 Users=asrpt2 Nodes=n[3-4] Flags=MAGNETIC"
+    lab.run(["scontrol", "create", "reservation", *words.split()])
+
+
+LIMITS_USER = Scenario(
+    "limits_user",
+    "QOS MaxTRESPU=gres/gpu=8; 200 jobs of 10 s of a user, 3 x 40 of 25 s of others",
+    262,
+    [
+        Work(user, user, 40 if number else 200, 25 if number else 10, at_s=min(number, 1))
+        for number, user in enumerate(USERS)
+    ],
+    slurm_conf=LIMITS,
+    accounting=["modify qos normal set MaxTRESPerUser=gres/gpu=8"],
+    limits=[Limit((user,), 8) for user in USERS],
+)
+
+SCENARIOS = [
+    LIMITS_USER,
+    replace(
+        LIMITS_USER, name="basic_priority", about="limits_user with priority/basic", multifactor=False, modes=(ENFORCE,)
+    ),
+    Scenario(
+        "limits_account",
+        "account with GrpTRES=gres/gpu=4 and 24 jobs; 3 x 30 jobs of others",
+        60,
+        [Work("limited", "asrpt1", 24, 8, options="-A small"), *_others(30, 10, 2, at_s=1)],
+        slurm_conf=LIMITS,
+        accounting=[
+            "add account small",
+            "add user asrpt1 account=small",
+            "modify account small set GrpTRES=gres/gpu=4",
+        ],
+        limits=[Limit(("limited",), 4)],
+    ),
+    Scenario(
+        "limits_jobs",
+        "QOS MaxJobsPerUser=2, and MaxJobs=2 of a user: 12 jobs of 6 s each; 3 x 30 jobs of others",
+        60,
+        [
+            Work("qos", "asrpt1", 12, 6, options="--qos=two"),
+            Work("association", "asrpt2", 12, 6),
+            *[Work("others", user, 45, 10, 2, at_s=1) for user in USERS[2:]],
+        ],
+        slurm_conf=LIMITS,
+        accounting=[
+            "add qos two MaxJobsPerUser=2",
+            "modify user asrpt1 set qos+=two",
+            "modify user asrpt2 set MaxJobs=2",
+        ],
+        limits=[Limit(("qos",), 2), Limit(("association",), 2)],
+    ),
+    Scenario(
+        "limits_association",
+        "a user with GrpTRES=gres/gpu=4 and 24 jobs; 3 x 30 jobs of others",
+        60,
+        [Work("limited", "asrpt1", 24, 8), *_others(30, 10, 2, at_s=1)],
+        slurm_conf=LIMITS,
+        accounting=["modify user asrpt1 set GrpTRES=gres/gpu=4"],
+        limits=[Limit(("limited",), 4)],
+    ),
+    Scenario(
+        "limits_too_big",
+        "a 12-GPU job over its MaxTRESPU=gres/gpu=8 is first in the queue; 4 x 30 jobs behind it",
+        80,
+        [
+            Work("too_big", "asrpt1", 1, 10, gpus=12, fixed=True),
+            *[Work(user, user, 30, 10, 2, at_s=1) for user in USERS],
+        ],
+        slurm_conf=LIMITS,
+        accounting=["modify qos normal set MaxTRESPerUser=gres/gpu=8"],
+        limits=[Limit((user,), 8) for user in USERS] + [Limit(("too_big",), 0)],
+        never=["too_big"],
+    ),
+    Scenario(
+        "limits_freed",
+        "QOS MaxJobsPerUser=1: 6 short jobs behind one of 40 s, and 4 jobs whose limit is raised after 40 s",
+        75,
+        [
+            Work("freed", "asrpt1", 1, 40, options="--qos=one", fixed=True),
+            Work("freed", "asrpt1", 6, 4, at_s=1, options="--qos=one", fixed=True),
+            Work("raised", "asrpt2", 4, 30, options="--qos=raised", fixed=True),
+        ],
+        slurm_conf=LIMITS,
+        accounting=[
+            "add qos one,raised MaxJobsPerUser=1",
+            "modify user asrpt1,asrpt2 set qos+=one,raised",
+        ],
+        acts=[(40.0, admin("sacctmgr -i modify qos raised set MaxJobsPerUser=10"))],
+        limits=[Limit(("freed",), 1), Limit(("raised",), 1, until_s=40)],
+    ),
+    Scenario(
+        "qos_priority",
+        "PriorityWeightQOS; jobs with a high QOS among others on full GPUs",
+        75,
+        [
+            _blockers(25),
+            *[Work("normal", user, 24, 8, 2, at_s=2) for user in USERS[:2]],
+            *[Work("high", user, 16, 8, 2, at_s=2, options="--qos=high") for user in USERS[:3]],
+        ],
+        slurm_conf=f"{LIMITS}\nPriorityWeightQOS=100000",
+        accounting=["add qos high Priority=1000", f"modify user {','.join(USERS)} set qos+=high"],
+        before=[("high", "normal")],
+    ),
+    Scenario(
+        "nice",
+        "jobs with --nice=10000, submitted first, among others on full GPUs",
+        75,
+        [
+            _blockers(25),
+            Work("nice", "asrpt1", 48, 8, 2, at_s=2, options="--nice=10000"),
+            *[Work("others", user, 16, 8, 2, at_s=2.1) for user in USERS[:3]],
+        ],
+        before=[("others", "nice")],
+    ),
+    Scenario(
+        "admin_priority",
+        "scontrol update Priority= and scontrol top on jobs at the end of the queue",
+        75,
+        [
+            _blockers(40),
+            Work("others1", "asrpt1", 40, 8, 2, at_s=2),
+            Work("others2", "asrpt2", 40, 8, 2, at_s=2),
+            Work("raised", "asrpt1", 6, 8, 2, at_s=2.1, fixed=True),
+            Work("topped", "asrpt2", 6, 8, 2, at_s=2.1, fixed=True),
+        ],
+        acts=[(25.0, _raise_and_top)],
+        before=[("raised", "others1"), ("raised", "others2"), ("topped", "others2")],
+        ruled_from_s=25.0,
+    ),
+    Scenario(
+        "tiers",
+        "partitions with PriorityTier 10 and 1 on the same nodes",
+        75,
+        [
+            _blockers(25),
+            *[Work("low", user, 24, 8, 2, at_s=2) for user in USERS[:2]],
+            *[Work("urgent", user, 16, 8, 2, at_s=2.1, options="-p urgent") for user in USERS[:3]],
+        ],
+        slurm_conf="PartitionName=urgent Nodes=n[1-4] PriorityTier=10 MaxTime=INFINITE State=UP",
+        managed=("gpu", "urgent"),
+        before=[("urgent", "low")],
+    ),
+    Scenario(
+        "preempt_qos",
+        "QOS normal preempts QOS scavenger (REQUEUE), which fills the GPUs",
+        220,
+        [
+            Work("scavenger", "asrpt1", 16, 60, 2, options="--qos=scavenger --requeue", fixed=True),
+            *[Work("normal", user, 20, 8, 2, at_s=20, every_s=1) for user in USERS[1:3]],
+        ],
+        slurm_conf=f"{LIMITS}\nPreemptType=preempt/qos\nPreemptMode=REQUEUE",
+        accounting=[
+            "add qos scavenger",
+            "modify qos normal set Preempt=scavenger",
+            f"modify user {','.join(USERS)} set qos+=scavenger",
+        ],
+        before=[("normal", "scavenger")],
+        preempts=[("normal", "scavenger")],
+        measured=["normal"],
+    ),
+    Scenario(
+        "left_contiguous",
+        "--contiguous -N4 under a stream of small jobs at 1.5 times the capacity",
+        150,
+        [
+            Work("before", "asrpt1", 36, 20, 2, every_s=1 / 1.2, fixed=True),
+            Work("contiguous", "asrpt2", 1, 10, 32, at_s=30, ask="--contiguous -N4 --gpus-per-node=8", fixed=True),
+            Work("after", "asrpt1", 108, 20, 2, at_s=30.5, every_s=1 / 1.2),
+        ],
+        before=[("contiguous", "after")],
+        measured=["contiguous"],
+    ),
+    Scenario(
+        "cpu_only",
+        "a stream of CPU-only jobs that fill the CPUs, and 28 GPU jobs",
+        170,
+        [
+            Work("cpu", "asrpt1", 16, 10, 0, ask="-N1 -n1 -c4", fixed=True),
+            Work("cpu", "asrpt1", 110, 10, 0, at_s=1, every_s=1.1, ask="-N1 -n1 -c4", fixed=True),
+            Work("gpu", "asrpt2", 28, 10, 1, at_s=20, options="-c4", fixed=True),
+        ],
+        nodes="2x8",
+        cpus=16,
+        measured=["gpu"],
+    ),
+    Scenario(
+        "powered_down",
+        "two of four nodes are powered down; jobs for one and for both",
+        100,
+        [
+            Work("fill", "asrpt1", 2, 100, 8, options="-N1", fixed=True),
+            Work("small", "asrpt2", 4, 10, 1, at_s=2, fixed=True),
+            Work("both", "asrpt3", 1, 10, 16, at_s=4, options="-N2", fixed=True),
+        ],
+        prepare=power_down,
+        modes=(ENFORCE,),
+        measured=["small", "both"],
+    ),
+    Scenario(
+        "magnetic",
+        "a magnetic reservation on half of the nodes; its owner's jobs behind a queue of others",
+        90,
+        [
+            Work("others", "asrpt1", 64, 10, 2, fixed=True),
+            Work("owner", "asrpt2", 16, 10, 2, at_s=10, fixed=True),
+        ],
+        prepare=reserve,
+        limits=[Limit(("others",), 16)],
+        measured=["owner"],
+    ),
+    Scenario(
+        "idle_start",
+        "a job every few seconds on idle GPUs; seconds are the median from sbatch to the job's first command",
+        110,
+        [Work("job", "asrpt1", 24, 2, every_s=4.4)],
+        nodes="2x8",
+        daemon={},
+        measure=_median_latency,
+        stamp=True,
+    ),
+    Scenario(
+        "asrptd_killed",
+        "asrptd is killed with a queue; seconds are the longest time in which most GPUs are idle",
+        90,
+        [Work("job", user, 40, 10, 2, fixed=True) for user in USERS[:3]],
+        daemon={},
+        acts=[(25.0, _kill)],
+        ruled_from_s=25.0,
+        modes=(ENFORCE,),
+        measure=_longest_idle,
+    ),
+]
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
