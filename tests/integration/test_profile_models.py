@@ -101,7 +101,11 @@ def test_derived_fields_and_the_whole_mini_batch_are_filled_in(name: str) -> Non
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["vgg20"], "vgg20: unknown; valid models: vgg19"), (["--small"], "specify a directory"), ([], "torch sees no GPU")],
+    [
+        (["vgg20"], "vgg20: unknown; valid models: vgg19"),
+        (["--small"], "specify a directory"),
+        ([], "torch sees no GPU"),
+    ],
 )
 def test_invalid_options_are_rejected(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
     if torch.cuda.is_available():
