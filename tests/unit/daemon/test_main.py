@@ -59,12 +59,7 @@ def run_cycles(daemon, outcomes):
         if outcome is not None:
             raise outcome
 
-    class Stopping:
-        def __init__(self, event):
-            self.is_set, self.set = event.is_set, event.set
-            self.wait = pauses.append
-
-    daemon.stopping = Stopping(daemon.stopping)
+    daemon.wakeups.sleep = lambda pause_s, least_s, stopping: pauses.append(pause_s)
     daemon._cycle = cycle
     daemon.run()
     assert left == []
@@ -239,18 +234,15 @@ def waits(daemon, slurm, answers_after, stop_after=None):
     """Run one cycle on a Slurm that is away for so many asks; the pauses."""
     pauses = []
 
-    class Stopping:
-        def __init__(self, event):
-            self.is_set, self.set = event.is_set, event.set
-
-        def wait(self, seconds):
-            pauses.append(seconds)
-            slurm.answers = len(pauses) >= answers_after
-            if len(pauses) == stop_after:
-                self.set()
+    def sleep(pause_s, least_s, stopping):
+        assert least_s == pause_s or slurm.answers, "a submission does not wake one who waits for slurmctld"
+        pauses.append(pause_s)
+        slurm.answers = len(pauses) >= answers_after
+        if len(pauses) == stop_after:
+            stopping.set()
 
     slurm.answers = False
-    daemon.stopping = Stopping(daemon.stopping)
+    daemon.wakeups.sleep = sleep
     cycle = daemon._cycle
 
     def last_cycle(now):
