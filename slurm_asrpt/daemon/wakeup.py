@@ -11,7 +11,6 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from slurm_asrpt.errors import one_line
 from slurm_asrpt.files import give_to_folder_owner
 from slurm_asrpt.throttle import PAUSE_FACTOR
 
@@ -43,8 +42,8 @@ class Wakeups:
         began = self._clock.monotonic()
         while not stopping.is_set():
             now = self._clock.monotonic()
-            if self._has_changed():  # many events: their first and last looks cover the others
-                self._looks = [min([*self._looks, now + SOON_S]), now + SETTLED_S]
+            if self._has_changed():
+                self._looks += [now + SOON_S, now + SETTLED_S]
             due = min([began + pause_s, *(max(look, began + least_s) for look in self._looks)])
             if now >= due:
                 break
@@ -58,7 +57,7 @@ class Wakeups:
                 self._path.touch(mode=0o644)
                 give_to_folder_owner(self._path)
         except OSError as error:
-            self._log(one_line(error))
+            self._log(error)
 
     def _has_changed(self) -> bool:
         """Whether the file's time has changed since the last call."""
@@ -68,12 +67,13 @@ class Wakeups:
             self._trouble = ""
         except OSError as error:
             self._changed_at = None
-            self._log(one_line(error))
+            self._log(error)
         return self._changed_at is not None and self._changed_at != before
 
-    def _log(self, trouble: str) -> None:
+    def _log(self, error: OSError) -> None:
+        trouble = error.strerror or str(error)
         if trouble != self._trouble:
-            LOG.warning("%s: submitted jobs wait for the next cycle", trouble)
+            LOG.warning("%s: %s: submitted jobs wait for the next cycle", self._path, trouble)
         self._trouble = trouble
 
 

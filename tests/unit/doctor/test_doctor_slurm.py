@@ -17,6 +17,7 @@ from slurm_asrpt.doctor import Snapshot, State, checks, examine, take_snapshot
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.install import job_submit
 from slurm_asrpt.install.job_submit import PLUGIN
+from slurm_asrpt.hook.hook_conf import WAKEUP
 from slurm_asrpt.install.site import placed
 from slurm_asrpt.install.slurm_conf import SCRIPTS
 from slurm_asrpt.shipped import HOOKS, shipped
@@ -70,6 +71,8 @@ def snapshot(settings: Settings, tmp_path: Path) -> Snapshot:
         script.chmod(0o755)
         config[key] = str(script)
     status_of(settings, "enforce", "1", "2")
+    (settings.paths.hook / WAKEUP).touch()
+    os.utime(settings.paths.hook / WAKEUP, (NOW, NOW))
     return Snapshot(config, (-0.5, 0.6), [node("n1", 0, 4), node("n2", 1, 4)], [job("1"), job("2")])
 
 
@@ -90,7 +93,7 @@ OURS = ("hook", "table", "model", "drift")
 def test_a_sound_installation_is_found_sound(settings: Settings, snapshot: Snapshot) -> None:
     findings = [f for f in examine(settings, NOW, snapshot) if f.check not in OURS]
     assert {f.state for f in findings} == {State.OK}, findings
-    assert len(findings) == 14
+    assert len(findings) == 15
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
@@ -204,6 +207,20 @@ def test_what_must_be_there_first_is_said_first(settings: Settings, snapshot: Sn
     (settings.paths.scripts / SCRIPTS["Prolog"]).unlink()
     assert "install --apply (without job_submit.lua slurmctld does not start" in found(settings, bare, "lua")[0][1]
     assert "install --apply, then copy" in found(settings, bare, "slurm.conf")[0][1]
+
+
+def test_wake_ups_that_do_not_come(settings: Settings, snapshot: Snapshot) -> None:
+    assert found(settings, snapshot, "wake-ups")[0][0] is State.OK
+    path = settings.paths.hook / WAKEUP
+    os.utime(path, (NOW - 90, NOW - 90))
+    requeued = replace(snapshot, jobs=[job("7", restarts=1), job("8", tag="")])
+    assert found(settings, requeued, "wake-ups")[0][0] is State.OK, "the hook does not see these"
+    [(state, text)] = found(settings, snapshot, "wake-ups")
+    assert state is State.WARNING
+    assert f"chown SlurmUser {path}" in text
+    path.unlink()
+    [(state, text)] = found(settings, snapshot, "wake-ups")
+    assert (state, "restart asrptd" in text) == (State.WARNING, True)
 
 
 def test_an_untagged_job_before_later_tagged_ones_needs_no_action(settings: Settings, snapshot: Snapshot) -> None:

@@ -330,6 +330,7 @@ def test_what_root_runs_becomes_roots_and_what_the_daemon_writes_the_daemons(tmp
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
 def test_a_lab_has_every_line(release: str) -> None:
     config = parse_config((ROOT / "tests" / "recorded" / release / "config.txt").read_text())
+    config |= {"EpilogSlurmctld": "/lab/etc/asrpt-epilog-slurmctld"}  # the labs of the recordings had none
     found = wanted_lines(config, Path("/lab/etc"))
     assert {line.state for line in found} == {State.PRESENT}
     elsewhere = wanted_lines(config, Path("/elsewhere"))
@@ -352,6 +353,7 @@ def test_lines_that_are_missing_or_the_sites_own(tmp_path: Path) -> None:
         f"Prolog={site_prolog}": State.DIFFERS,
         "Epilog=/h/asrpt-epilog": State.MISSING,
         "TaskProlog=/h/asrpt-task-prolog": State.MISSING,
+        "EpilogSlurmctld=/h/asrpt-epilog-slurmctld": State.MISSING,
         "GresTypes=gpu": State.MISSING,
         "SelectType=select/cons_tres": State.DIFFERS,
         "AccountingStorageTRES=cpu,mem,gres/gpu": State.MISSING,
