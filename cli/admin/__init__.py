@@ -11,6 +11,7 @@ MODULES = {
     "doctor": "admin.doctor",
     "install": "admin.install",
     "disable": "admin.switch",
+    "release": "admin.switch",
     "enable": "admin.switch",
     "audit": "admin.audit",
     "snapshot": "admin.replay",
