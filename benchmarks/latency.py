@@ -1,16 +1,16 @@
 """From sbatch to the start on idle GPUs, plain Slurm beside asrptd: python -m benchmarks.latency --json
 
-A lab of 2 x 8 GPUs with Slurm's default SchedulerParameters. ``start_s``: one user submits ``--jobs`` jobs with one GPU,
-one every ``--every`` seconds; seconds from the call of sbatch to the first command of the job, median and maximum.
-``gap_s``: a chain of ``--chain`` jobs that each take all GPUs, submitted together; mean seconds from the last command of
-one to the first of the next. ``idle_cpu``: share of a core that asrptd and its commands take while nothing happens,
-``burst_cpu`` while jobs are submitted, ``watch_cpu`` watching for events by itself.
-Needs root.
+A lab of 2 x 8 GPUs with Slurm's default SchedulerParameters. ``start_s``: one user submits ``--jobs`` jobs with one
+GPU, one every ``--every`` seconds; seconds from the call of sbatch to the first command of the job, median and maximum.
+``gap_s``: a chain of ``--chain`` jobs that each take all GPUs, submitted together; mean seconds from the last command
+of one to the first of the next. ``idle_cpu``: share of a core that asrptd and its commands take while nothing happens,
+``burst_cpu`` while jobs are submitted, ``watch_cpu`` watching for events by itself. Needs root.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import threading
@@ -64,7 +64,7 @@ def gaps(lab: Lab, label: str, jobs: int) -> list[float]:
     for number in range(jobs):
         submit(lab, f"{label}-chain{number}", 3, *options)
     ran = sorted(times(lab, f"{label}-chain{number}", 60.0 * jobs) for number in range(jobs))
-    return [after[0] - before[1] for before, after in zip(ran, ran[1:], strict=False)]
+    return [after[0] - before[1] for before, after in itertools.pairwise(ran)]
 
 
 def measure(lab: Lab, label: str, pid: int, options: argparse.Namespace) -> dict[str, float]:

@@ -28,7 +28,9 @@ MODULES = {
     "history": "admin.history",
 }
 
-SELDOM = frozenset(("snapshot", "replay", "calibrate", "explain-prediction", "predict", "evaluate", "group", "models"))
+SELDOM = frozenset(
+    ("release", "snapshot", "replay", "calibrate", "explain-prediction", "predict", "evaluate", "group", "models")
+)
 
 app = Tools(
     MODULES,

@@ -17,7 +17,6 @@ from slurm_asrpt.errors import EXIT_FAILURE
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.text import counted
 
-
 DISABLED = "asrptd writes nothing more to Slurm"
 
 

@@ -77,7 +77,8 @@ def disable(settings: Settings, client: SlurmClient, tell: Callable[[float], Non
 def release_if_gone(settings: Settings, client: SlurmClient) -> Released | None:
     """Release the jobs that wait, unless an asrptd leads (None). The next asrptd schedules as before.
 
-    While Slurm does not answer, it is asked again until all leases have expired. Raises AsrptError, SlurmError, OSError.
+    While Slurm does not answer, it is asked again until all leases have expired. Raises AsrptError, SlurmError,
+    OSError.
     """
     state, until = settings.paths.state, time.monotonic() + settings.daemon.lease_s
     _check_ran(state)

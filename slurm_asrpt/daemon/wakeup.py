@@ -17,8 +17,8 @@ from slurm_asrpt.throttle import PAUSE_FACTOR
 LOG = logging.getLogger("asrptd")
 POLL_S = 0.1
 SOON_S, SETTLED_S = 0.05, 1.0
-"""Seconds after an event at which Slurm is read: at once, and again when slurmctld surely shows it. The hook runs before
-the job exists, and EpilogSlurmctld before the nodes have cleaned up."""
+"""Seconds after an event at which Slurm is read: at once, and again when slurmctld surely shows it. The hook runs
+before the job exists, and EpilogSlurmctld before the nodes have cleaned up."""
 SHORTEST_PAUSE_S = 0.5
 
 

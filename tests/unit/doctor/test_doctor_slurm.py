@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from slurm_asrpt import __version__, switch
 from slurm_asrpt.config.settings import Mode, Settings, parse_settings
 from slurm_asrpt.doctor import Snapshot, State, checks, examine, take_snapshot
+from slurm_asrpt.hook.hook_conf import WAKEUP
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.install import job_submit
 from slurm_asrpt.install.job_submit import PLUGIN
-from slurm_asrpt.hook.hook_conf import WAKEUP
 from slurm_asrpt.install.site import placed
 from slurm_asrpt.install.slurm_conf import SCRIPTS
 from slurm_asrpt.shipped import HOOKS, shipped
