@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from slurm_asrpt.files import give_to_folder_owner
+from slurm_asrpt.files import give_to_folder_owner, replace_file
 from slurm_asrpt.throttle import PAUSE_FACTOR
 
 LOG = logging.getLogger("asrptd")
@@ -54,7 +54,7 @@ class Wakeups:
     def _create(self) -> None:
         try:
             if not self._path.exists():
-                self._path.touch(mode=0o644)
+                replace_file(self._path, b"")
                 give_to_folder_owner(self._path)
         except OSError as error:
             self._log(error)

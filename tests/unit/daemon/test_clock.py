@@ -191,6 +191,6 @@ def test_a_daemon_waits_for_slurmctld_to_have_its_time(daemon, clocks, monkeypat
         return SlurmConfig("22.05.8", "c", False, False, time=clocks.now if len(asked) > 2 else 5.0)
 
     monkeypatch.setattr(slurm, "config", config)
-    monkeypatch.setattr(daemon.stopping, "wait", lambda seconds: None)
+    monkeypatch.setattr(daemon.wakeups, "sleep", lambda *_: None)
     assert daemon._wait_for_slurm(once=False) is not None
     assert len(asked) == 3
