@@ -103,6 +103,7 @@ benchmarks: setup ## The figures of benchmarks/README.md: about two hours on 2 q
 	$(BIN)/python -m benchmarks.cycle --pending 2300 --json > build/benchmarks/cycle-2300.json
 	$(BIN)/python -m benchmarks.cycle --pending 10000 --json > build/benchmarks/cycle-10000.json
 	$(BIN)/python -m benchmarks.cycle --interval 0.01 --cycles 1000 --json > build/benchmarks/cycle-memory.json
+	$(BIN)/python -m benchmarks.latency --interval 30 --json > build/benchmarks/latency.json
 	$(BIN)/python -m benchmarks.status --json > build/benchmarks/status.json
 	$(BIN)/python -m benchmarks.audit --pending 10000 --json > build/benchmarks/audit.json
 	$(BIN)/python -m benchmarks.replay --json > build/benchmarks/replay.json

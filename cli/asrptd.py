@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 from threading import Event
 from typing import Annotated, NoReturn
@@ -14,6 +15,7 @@ from slurm_asrpt_cli._app.help import Tool
 from slurm_asrpt import __version__
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
+from slurm_asrpt.daemon.guard import Guard
 from slurm_asrpt.daemon.leader import wait_to_lead
 from slurm_asrpt.daemon.main import Daemon, stop_on_signals
 from slurm_asrpt.daemon.setup import prepare
@@ -67,7 +69,16 @@ def asrptd(
     stop_on_signals(stopping)
     leader = wait_to_lead(settings.paths.state, stopping, once)
     if leader is not None:
+        guard = None if once or settings.daemon.mode is Mode.SHADOW else Guard(_release_command(config))
         _run(Daemon(settings, leader, stopping), once)
+        if guard is not None:
+            guard.dismiss()  # after an error it hands back the waiting jobs
+
+
+def _release_command(config: Path | None) -> list[str]:
+    """asrpt-admin release, with the same settings."""
+    program = str(Path(sys.argv[0]).absolute().with_name("asrpt-admin"))
+    return [program, "release", *(["--config", str(config.absolute())] if config else [])]
 
 
 def _run(daemon: Daemon, once: bool) -> None:

@@ -5,8 +5,8 @@
 -- returns a table with job_submit and job_modify. They never raise an error and always return slurm.SUCCESS: if
 -- something fails here, they log one line and the job stays as its user wrote it.
 --
--- slurmctld calls them while it holds its locks. So they only process strings, read one small file (hook.conf) and
--- seek a few times in another (table.txt): no process, no socket, no SQL.
+-- slurmctld calls them while it holds its locks. So they only process strings, read one small file (hook.conf), seek a
+-- few times in another (table.txt) and truncate an empty one (wakeup): no process, no socket, no SQL.
 --
 -- Runs on Lua 5.1 (which Debian's slurmctld links), 5.3 and 5.4. Lua 5.1 has doubles only, so all arithmetic stays
 -- below 2^53. "%.0f" prints a whole number on all three; "%d" distinguishes integers and floats.
@@ -1102,6 +1102,14 @@ local function decide(state, desc, part_list, uid, now)
   return format_tag(job, predicted, profile, begin, left, hints.interrupt), start, hints.complaints, trouble
 end
 
+-- Wakes asrptd: it looks at the time of this file. A plain file, because opening it never waits, as a pipe's would.
+local function wake(path)
+  local file = io.open(path, "wb")
+  if file then
+    file:close()
+  end
+end
+
 local function submit(state, desc, part_list, uid)
   local tag, start, complaints, trouble = decide(state, desc, part_list, uid, os.time())
   if not tag then
@@ -1121,6 +1129,7 @@ local function submit(state, desc, part_list, uid)
   if start then
     desc.begin_time = start
   end
+  wake(state.wakeup_path)
 end
 
 local function success()
@@ -1143,9 +1152,11 @@ local function collect_some(before)
   end
 end
 
--- The hook of one directory with hook.conf and table.txt.
+-- The hook of one directory with hook.conf, table.txt and wakeup.
 function M.open(hook_dir)
-  local state = { conf_path = hook_dir .. "/hook.conf", table_path = hook_dir .. "/table.txt" }
+  local state = {
+    conf_path = hook_dir .. "/hook.conf", table_path = hook_dir .. "/table.txt", wakeup_path = hook_dir .. "/wakeup",
+  }
   pcall(collectgarbage, "setpause", PAUSE_PCT)
   return {
     job_submit = function(desc, part_list, uid)

@@ -1,4 +1,4 @@
-"""asrpt-admin disable and enable: hand all jobs back to Slurm, and let asrptd schedule again."""
+"""asrpt-admin disable, release and enable: hand all jobs back to Slurm, and let asrptd schedule again."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli.admin.access import of_asrptd
 
 from slurm_asrpt import switch
-from slurm_asrpt.daemon.disable import Released, disable
+from slurm_asrpt.daemon.disable import Released, disable, release_if_gone
 from slurm_asrpt.daemon.leader import held
 from slurm_asrpt.errors import EXIT_FAILURE
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.text import counted
 
+DISABLED = "asrptd writes nothing more to Slurm"
+
 
 def add_commands(app: typer.Typer) -> None:
-    """Add disable and enable to asrpt-admin."""
+    """Add disable, release and enable to asrpt-admin."""
     app.command("disable")(disable_command)
+    app.command("release")(release_command)
     app.command("enable")(enable_command)
 
 
@@ -40,19 +43,43 @@ def disable_command(config: ConfigOption = None, as_json: JsonOption = False) ->
     settings = of_asrptd(config)
     with progress("handing back waiting jobs") as tell:
         done = disable(settings, CliClient(settings.slurm), tell)
+    _show(done, as_json, DISABLED)
+
+
+def release_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Hand all waiting jobs back to Slurm if asrptd is gone.
+
+    Like disable, but only if no asrptd is running, and the
+    next asrptd schedules as before. If asrptd is killed,
+    asrpt-release.service or asrptd's guard runs this, so that
+    no GPU idles until the leases expire.
+
+    \b
+    Example:
+      asrpt-admin release
+    """
+    settings = of_asrptd(config)
+    done = release_if_gone(settings, CliClient(settings.slurm))
+    if done is not None:
+        _show(done, as_json, "the next asrptd takes them over")
+    elif as_json:
+        print(json.dumps(None))
+    else:
+        print("asrptd is running: no job was handed back (asrpt-admin disable does that)")
+
+
+def _show(done: Released, as_json: bool, outlook: str) -> None:
     if as_json:
         print(json.dumps(asdict(done)))
     else:
-        tell_of(done)
+        tell_of(done, outlook)
     if done.refused:
         raise typer.Exit(EXIT_FAILURE)
 
 
-def tell_of(done: Released) -> None:
-    """Print what was handed back."""
-    print(
-        f"{done.by} handed {counted(len(done.jobs), 'waiting job')} back to Slurm; asrptd writes nothing more to Slurm"
-    )
+def tell_of(done: Released, outlook: str = DISABLED) -> None:
+    """Print what was handed back. outlook: what follows."""
+    print(f"{done.by} handed {counted(len(done.jobs), 'waiting job')} back to Slurm; {outlook}")
     if done.refused:
         jobs = " ".join(done.refused)
         print(f"Slurm refused {len(done.refused)}; they start by themselves when their leases expire: {jobs}")

@@ -80,7 +80,7 @@ class DaemonSettings(Section):
     interval_s: PositiveSeconds = Field(
         5.0,
         description="Interval between scheduling cycles. asrptd lengthens it if its cycles would otherwise use more "
-        "than an eighth of the machine's CPU time.",
+        "than an eighth of the machine's CPU time. A submission or the end of a job begins a cycle early.",
     )
     progress_s: PositiveSeconds = Field(
         10.0, description="How often asrptd reads the progress that a running job reports."
@@ -93,7 +93,8 @@ class DaemonSettings(Section):
     )
     lease_s: Annotated[int, Field(ge=5, le=86400)] = Field(
         600,
-        description="Duration of a lease. If asrptd stops, Slurm schedules waiting jobs after this time at the latest.",
+        description="Duration of a lease. If asrptd stops, Slurm schedules waiting jobs after this time at the latest. "
+        "If it is killed and not restarted, its guard hands them back to Slurm within a minute.",
     )
     unpin_after_s: PositiveSeconds = Field(
         10.0,

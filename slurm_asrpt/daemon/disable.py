@@ -1,4 +1,4 @@
-"""asrpt-admin disable: asrptd releases the pending jobs; if no asrptd runs, this module does.
+"""asrpt-admin disable and release: asrptd releases the pending jobs; if no asrptd runs, this module does.
 
 It must work whatever the problem is, so it does not use history, models and policy.
 """
@@ -29,7 +29,7 @@ from slurm_asrpt.daemon.writes.pins import Pins
 from slurm_asrpt.daemon.writes.rank_maps import RankMaps
 from slurm_asrpt.daemon.writes.release import DONE, REFUSED, Release
 from slurm_asrpt.daemon.writes.starts import StartWithdrawal
-from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError
 from slurm_asrpt.files import as_owner
 from slurm_asrpt.hook.hook_conf import write_hook_conf
 from slurm_asrpt.profile.documents import load_named
@@ -40,6 +40,8 @@ from slurm_asrpt.switch import OperatingMode
 PATIENCE_S = 30.0
 """How long to wait for asrptd, in addition to three cycles."""
 POLL_S = 0.2
+RETRY_S = 10.0
+"""Between two attempts while Slurm does not answer."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,7 @@ def disable(settings: Settings, client: SlurmClient, on_wait: Callable[[float], 
     Root acts as the daemon's user. Raises AsrptError, SlurmError, OSError; asrptd is disabled even then.
     """
     state, since = settings.paths.state, time.time()
-    if not state.is_dir():
-        raise InputError(f"{state} does not exist: asrptd has not run here, so there is nothing to release")
+    _check_ran(state)
     with as_owner(state):
         trail, leader = _TrailSince(state / AUDIT_FILE), LeaderLock(state)
         switch.turn_off(state)
@@ -73,6 +74,35 @@ def disable(settings: Settings, client: SlurmClient, on_wait: Callable[[float], 
         finally:
             leader.close()
         return Released("asrpt-admin", *trail.released())
+
+
+def release_if_gone(settings: Settings, client: SlurmClient) -> Released | None:
+    """Release the jobs that wait, unless an asrptd leads (None). The next asrptd schedules as before.
+
+    While Slurm does not answer, it is asked again until all leases have expired. Raises AsrptError, SlurmError,
+    OSError.
+    """
+    state, until = settings.paths.state, time.monotonic() + settings.daemon.lease_s
+    _check_ran(state)
+    with as_owner(state):
+        trail, leader = _TrailSince(state / AUDIT_FILE), LeaderLock(state)
+        while leader.take():
+            try:
+                release_instead(settings, client, leader, time.time())
+                return Released("asrpt-admin", *trail.released())
+            except SlurmError:
+                if time.monotonic() > until:
+                    raise
+            finally:
+                leader.close()
+            time.sleep(RETRY_S)
+    return None
+
+
+def _check_ran(state: Path) -> None:
+    """Raises InputError where asrptd has never run."""
+    if not state.is_dir():
+        raise InputError(f"{state} is not there: asrptd has not run here, so there is nothing to release")
 
 
 def _be_patient(settings: Settings, waited: float) -> None:

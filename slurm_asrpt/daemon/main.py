@@ -25,6 +25,7 @@ from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.daemon.scheduling import Scheduling, assemble
 from slurm_asrpt.daemon.setup import check_slurm, configured_policy, preferred_client
 from slurm_asrpt.daemon.state import StateStore
+from slurm_asrpt.daemon.wakeup import Wakeups, least_pause
 from slurm_asrpt.doctor.predictions import recent_drift
 from slurm_asrpt.errors import AsrptError, SlurmError, one_line, printable
 from slurm_asrpt.forecast.calibration import calibration
@@ -33,7 +34,7 @@ from slurm_asrpt.history.maintenance import DAY_S, open_or_set_aside, prune
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.history.store import History, HistoryError
 from slurm_asrpt.hook.hook_conf import FILE_NAME as HOOK_CONF
-from slurm_asrpt.hook.hook_conf import render_hook_conf, write_hook_conf
+from slurm_asrpt.hook.hook_conf import WAKEUP, render_hook_conf, write_hook_conf
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
@@ -78,6 +79,7 @@ class Daemon:
         self.history = HistoryWriter(self._open_history, settings.paths.spool, self.profiles)
         self.progress = ProgressWatch(settings.paths.spool, settings.daemon.progress_s)
         self.status_throttle = Throttle(time.monotonic, LONGEST_STATUS_AGE_S)
+        self.wakeups = Wakeups(settings.paths.hook / WAKEUP)
         self._store = StateStore(leader)
         self._scheduling_is_up = False
         self._maintained = 0.0
@@ -132,7 +134,7 @@ class Daemon:
                 failures += 1
                 pause = self.pause_s(0.0, None, failures)
                 LOG.error("Slurm does not answer yet (%s); retrying in %g s", one_line(error), pause)
-                self.stopping.wait(pause)
+                self.wakeups.sleep(pause, pause, self.stopping)
         return None
 
     # the loop
@@ -152,7 +154,7 @@ class Daemon:
             self.progress.start()
         failures = 0
         while not self.stopping.is_set():
-            began = time.time()
+            began, since = time.time(), time.monotonic()
             try:
                 wakeup = self.cycle(began)
                 failures = 0
@@ -174,7 +176,9 @@ class Daemon:
             if failures:
                 wakeup = None
                 self.metrics.failed()
-            self.stopping.wait(self.pause_s(began, wakeup, failures))
+            pause = self.pause_s(began, wakeup, failures)
+            early = max(self._least_pause_s, least_pause(time.monotonic() - since))
+            self.wakeups.sleep(pause, pause if failures else early, self.stopping)
 
     def cycle(self, now: float) -> float | None:
         """One cycle: decide, write to Slurm, publish. Returns when the policy wants the next one, if it says so.

@@ -15,7 +15,7 @@ OUR_CHECKS: tuple[Callable[[Settings, float], Iterator[Finding]], ...] = (
     *predictions.CHECKS,
 )
 SLURM_CHECKS: tuple[Callable[[Settings, float, Snapshot], Iterator[Finding]], ...] = (
-    *(slurm.answers, hook.plugin, hook.include, hook.scripts, hook.tags, daemon.leases, daemon.clock),
+    *(slurm.answers, hook.plugin, hook.include, hook.scripts, hook.tags, hook.wakes, daemon.leases, daemon.clock),
     *(slurm.conf, slurm.fights, slurm.gpus, permissions.owners),
 )
 

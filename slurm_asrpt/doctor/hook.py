@@ -8,6 +8,7 @@ from pathlib import Path
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.hook.hook_conf import WAKEUP
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.install import job_submit
 from slurm_asrpt.install.site import placed
@@ -20,6 +21,8 @@ from slurm_asrpt.text import counted
 INSTALL = "asrpt-admin install --apply"
 RECENT_S = 3600.0
 """Jobs submitted within this time show whether the hook works."""
+LATE_S = 2.0
+"""Slurm's times are whole seconds."""
 
 
 def plugin(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
@@ -147,6 +150,24 @@ def tags(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding
         yield warning("tags", text, fixed + remedy if since else remedy)
     else:
         yield ok("tags", f"{counted(len(recent), 'GPU job')} of the last hour, all with a tag")
+
+
+def wakes(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
+    """The hook touches the file that wakes asrptd, for the last job that it has tagged."""
+    path = settings.paths.hook / WAKEUP
+    try:
+        touched = path.stat().st_mtime
+    except OSError as error:
+        text = f"{path}: {error.strerror}: submitted jobs wait for asrptd's next cycle"
+        yield warning("wake-ups", text, "systemctl restart asrptd, which creates the file")
+        return
+    tagged = [job for job in snapshot.jobs if parse_tag(job.admin_comment) and not job.restarts]
+    last = max(tagged, key=lambda job: job.submit_time, default=None)
+    if last is not None and last.submit_time > touched + LATE_S:
+        text = f"the hook did not write {path} for job {last.job_id}: submitted jobs wait for asrptd's next cycle"
+        yield warning("wake-ups", text, f"chown SlurmUser {path}; if that is its owner, {INSTALL}")
+    else:
+        yield ok("wake-ups", "submissions wake asrptd")
 
 
 def _for_us(job: JobRecord, managed: set[str]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
-from slurm_asrpt.install.slurm_conf import SCRIPTS, State, wanted_lines, words
+from slurm_asrpt.install.slurm_conf import ON_CONTROLLER, SCRIPTS, State, wanted_lines, words
 from slurm_asrpt.slurm.parse import release
 from slurm_asrpt.slurm.writeback import PINNED_SITE_FACTOR
 from slurm_asrpt.text import counted
@@ -36,10 +36,11 @@ def conf(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding
     bad = [line for line in found if line.state is not State.PRESENT]
     for line in bad:
         kind, remedy = failure if line.needed else warning, "add it to slurm.conf, then scontrol reconfigure"
-        script = settings.paths.scripts / SCRIPTS.get(line.text.partition("=")[0], "")
+        key = line.text.partition("=")[0]
+        script = settings.paths.scripts / SCRIPTS.get(key, "")
         if not script.exists():  # with the line alone, Slurm would drain all nodes
-            copy = f"copy {script} to the nodes (Slurm drains nodes without it)"
-            remedy = f"asrpt-admin install --apply, then {copy}, then {remedy}"
+            copy = "" if key in ON_CONTROLLER else f"copy {script} to the nodes (Slurm drains nodes without it), then "
+            remedy = f"asrpt-admin install --apply, then {copy}{remedy}"
         yield kind("slurm.conf", f"{line.state}: {line.text} ({line.why})", remedy)
     if not bad:
         yield ok("slurm.conf", "has the required lines")

@@ -39,6 +39,8 @@ from slurm_asrpt.hook.attachments import Attachments, ordered
 from slurm_asrpt.profile.sizes import SIZES
 
 FILE_NAME = "hook.conf"
+WAKEUP = "wakeup"
+"""The file beside it that the hook truncates for each job that it tags, and EpilogSlurmctld for each that ends."""
 MAX_BYTES = 65536
 _VALID_UNTIL = re.compile(rb"^valid_until=([0-9]{1,12})$", re.MULTILINE)
 _RULES = re.compile(rb"^rules=([0-9a-f]{16})$", re.MULTILINE)

@@ -104,6 +104,7 @@ def _hook(site: Site) -> Iterator[Part]:
     yield FirstFile("hook's settings", hook / hook_conf.FILE_NAME, lambda: _hook_conf(site), owner, taken=True)
     empty = table.render_table({})
     yield FirstFile("hook's table", hook / table.FILE_NAME, lambda: empty, owner, taken=True)
+    yield FirstFile("wake-up file", hook / hook_conf.WAKEUP, bytes, owner, taken=True)
 
 
 def _hook_conf(site: Site) -> bytes:

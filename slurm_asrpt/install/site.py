@@ -16,7 +16,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.install import job_submit
 from slurm_asrpt.shipped import ETC, HOOKS, shipped
 
-UNITS = ("asrptd.service", "asrpt-retrain.service", "asrpt-retrain.timer")
+UNITS = ("asrptd.service", "asrpt-release.service", "asrpt-retrain.service", "asrpt-retrain.timer")
 DEFAULT_UNITS = Path("/etc/systemd/system")
 DEFAULT_SLURM = Path("/etc/slurm")
 _DEFAULTS = PathSettings()

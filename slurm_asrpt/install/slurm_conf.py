@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-SCRIPTS = {"Prolog": "asrpt-prolog", "Epilog": "asrpt-epilog", "TaskProlog": "asrpt-task-prolog"}
+SCRIPTS = {
+    "Prolog": "asrpt-prolog",
+    "Epilog": "asrpt-epilog",
+    "TaskProlog": "asrpt-task-prolog",
+    "EpilogSlurmctld": "asrpt-epilog-slurmctld",
+}
+ON_CONTROLLER = frozenset({"EpilogSlurmctld"})
+"""Those that run on the controller; the others run on the nodes, and Slurm drains nodes without them."""
 _NONE = frozenset({"", "(null)", "none"})
 
 
@@ -61,6 +68,7 @@ _WHY = {
     "Prolog": "creates the directory in which a job reports its progress",
     "Epilog": "lets asrptd read and delete that directory",
     "TaskProlog": "starts each rank on its planned GPU",
+    "EpilogSlurmctld": "wakes asrptd when a job ends, so that it need not wait for its next cycle",
 }
 
 

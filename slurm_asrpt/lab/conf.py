@@ -25,7 +25,7 @@ MANY_NODES = 32
 
 Sections = Mapping[str, Mapping[str, Any]]
 
-DEFAULT_SPOOL = "/var/spool/asrpt"
+DEFAULT_SPOOL, DEFAULT_HOOK = "/var/spool/asrpt", "/var/lib/asrpt-hook"
 
 _PROGRAM = """\
 #!/usr/bin/python3 -sEP
@@ -110,9 +110,10 @@ def install(spec: LabSpec, paths: LabPaths) -> dict[str, Path]:
 
 
 def _copy_script(source: Path, paths: LabPaths) -> Path:
-    """Copy a prolog or epilog, with the lab's spool directory instead of the default."""
-    target = paths.etc / source.name
-    target.write_text(source.read_text(encoding="utf-8").replace(DEFAULT_SPOOL, str(paths.spool)), encoding="utf-8")
+    """Copy a prolog or epilog, with the lab's directories instead of the default ones."""
+    target, text = paths.etc / source.name, source.read_text(encoding="utf-8")
+    text = text.replace(DEFAULT_SPOOL, str(paths.spool)).replace(DEFAULT_HOOK, str(paths.hook))
+    target.write_text(text, encoding="utf-8")
     target.chmod(0o755)
     return target
 

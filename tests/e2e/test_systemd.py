@@ -15,7 +15,7 @@ from slurm_asrpt.hook.table import read_table
 from slurm_asrpt.install.site import UNITS, Site
 from tests.trials import systemd as systemd_trial
 
-from .conftest import COMMANDS, Cluster, own_cluster, wait_for
+from .conftest import COMMANDS, LEASE_S, Cluster, own_cluster, wait_for
 from .test_slurm_user import SLURM_USER, is_user
 
 pytestmark = [
@@ -84,6 +84,42 @@ def test_a_killed_asrptd_is_restarted_and_a_stopped_one_leaves_no_lease(
     systemd.run("systemctl", "stop", "asrptd")
     assert systemd.show("asrptd", "ActiveState", "Result") == {"ActiveState": "inactive", "Result": "success"}
     assert "lease_s=0" in (site.paths / "hook" / "hook.conf").read_text(encoding="ascii")
+
+
+def test_killed_again_and_again_systemd_gives_up_and_the_jobs_go_back_to_slurm(
+    site: Cluster, systemd: systemd_trial.Trial
+) -> None:
+    quick = systemd.root / "etc/systemd/system/asrptd.service.d/quick.conf"
+    quick.parent.mkdir(exist_ok=True)
+    quick.write_text("[Service]\nRestartSec=0.1\n", encoding="ascii")
+    settings = site.lab.paths.settings
+    good = settings.read_text(encoding="utf-8")
+    settings.write_text(good.replace(f"lease_s = {LEASE_S}", "lease_s = 600"), encoding="utf-8")
+    systemd.run("systemctl", "daemon-reload")
+    try:
+        systemd.run("systemctl", "start", "asrptd")
+        until_it_schedules(site)
+        running, waiting = (site.submit("-n8", "--gpus-per-task=1", script="sleep 600") for _ in range(2))
+        site.wait(running, "RUNNING")
+        wait_for(lambda: site.order() == [waiting], "one waits", 30)
+        systemd.run("systemctl", "kill", "--signal=KILL", "asrptd")
+        until_it_schedules(site)
+        assert site.audit(waiting, "handed-back") == [], "it was started again at once"
+        deadline = time.monotonic() + 60
+        while systemd.show("asrptd", "ActiveState")["ActiveState"] != "failed" and time.monotonic() < deadline:
+            systemd.run("systemctl", "kill", "--signal=KILL", "asrptd")
+            time.sleep(0.2)
+        wait_for(lambda: site.audit(waiting, "handed-back"), "the waiting job goes back to Slurm", 30)
+        assert site.job(waiting).eligible_time < time.time() + 5
+        assert "lease_s=0" in (site.paths / "hook" / "hook.conf").read_text(encoding="ascii")
+        site.cancel(running)
+        site.wait(waiting, "RUNNING")
+    finally:
+        site.idle()
+        quick.unlink()
+        settings.write_text(good, encoding="utf-8")
+        systemd.run("systemctl", "daemon-reload")
+        systemd.run("systemctl", "reset-failed", "asrptd")
 
 
 def test_invalid_settings_cause_no_restart_loop(site: Cluster, systemd: systemd_trial.Trial) -> None:

@@ -21,7 +21,7 @@ from slurm_asrpt.lab.other_release import TREE, command_in, environment
 
 ROOT = TREE / "build" / "packages" / "root"
 COMMANDS = ("asrptd", "asrpt-status", "asrpt-report", "asrpt-admin", "asrpt-lab", "asrpt-sim", "asrpt-profile")
-UNITS = ("asrptd.service", "asrpt-retrain.service", "asrpt-retrain.timer")
+UNITS = ("asrptd.service", "asrpt-release.service", "asrpt-retrain.service", "asrpt-retrain.timer")
 SETTINGS, TABLE = Path("etc/slurm/asrpt.toml"), Path("var/lib/asrpt-hook/table.txt")
 APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y", "--no-install-recommends")
 OWN_FILES = ("etc", "usr", "lib", "var", "run")

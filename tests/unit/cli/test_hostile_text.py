@@ -121,6 +121,7 @@ LINES = [
     ("asrpt-admin", "install", "--check", "--root", "@missing"),
     ("asrpt-admin", "install", "--check", "--user", TAME),
     ("asrpt-admin", "disable", "--config", "@missing"),
+    ("asrpt-admin", "release", "--config", "@missing"),
     ("asrpt-admin", "enable", "--config", "@hostile.toml"),
     ("asrpt-lab", "up", "--nodes", TAME),
     ("asrpt-lab", "up", "--dir", "@missing"),

@@ -191,7 +191,7 @@ def test_a_daemon_waits_until_slurmctlds_clock_agrees(daemon, clocks, monkeypatc
         return SlurmConfig("22.05.8", "c", False, False, time=clocks.now if len(asked) > 2 else 5.0)
 
     monkeypatch.setattr(slurm, "config", config)
-    monkeypatch.setattr(daemon.stopping, "wait", lambda seconds: daemon.stopping.set() if len(asked) > 2 else None)
+    monkeypatch.setattr(daemon.wakeups, "sleep", lambda *_: daemon.stopping.set() if len(asked) > 2 else None)
     job_id = slurm.submit(4)
     daemon.run()
     assert len(asked) == 3

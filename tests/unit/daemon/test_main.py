@@ -59,12 +59,7 @@ def run_cycles(daemon, outcomes):
         if outcome is not None:
             raise outcome
 
-    class Stopping:
-        def __init__(self, event):
-            self.is_set, self.set = event.is_set, event.set
-            self.wait = pauses.append
-
-    daemon.stopping = Stopping(daemon.stopping)
+    daemon.wakeups.sleep = lambda pause_s, least_s, stopping: pauses.append(pause_s)
     daemon.cycle = cycle
     daemon.run()
     assert left == []
@@ -239,18 +234,15 @@ def pauses_at_startup(daemon, slurm, answers_after, stop_after=None):
     """Start on a Slurm that does not answer the first requests, and run one cycle. Returns the pauses."""
     pauses = []
 
-    class Stopping:
-        def __init__(self, event):
-            self.is_set, self.set = event.is_set, event.set
-
-        def wait(self, seconds):
-            pauses.append(seconds)
-            slurm.answers = len(pauses) >= answers_after
-            if len(pauses) == stop_after:
-                self.set()
+    def sleep(pause_s, least_s, stopping):
+        assert least_s == pause_s or slurm.answers, "a submission does not wake one who waits for slurmctld"
+        pauses.append(pause_s)
+        slurm.answers = len(pauses) >= answers_after
+        if len(pauses) == stop_after:
+            stopping.set()
 
     slurm.answers = False
-    daemon.stopping = Stopping(daemon.stopping)
+    daemon.wakeups.sleep = sleep
     cycle = daemon.cycle
 
     def last_cycle(now):

@@ -12,8 +12,9 @@ from slurm_asrpt import switch
 from slurm_asrpt.config.settings import Mode, parse_settings
 from slurm_asrpt.daemon import disable as disable_module
 from slurm_asrpt.daemon.disable import disable as disable_command
+from slurm_asrpt.daemon.disable import release_if_gone
 from slurm_asrpt.daemon.jobs.saved_state import JobState
-from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError
 from slurm_asrpt.hook.hook_conf import valid_until
 from slurm_asrpt.status.document import write_status
 from tests.benches.daemon import Bench
@@ -264,6 +265,45 @@ def test_with_a_daemon_disable_waits_for_its_next_cycle(bench, monkeypatch):
     monkeypatch.setattr(disable_module, "PATIENCE_S", -10.0)  # from here on, asrptd does not answer
     with pytest.raises(AsrptError, match="systemctl stop asrptd"):
         disable_command(bench.settings, bench.slurm, lambda seconds: None)
+
+
+def test_a_daemon_that_is_gone_is_not_disabled_by_the_release(bench):
+    bench.slurm.now = time.time()
+    blocker = bench.slurm.submit(12)
+    bench.cycle(2)
+    waiting = bench.slurm.submit(4)
+    bench.cycle(2)
+    assert release_if_gone(bench.settings, bench.slurm) is None, "it leads"
+    bench.stop()
+    done = release_if_gone(bench.settings, bench.slurm)
+    assert (done.jobs, done.refused) == ([waiting], [])
+    assert bench.slurm.records[waiting].eligible_time <= bench.slurm.now
+    assert release_if_gone(bench.settings, bench.slurm).jobs == []
+    bench.start()
+    assert not switch.is_off(bench.settings.paths.state)
+    bench.cycle()
+    assert bench.slurm.records[waiting].eligible_time > bench.slurm.now, "the next one takes it over"
+    assert bench.state(blocker) == "RUNNING"
+
+
+def test_a_release_waits_for_slurm_until_the_leases_are_over(bench, monkeypatch):
+    bench.cycle()
+    bench.stop()
+    bench.slurm.answers = False
+    asked = []
+
+    def later(seconds):
+        asked.append(seconds)
+        bench.slurm.answers = len(asked) == 3
+
+    monkeypatch.setattr(disable_module.time, "sleep", later)
+    assert release_if_gone(bench.settings, bench.slurm).jobs == []
+    assert len(asked) == 3
+    bench.slurm.answers = False
+    monkeypatch.setattr(disable_module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(disable_module.time, "monotonic", iter(range(0, 10_000, 500)).__next__)
+    with pytest.raises(SlurmError):
+        release_if_gone(bench.settings, bench.slurm)
 
 
 def test_disable_fails_where_asrptd_has_never_run(tmp_path):

@@ -97,7 +97,7 @@ def test_the_unit_may_write_to_the_default_paths() -> None:
         assert re.search(rf"^d +{path} +0755 {owner} +{owner} ", tmpfiles, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("unit", ["asrptd.service", "asrpt-retrain.service"])
+@pytest.mark.parametrize("unit", ["asrptd.service", "asrpt-release.service", "asrpt-retrain.service"])
 def test_no_unit_may_write_files_that_root_runs(unit: str) -> None:
     text = (ROOT / "etc" / "systemd" / unit).read_text()
     assert "ProtectSystem=strict\n" in text

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "security.md").read_text()
 NAMED = sorted({*re.findall(r"`(test_\w+\.py)::(test_\w+)`", TEXT)})
-UNITS = dict(zip(("asrptd", "asrpt-retrain"), re.findall(r"\*\*([0-9.]+)\*\*", TEXT), strict=True))
+UNITS = dict(zip(("asrptd", "asrpt-release", "asrpt-retrain"), re.findall(r"\*\*([0-9.]+)\*\*", TEXT), strict=True))
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from slurm_asrpt import __version__, switch
 from slurm_asrpt.config.settings import Mode, Settings, parse_settings
 from slurm_asrpt.doctor import Snapshot, State, checks, examine, take_snapshot
+from slurm_asrpt.hook.hook_conf import WAKEUP
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.install import job_submit
 from slurm_asrpt.install.job_submit import PLUGIN
@@ -70,6 +71,8 @@ def snapshot(settings: Settings, tmp_path: Path) -> Snapshot:
         script.chmod(0o755)
         config[key] = str(script)
     status_of(settings, "enforce", "1", "2")
+    (settings.paths.hook / WAKEUP).touch()
+    os.utime(settings.paths.hook / WAKEUP, (NOW, NOW))
     return Snapshot(config, (-0.5, 0.6), [node("n1", 0, 4), node("n2", 1, 4)], [job("1"), job("2")])
 
 
@@ -90,7 +93,7 @@ NOT_SLURM = ("hook", "table", "model", "drift")
 def test_a_sound_installation_has_no_findings(settings: Settings, snapshot: Snapshot) -> None:
     findings = [f for f in examine(settings, NOW, snapshot) if f.check not in NOT_SLURM]
     assert {f.state for f in findings} == {State.OK}, findings
-    assert len(findings) == 14
+    assert len(findings) == 15
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
@@ -208,6 +211,20 @@ def test_remedies_name_the_first_step_first(settings: Settings, snapshot: Snapsh
         "install --apply (without job_submit.lua slurmctld does not start" in findings_of(settings, bare, "lua")[0][1]
     )
     assert "install --apply, then copy" in findings_of(settings, bare, "slurm.conf")[0][1]
+
+
+def test_wake_ups_that_do_not_come(settings: Settings, snapshot: Snapshot) -> None:
+    assert findings_of(settings, snapshot, "wake-ups")[0][0] is State.OK
+    path = settings.paths.hook / WAKEUP
+    os.utime(path, (NOW - 90, NOW - 90))
+    requeued = replace(snapshot, jobs=[job("7", restarts=1), job("8", tag="")])
+    assert findings_of(settings, requeued, "wake-ups")[0][0] is State.OK, "the hook does not see these"
+    [(state, text)] = findings_of(settings, snapshot, "wake-ups")
+    assert state is State.WARNING
+    assert f"chown SlurmUser {path}" in text
+    path.unlink()
+    [(state, text)] = findings_of(settings, snapshot, "wake-ups")
+    assert (state, "restart asrptd" in text) == (State.WARNING, True)
 
 
 def test_an_untagged_job_before_later_tagged_ones_needs_no_action(settings: Settings, snapshot: Snapshot) -> None:

@@ -19,8 +19,9 @@ HOOKS = Path(__file__).resolve().parents[3] / "plugin_hooks"
 def spool(tmp_path: Path) -> Path:
     for name in ("spool/progress", "spool/hosts"):
         (tmp_path / name).mkdir(parents=True)
-    for name in ("asrpt-prolog", "asrpt-task-prolog", "asrpt-epilog"):
+    for name in ("asrpt-prolog", "asrpt-task-prolog", "asrpt-epilog", "asrpt-epilog-slurmctld"):
         text = (HOOKS / name).read_text().replace("/var/spool/asrpt", str(tmp_path / "spool"))
+        text = text.replace("/var/lib/asrpt-hook", str(tmp_path / "hook"))
         (tmp_path / name).write_text(text)
     return tmp_path / "spool"
 
@@ -160,3 +161,14 @@ def test_a_directory_of_another_users_old_job_is_moved_aside(
     prolog(spool, uid="12345")
     assert (folder.stat().st_uid == 12345) == made_anew
     assert (folder / "iterations").exists() != made_anew
+
+
+def test_the_epilog_of_slurmctld_touches_the_wake_up_file(spool: Path) -> None:
+    run(spool, "asrpt-epilog-slurmctld")  # without the directory it does nothing
+    wakeup = spool.parent / "hook" / "wakeup"
+    assert not wakeup.parent.exists()
+    wakeup.parent.mkdir()
+    for _ in range(2):
+        assert run(spool, "asrpt-epilog-slurmctld") == []
+        assert wakeup.stat().st_mtime > time.time() - 60
+        os.utime(wakeup, (0, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -89,6 +90,23 @@ def test_tag_and_lease(lua: LuaHook, folder: Path) -> None:
 
 def test_the_job_is_changed_only_in_the_last_step(lua: LuaHook, folder: Path) -> None:
     assert [text.partition("=")[0] for text in lua.submit(folder, **job())["set"]] == ["admin_comment", "begin_time"]
+
+
+def test_a_tagged_job_wakes_asrptd_and_another_does_not(lua: LuaHook, folder: Path) -> None:
+    lua.submit(folder, **job(partition="other"))
+    path = folder / "wakeup"
+    assert not path.exists()
+    for _ in range(2):
+        lua.submit(folder, **job())
+        assert path.stat().st_size == 0
+        assert path.stat().st_mtime > time.time() - 60
+        os.utime(path, (0, 0))
+
+
+def test_what_cannot_be_woken_stops_nobody(lua: LuaHook, folder: Path) -> None:
+    (folder / "wakeup").mkdir()
+    answer = lua.submit(folder, **job())
+    assert (tag_of(answer), answer["log_error"]) == (SEEN, [])
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,7 @@ def test_scripts_are_owned_by_root_and_hook_files_by_the_daemons_user(tmp_path: 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
 def test_the_lab_has_all_wanted_lines_of_slurm_conf(release: str) -> None:
     config = parse_config((ROOT / "tests" / "recorded" / release / "config.txt").read_text())
+    config |= {"EpilogSlurmctld": "/lab/etc/asrpt-epilog-slurmctld"}  # the labs of the recordings had none
     found = wanted_lines(config, Path("/lab/etc"))
     assert {line.state for line in found} == {State.PRESENT}
     elsewhere = wanted_lines(config, Path("/elsewhere"))
@@ -352,6 +353,7 @@ def test_missing_and_differing_lines_of_slurm_conf_are_reported(tmp_path: Path) 
         f"Prolog={site_prolog}": State.DIFFERS,
         "Epilog=/h/asrpt-epilog": State.MISSING,
         "TaskProlog=/h/asrpt-task-prolog": State.MISSING,
+        "EpilogSlurmctld=/h/asrpt-epilog-slurmctld": State.MISSING,
         "GresTypes=gpu": State.MISSING,
         "SelectType=select/cons_tres": State.DIFFERS,
         "AccountingStorageTRES=cpu,mem,gres/gpu": State.MISSING,

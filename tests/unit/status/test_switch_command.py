@@ -49,3 +49,14 @@ def test_enable_reports_the_mode_and_whether_asrptd_runs(config: Path, tmp_path:
     found = json.loads(run(config, "enable", "--json"))
     lead.close()
     assert found == {"was_disabled": False, "running": True, "mode": "order"}
+
+
+def test_release_tells_who_was_handed_back_or_that_asrptd_is_there(config: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(admin_switch, "release_if_gone", lambda *_: Released("asrpt-admin", ["5"], ["7"]))
+    assert "handed 1 waiting job back to Slurm; the next asrptd" in run(config, "release", code=1)
+    monkeypatch.undo()
+    lead = LeaderLock(tmp_path / "state")
+    assert lead.take()
+    assert "asrptd is running: no job was handed back" in run(config, "release")
+    assert json.loads(run(config, "release", "--json")) is None
+    lead.close()
