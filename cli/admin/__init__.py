@@ -11,7 +11,7 @@ COMMANDS = {
     "doctor": Listed("admin.doctor", "Find problems and say how to fix them."),
     "install": Listed("admin.install", "Install on the controller, or uninstall."),
     "disable": Listed("admin.switch", "Hand all waiting jobs back to Slurm now."),
-    "release": Listed("admin.switch", "Hand the waiting jobs back if asrptd is gone.", seldom=True),
+    "release": Listed("admin.switch", "Hand all waiting jobs back to Slurm if asrptd is gone.", seldom=True),
     "enable": Listed("admin.switch", "Let asrptd schedule again, in its configured mode."),
     "audit": Listed("admin.audit", "Show what asrptd decided, and why."),
     "snapshot": Listed("admin.replay", "Save the inputs and decisions of asrptd's next cycle.", seldom=True),
