@@ -12,8 +12,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from slurm_asrpt.config.settings import parse_policy_settings
-from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Startup
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
+from slurm_asrpt.core.policies import power_saving
 from slurm_asrpt.core.policies.base import Decision, Interrupt, Reason, Start
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
 
@@ -24,9 +25,13 @@ MOST_GPUS = 100_000
 
 @dataclass(frozen=True)
 class Inputs(PolicySnapshot):
-    """jobs: those that wait for the policy."""
+    """jobs: those that wait for the policy. startup: nodes that are not up."""
 
     jobs: tuple[Job, ...]
+    startup: Startup | None = None
+
+    def view(self) -> ClusterView:
+        return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, self.startup)
 
 
 Count = Annotated[int, Field(ge=0, le=MOST_GPUS)]
@@ -51,13 +56,16 @@ class Document(BaseModel):
     profiles: tuple[JobProfile, ...]
     requests: tuple[Request, ...]
     jobs: tuple[Row, ...]
+    startup: Startup | None = None
 
 
 _PROFILES, _REQUESTS = TypeAdapter(tuple[JobProfile, ...]), TypeAdapter(tuple[Request, ...])
+_STARTUP = TypeAdapter(Startup)
 
 
 def to_document(inputs: Inputs) -> dict[str, Any]:
     """As JSON values, the same for the same inputs."""
+    startup = {} if inputs.startup is None else {"startup": _STARTUP.dump_python(inputs.startup)}
     profiles, profile_at = _numbered(job.profile for job in inputs.jobs)
     requests, request_at = _numbered(job.request for job in inputs.jobs)
     return {
@@ -73,6 +81,7 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
         "profiles": _PROFILES.dump_python(profiles),
         "requests": _REQUESTS.dump_python(requests),
         "jobs": [_row(job, profile_at[id(job.profile)], request_at[id(job.request)]) for job in inputs.jobs],
+        **startup,
     }
 
 
@@ -106,7 +115,8 @@ def from_document(raw: Any) -> Inputs:
     values = {name: getattr(found, name) for name in PolicySnapshot.__dataclass_fields__}
     checked = parse_policy_settings({**found.settings, "name": found.policy})
     values["settings"] = {name: getattr(checked, name) for name in found.settings}
-    return Inputs(**values, jobs=tuple(_job(row, found.profiles, found.requests) for row in found.jobs))
+    jobs = tuple(_job(row, found.profiles, found.requests) for row in found.jobs)
+    return Inputs(**values, jobs=jobs, startup=found.startup)
 
 
 def _job(row: Row, profiles: Sequence[JobProfile], requests: Sequence[Request]) -> Job:
@@ -134,7 +144,7 @@ def decide(inputs: Inputs) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     Raises ValueError for inputs that no policy can follow.
     """
     policy = inputs.policy_with(inputs.jobs)
-    decisions = decisions_of(policy.decide(inputs.view(), inputs.now))
+    decisions = decisions_of(power_saving.decide(policy, inputs.view(), inputs.jobs, inputs.now))
     said = {each["job"] for each in decisions}
     line = ((job_id, why) for job_id, why in policy.queue(inputs.now) if job_id not in said)
     return decisions, [{"job": job_id, "wait": _why(why), "until": None} for job_id, why in line]

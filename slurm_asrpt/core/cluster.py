@@ -61,6 +61,19 @@ class Placement:
         return tuple(self.gpus)
 
 
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """Nodes that are powered down or powering up: jobs that are started there wait until they are up.
+
+    seconds: the expected wait.
+    freed: what running jobs are predicted to free elsewhere within that time: GPUs by node, CPUs and memory.
+    """
+
+    nodes: frozenset[str]
+    seconds: float
+    freed: tuple[tuple[Mapping[str, int], Request], ...] = ()
+
+
 Ranks = Callable[[Sequence[str]], tuple[str, ...]]
 """What makes the names of the servers the node of each replica."""
 
@@ -112,6 +125,7 @@ class ClusterView:
     kinds: as ``kinds_of`` says; empty where all GPUs are of one.
     overdrawn: whether a node has been short of memory for what runs on it: it serves nobody, so masks say too much.
     version: counts the changes; the same view with the same version is the same state.
+    startup: nodes that are not up yet; their GPUs count as free. None if all are up.
 
     Raises ValueError when a node would fall below zero or above its GPUs: no GPU is given twice.
     """
@@ -122,7 +136,9 @@ class ClusterView:
         free: Mapping[str, int] | None = None,
         free_cpus: Mapping[str, float] | None = None,
         free_memory: Mapping[str, float] | None = None,
+        startup: Startup | None = None,
     ) -> None:
+        self.startup = startup
         self.nodes = tuple(sorted(nodes, key=lambda n: n.index))
         self.by_name = {node.name: node for node in self.nodes}
         kinds = kinds_of(self.nodes)

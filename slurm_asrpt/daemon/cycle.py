@@ -23,6 +23,7 @@ from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.lifecycle import Eligibility, JobLifecycle
 from slurm_asrpt.daemon.policy_feed import PolicyFeed
+from slurm_asrpt.daemon.power_saving import startup_of
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.record import decisions
 from slurm_asrpt.daemon.record.audit import AuditWriter
@@ -127,6 +128,8 @@ class Scheduler:
         view = self.cluster.view.copy()
         for job in self.jobs.in_state(JobState.PINNED):
             placements.reserve(view, job)
+        not_up, delay_s = self.cluster.not_up, self.cluster.startup_delay.seconds
+        view.startup = startup_of(not_up, delay_s, view, self.jobs.in_state(JobState.RUNNING), now)
         fabric = self.cluster.fabric
         self.decided = decisions.decide(self.policy, self._settings, self.jobs, fabric, view, now)
         decisions.serve_snapshot(self._state_folder, self.decided)

@@ -227,6 +227,8 @@ class JobLifecycle:
         if new and not job.forgotten:
             self._read_back(job, now)
             self._listener.running(record, now)
+        if job.state is JobState.RUNNING and 0 < job.service.began < record.start_time:
+            self.cluster.startup_delay.observed(record.start_time - job.service.began)  # its nodes were powered down
         if job.service.began != record.start_time and record.gpus_by_node and not job.forgotten:
             job.run_began(service_rate(record.gpus_by_node, self.cluster.view.by_name))
         job.started()

@@ -63,12 +63,14 @@ def assemble(
     saved = store.load() or {}
     recent.start_adjustment = saved_adjustment(saved)
     spool, lease_s = settings.paths.spool, settings.daemon.lease_s
-    jobs, cluster = JobTable(saved.get("jobs")), ClusterState(settings, slurm.memory_consumed)
+    jobs = JobTable(saved.get("jobs"))
+    cluster = ClusterState(settings, slurm.memory_consumed, slurm.resume_timeout_s)
+    cluster.startup_delay.load(saved.get("startup_delay"))
     rules = SiteRules(client, slurm.preempt_by, settings.policy.fairshare_bands)
     feed = PolicyFeed(policy, settings.policy.name, jobs, cluster, recent, audit)
     runs = RunRecorder(history, recent, progress)
     lifecycle = JobLifecycle(settings, jobs, cluster, feed, profiles, audit, mode, runs)
-    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent)
+    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent, cluster)
     leases = Leases(settings, jobs, client, mode, clock)
     rank_maps = RankMaps(spool, cluster, client, clock)
     starts = Starts(settings, jobs, cluster, feed, client, slurm, leases, rank_maps, audit, mode, saver.save)

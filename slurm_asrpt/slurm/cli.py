@@ -50,6 +50,7 @@ class CliClient:
             preempt_by=parse.preempt_by(values),
             slurm_uid=parse.uid_in(values.get("SlurmUser", "")),
             private_jobs="jobs" in values.get("PrivateData", "").split(","),
+            resume_timeout_s=parse.seconds_in(values.get("ResumeTimeout", "")),
         )
 
     def settings_of_slurm(self) -> dict[str, str]:

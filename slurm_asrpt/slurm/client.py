@@ -16,6 +16,7 @@ class SlurmConfig:
 
     accounts: accounting uses slurmdbd. preempt_by: "qos", "partition_prio", or "". slurm_uid: uid of SlurmUser.
     private_jobs: PrivateData contains jobs. time: slurmctld's clock when it answered, in whole seconds; 0: unknown.
+    resume_timeout_s: seconds within which a node that is powered up must have answered.
     """
 
     version: str
@@ -27,6 +28,7 @@ class SlurmConfig:
     slurm_uid: int = 0
     private_jobs: bool = False
     time: float = 0.0
+    resume_timeout_s: float = 60.0
 
     @property
     def tasks_follow_nodes(self) -> bool:

@@ -386,6 +386,12 @@ def uid_in(text: str) -> int:
     return int(found[1]) if found else 0
 
 
+def seconds_in(text: str, default: float = 60.0) -> float:
+    """600 for ``600 sec``; ``default`` (that of ResumeTimeout) if there is no number."""
+    found = re.match(r"[0-9]{1,9}\b", text)
+    return float(found[0]) if found else default
+
+
 def parse_update_errors(transcript: str) -> list[str]:
     """One entry per update of a ``scontrol`` session, "" on success.
 

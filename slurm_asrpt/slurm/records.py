@@ -99,7 +99,9 @@ class JobRecord:
 
 _WORKING = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _HARMLESS = frozenset({"COMPLETING", "PLANNED", "CLOUD", "DYNAMIC_NORM"})
-# not RESERVED and MAINTENANCE, where Slurm decides which jobs may run, nor states ending in * (not responding)
+# not RESERVED and MAINTENANCE, where Slurm decides which jobs may run, nor NOT_RESPONDING without power saving
+_POWERED_DOWN = frozenset({"POWERED_DOWN", "POWERING_UP", "POWER_UP"})
+_POWERING_DOWN = frozenset({"POWERING_DOWN", "POWER_DOWN"})
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,22 @@ class NodeRecord:
 
     @property
     def usable(self) -> bool:
-        """Whether Slurm would start a job there. False for unknown states and flags."""
-        base, *flags = self.state.split("+")
-        return base in _WORKING and _HARMLESS.issuperset(flags)
+        """Whether Slurm would start a job there, maybe after powering it up. False for unknown states and flags."""
+        base, *rest = self.state.split("+")
+        flags = frozenset(rest) - _POWERED_DOWN - _POWERING_DOWN
+        if self.powered_down:
+            flags -= {"NOT_RESPONDING"}
+        return base in _WORKING and flags <= _HARMLESS
+
+    @property
+    def powered_down(self) -> bool:
+        """Whether a job that is started there waits until the node is up: it is powered down, or powering up."""
+        return not _POWERED_DOWN.isdisjoint(self.state.split("+"))
+
+    @property
+    def powering_down(self) -> bool:
+        """Whether Slurm starts nothing there until it is powered down."""
+        return not _POWERING_DOWN.isdisjoint(self.state.split("+"))
 
     @property
     def completing(self) -> bool:

@@ -156,7 +156,9 @@ def test_an_admins_reason_does_not_hide_the_state():
 @pytest.mark.parametrize(
     ("state", "usable"),
     [("IDLE", True), ("MIXED", True), ("ALLOCATED+COMPLETING", True), ("IDLE+PLANNED", True), ("IDLE*", False),
-     ("DOWN*+DRAIN", False), ("MIXED+DRAIN", False), ("IDLE+MAINTENANCE", False), ("IDLE+POWERED_DOWN", False),
+     ("DOWN*+DRAIN", False), ("MIXED+DRAIN", False), ("IDLE+MAINTENANCE", False), ("IDLE+POWERED_DOWN", True),
+     ("IDLE+CLOUD+POWERED_DOWN", True), ("MIXED+NOT_RESPONDING+POWERING_UP", True), ("IDLE+POWERING_DOWN", True),
+     ("DOWN+POWERED_DOWN+NOT_RESPONDING", False), ("IDLE+DRAIN+POWERED_DOWN", False),
      ("IDLE+NOT_RESPONDING", False), ("IDLE+RESERVED", False)],
 )  # fmt: skip
 def test_usable_states(state, usable):
