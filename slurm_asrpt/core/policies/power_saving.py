@@ -7,6 +7,7 @@ GPUs, and for ``SeesRunning`` a job that ends when they will be up.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -28,7 +29,8 @@ def decide(policy: Policy, view: ClusterView, waiting: Iterable[Job], now: float
     startup = view.startup
     if startup is None or isinstance(policy, Interrupts):
         return policy.decide(view, now)
-    up = _without(view, startup.nodes)
+    up = view.copy()
+    up.take(_free(view, startup.nodes))
     ready = now + startup.seconds
     with _occupied(policy, view, startup.nodes, ready, now):
         first = policy.decide(up, now)
@@ -39,22 +41,14 @@ def decide(policy: Policy, view: ClusterView, waiting: Iterable[Job], now: float
     needed = _to_power_up(policy, view, left, {job.id: job for job in waiting}, now)
     if not needed:
         return first
-    with _occupied(policy, view, startup.nodes - needed, ready, now):
-        return [*starts, *policy.decide(_with(left, view, needed), now)]
+    left.give(needed)
+    with _occupied(policy, view, startup.nodes - needed.keys(), ready, now):
+        return [*starts, *policy.decide(left, now)]
 
 
-def _without(view: ClusterView, nodes: Iterable[str]) -> ClusterView:
-    """The view without the free GPUs of these nodes."""
-    less = view.copy()
-    less.take({name: view.free[name] for name in nodes if view.free.get(name)})
-    return less
-
-
-def _with(view: ClusterView, whole: ClusterView, nodes: Iterable[str]) -> ClusterView:
-    """The view with the GPUs that are free on these nodes in ``whole``."""
-    more = view.copy()
-    more.give({name: whole.free[name] for name in nodes if whole.free.get(name)})
-    return more
+def _free(view: ClusterView, nodes: Iterable[str]) -> dict[str, int]:
+    """The GPUs that are free on these nodes."""
+    return {name: view.free[name] for name in nodes if view.free[name]}
 
 
 @contextmanager
@@ -73,10 +67,11 @@ def _occupied(policy: Policy, view: ClusterView, nodes: Iterable[str], until: fl
 
 def _to_power_up(
     policy: Policy, view: ClusterView, left: ClusterView, waiting: Mapping[JobId, Job], now: float
-) -> frozenset[str]:
-    """The nodes that are not up and that waiting jobs need. left: what the policy's starts leave of those that are."""
+) -> Counter[str]:
+    """The GPUs that waiting jobs need of nodes that are not up. left: what is free on those that are."""
     startup = view.startup or Startup(frozenset(), 0.0)
-    soon, later, needed = left.copy(), _with(left, view, startup.nodes), set[str]()
+    soon, later, needed = left.copy(), left.copy(), Counter[str]()
+    later.give(_free(view, startup.nodes))
     for gpus, request in startup.freed:
         soon.give(gpus, request)
     for job_id, _ in islice(policy.queue(now), LOOKED_AT):
@@ -86,8 +81,8 @@ def _to_power_up(
             soon.take(here.gpus, job.request)
         elif there is not None:
             later.take(there.gpus, job.request)
-            needed |= startup.nodes.intersection(there.gpus)
-    return frozenset(needed)
+            needed.update({name: count for name, count in there.gpus.items() if name in startup.nodes})
+    return needed
 
 
 def _room(view: ClusterView, job: Job, fabric: Fabric) -> Placement | None:
