@@ -57,6 +57,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "starting": (),
     "not-started": (),
     "not-followed": (),
+    "configuring": (),
     "running": (),
 }
 """The kinds of reasons, and the facts that each needs.

@@ -216,7 +216,7 @@ def _why(job: ManagedJob, reasons: Mapping[str, Reason]) -> Reason:
     if job.state is JobState.RUNNING:
         if job.interruption is not None:
             return reason(Phase.RUNNING, "interrupting", head=job.interruption.head)
-        return Reason(Phase.RUNNING, "running", {})
+        return Reason(Phase.RUNNING, "configuring" if job.record.state == "CONFIGURING" else "running", {})
     if job.state is JobState.QUEUED and job.record.job_id in reasons:
         return reasons[job.record.job_id]
     return job.reason or reason(Phase.WAITING, "held", slurm_reason=job.record.reason)

@@ -155,6 +155,11 @@ WORDS = {
         "in modes shadow and order, Slurm starts jobs by its own rules; asrptd only compares",
         "no action needed: Slurm starts it when its turn comes",
     ),
+    "configuring": Wording(
+        "Slurm is preparing its nodes: they power up, or run a prolog",
+        "a job may get nodes that are powered down if those that are up would not be free sooner",
+        "no action needed: it runs when its nodes are up; if they fail, Slurm requeues it",
+    ),
     "running": Wording("it runs"),
 }
 

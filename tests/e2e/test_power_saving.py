@@ -59,6 +59,7 @@ def test_jobs_power_nodes_up_where_those_that_are_up_have_no_room_and_one_that_f
         assert asrpt.wait(here, "RUNNING").nodes == "n1"
         beyond = asrpt.submit("--gpus=3", script="sleep 600")
         assert asrpt.wait(beyond, "CONFIGURING").nodes == "n2"
+        wait_for(lambda: asrpt.text_of(beyond).startswith("Slurm is preparing its nodes"), "its owner is told", 5)
         fails = asrpt.submit("--gpus=4", script="sleep 1")
         assert asrpt.wait(fails, "CONFIGURING").nodes == "n3"
         runs = asrpt.wait(beyond, "RUNNING", timeout=40)

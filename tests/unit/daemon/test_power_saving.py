@@ -17,6 +17,7 @@ def test_a_job_is_started_on_a_node_that_is_powered_down_and_its_wait_is_learned
     bench.cycle(2)
     assert bench.slurm.records[second].state == "CONFIGURING"
     assert bench.scheduler.cluster.startup_delay.seconds == 60
+    assert {row.job_id: row.reason for row in bench.status(bench.slurm.now).jobs}[second] == "configuring"
     bench.slurm.tick(20)
     bench.cycle()
     assert bench.job_state(second) is JobState.RUNNING  # nothing is taken back meanwhile
