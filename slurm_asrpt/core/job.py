@@ -172,7 +172,8 @@ class Request:
     cpus_per_gpu, memory_per_gpu, memory_per_node: what each GPU, or the job on each node, drags along
         (CPUs, MiB); 0 where the job did not ask.
     candidates: the nodes that may serve the job (partition, GPU type), None for all.
-    within: sets of nodes of which one must hold all of it (several partitions, ``-C [a|b]``); () for no such bound.
+    within: sets of nodes of which one must hold all of it (several partitions, ``-C [a|b]``, a magnetic
+        reservation); () for no such bound.
     """
 
     per_node: int | None = None
@@ -191,7 +192,7 @@ class Request:
         low, high = self.min_nodes, self.max_nodes
         if gpus in (self.per_node, self.unit) or high == 1:
             return "all on one node"
-        one_set = "on nodes of one partition or feature" if self.within else ""
+        one_set = "on nodes of one partition, feature or reservation" if self.within else ""
         if self.per_node:
             return ", ".join(filter(None, (f"{self.per_node} on each of {gpus // self.per_node} nodes", one_set)))
         groups = f"in groups of {self.unit} that share a node" if self.unit > 1 else ""

@@ -83,10 +83,11 @@ class ClusterState:
         self._able: frozenset[str] = frozenset()  # nodes that may ever serve our jobs
         self._requests: dict[Request, Request] = {}
 
-    def update(self, records: list[NodeRecord]) -> ClusterChange:
-        """The nodes as of now."""
+    def update(self, records: list[NodeRecord], reserved: frozenset[str] = frozenset()) -> ClusterChange:
+        """The nodes as of now. reserved: those in reservations in which asrptd starts jobs."""
         self.nodes = records
-        ours = [n for n in records if n.usable and self._is_ours(n)]
+        usable = [n for n in records if (n.usable_in_reservation if n.name in reserved else n.usable)]
+        ours = [n for n in usable if self._is_ours(n)]
         self.servers = [_server(n, self._speeds) for n in records]
         names = {n.name for n in ours}
         nodes = [node for node in self.servers if node.name in names]

@@ -110,8 +110,8 @@ class Scheduler:
     def _read(self, now: float) -> None:
         records, nodes = self._client.jobs(), self._client.nodes()
         self.timer.done("read")
-        self._lifecycle.follow_nodes(nodes, now)
         self._rules.follow(nodes, now)
+        self._lifecycle.follow_nodes(nodes, now, self._rules.open_nodes(now))
         self._lifecycle.follow_jobs(records, now)
         self.timer.done("decide")
 

@@ -89,9 +89,9 @@ class JobLifecycle:
         self._managed, self._spool = set(settings.slurm.partitions), settings.paths.spool
         self._to_clear: list[JobRecord] = []
 
-    def follow_nodes(self, records: list[NodeRecord], now: float) -> None:
-        """The nodes as of now."""
-        change = self.cluster.update(records)
+    def follow_nodes(self, records: list[NodeRecord], now: float, reserved: frozenset[str] = frozenset()) -> None:
+        """The nodes as of now. reserved: as for ``ClusterState.update``."""
+        change = self.cluster.update(records, reserved)
         if change.usable:
             nodes = self.cluster.view.nodes
             self._listener.cluster_changed(list(nodes), now)

@@ -25,7 +25,7 @@ from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remainin
 from slurm_asrpt.forecast.sampling import remaining_length
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.slurm.request import gpus_of
-from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
+from slurm_asrpt.status.document import DRAWN_BY, UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
 from slurm_asrpt.status.explain import add_ahead
 from slurm_asrpt.status.reason_texts import text_of
 from slurm_asrpt.switch import OperatingMode
@@ -134,7 +134,7 @@ class StatusBuilder:
             state=str(why.phase),
             reason=why.kind,
             text=text_of(why) if why.kind != "running" else "",
-            facts={**why.facts, **self._unused_profile(job)},
+            facts={**why.facts, **self._unused_profile(job), **_reservation(job)},
             rank=ranks.get(record.job_id),
             nodes=_nodes(job, why) or (dict(here.gpus) if here else {}),
             alpha=alpha,
@@ -197,6 +197,12 @@ class StatusBuilder:
         span, over_s = run_of(job, self._recent.run_adjustment, observed, row.alpha_min, ran_s)
         limit = max(0.0, job.record.time_limit - ran_s) if job.record.time_limit else math.inf
         return min(remaining_length(span, over_s, 0.9), limit), min(remaining_length(span, over_s, 0.1), limit)
+
+
+def _reservation(job: ManagedJob) -> dict[str, str]:
+    """That in which it runs, or those that draw it."""
+    names = [job.record.reservation] if job.state is JobState.RUNNING else [r.name for r in job.drawn_by]
+    return {DRAWN_BY: ",".join(names)} if any(names) else {}
 
 
 def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: float) -> None:

@@ -266,7 +266,15 @@ def _reservation(raw: Mapping[str, str]) -> tuple[Reservation, int]:
     nodes = frozenset(expand(_sane(raw["Nodes"])))
     cpus = re.search(r"\bcpu=([0-9]+)", raw.get("TRES", ""))
     start, end = _within(raw["StartTime"]), _within(raw["EndTime"])
-    return Reservation(raw["ReservationName"], start, end, nodes), int(cpus[1]) if cpus else 0
+    users, accounts = (_listed(raw.get(key, "")) for key in ("Users", "Accounts"))
+    plain = not any(name.startswith("-") for name in users | accounts) and not _listed(raw.get("Groups", ""))
+    magnetic = "MAGNETIC" in raw.get("Flags", "").split(",") and bool(users or accounts) and plain
+    found = Reservation(raw["ReservationName"], start, end, nodes, magnetic, users, accounts)
+    return found, int(cpus[1]) if cpus else 0
+
+
+def _listed(names: str) -> frozenset[str]:
+    return frozenset(filter(None, _sane(names).split(",")))
 
 
 def _within(text: str, most: float = 1e12) -> float:

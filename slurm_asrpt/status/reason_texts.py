@@ -100,6 +100,11 @@ WORDS = {
         "a job does not start where its time limit reaches into a Slurm reservation",
         "a shorter time limit (scontrol update job=ID timelimit=...), or the end of the reservation",
     ),
+    "reserved-nodes": Wording(
+        "the nodes that are free for it are in reservation {reservation}, which is for jobs of others",
+        "a magnetic reservation admits only jobs of its users and accounts",
+        "running jobs on other nodes must end, or the reservation",
+    ),
     "placement": Wording(
         "waits up to {left} for a better placement: alpha is {ratio:.1f} times its minimum here now",
         "a communication-heavy job waits for servers closer together, but only until its deadline (A-SRPT)",

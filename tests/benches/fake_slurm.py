@@ -307,7 +307,7 @@ class FakeSlurm:
             self._schedule()
             return
         self.starts[job.job_id] += 1
-        up = all(self.state_of(name) == "IDLE" for name in names)
+        up = all(self.state_of(name) != "IDLE+POWERED_DOWN" for name in names)
         self.records[job.job_id] = dataclasses.replace(
             job, state="RUNNING" if up else "CONFIGURING", reason="None", nodes=",".join(sorted(names)),
             start_time=self.now, gpus_by_node=dict(zip(sorted(names), counts, strict=True)),
@@ -317,7 +317,7 @@ class FakeSlurm:
         """GPUs that are free on the nodes that may serve it."""
         used, excluded = self.used(), expand(job.excluded_nodes) if job.excluded_nodes else []
         able = [n for n in self.table if n.name not in excluded and (not job.features or job.features in n.features)]
-        ready = ("IDLE", "IDLE+POWERED_DOWN")
+        ready = ("IDLE", "IDLE+POWERED_DOWN", "IDLE+RESERVED")
         able = [n for n in able if self.state_of(n.name) in ready and not (job.exclusive and used[n.name])]
         return {n.name: n.gpus - used[n.name] for n in able}
 

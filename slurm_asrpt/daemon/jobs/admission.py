@@ -47,23 +47,24 @@ class Admission:
     def admit(self, job: ManagedJob, now: float) -> bool:
         """Set what the job asks for; whether that has changed. Raises LeftToSlurm.
 
-        Nodes on which it would reach into a reservation are left out; so are those where it has just failed to start,
-        unless it needs them.
+        Nodes of reservations that do not admit it, or that it would reach into, are left out; so are those where it has
+        just failed to start, unless it needs them.
         """
         record = unpinned(job.record, job.original)
         if record.array_tasks and not (self._mode.enforcing and record.can_be_parted):
             raise LeftToSlurm("array")
         if self._rules.preempts(record):
             raise LeftToSlurm("preempts")
-        job.near(self._rules.ahead(record, now))
+        job.near(self._rules.barring(record, now), self._rules.drawing(record, now))
         band = self._rules.band(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
-        made_from = (request_values(record), job.tag, avoided, reserved, band)
+        drawn = tuple(r.nodes for r in job.drawn_by)
+        made_from = (request_values(record), job.tag, avoided, reserved, drawn, band)
         if made_from == job.admitted:
             return False
         ask, asked = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
-        asked = dataclasses.replace(asked, band=band)
+        asked = within_reservations(dataclasses.replace(asked, band=band), drawn)
         allowed = without_nodes(asked, reserved)
         spared = without_nodes(allowed, avoided)
         chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed
@@ -111,6 +112,18 @@ def without_nodes(job: Job, names: frozenset[str]) -> Job:
         return job
     candidates = (job.request.candidates or frozenset()) - names
     return dataclasses.replace(job, request=dataclasses.replace(job.request, candidates=candidates))
+
+
+def within_reservations(job: Job, reserved: Sequence[frozenset[str]]) -> Job:
+    """The job as one that runs either within one of these sets of nodes, rather there, or on none of them."""
+    if not reserved:
+        return job
+    request = job.request
+    sets = request.within or (request.candidates or frozenset(),)
+    inside = [names & each for each in reserved for names in sets]
+    outside = [names.difference(*reserved) for names in sets]
+    within = tuple(names for names in [*inside, *outside] if names)
+    return dataclasses.replace(job, request=dataclasses.replace(request, within=within if len(within) > 1 else ()))
 
 
 def _profile(tag: Tag, ask: Ask, nodes: Sequence[NodeRecord], profiles: Profiles) -> JobProfile:
@@ -207,4 +220,6 @@ def explain_wait(job: ManagedJob, why: Reason, cluster: ClusterState, now: float
     ahead = next((each for each in job.reservations if not names.isdisjoint(each.nodes)), None)
     if not kept or ahead is None:
         return why
+    if ahead.start <= now:
+        return reason(Phase.WAITING, "reserved-nodes", reservation=ahead.name)
     return reason(Phase.WAITING, "ahead", reservation=ahead.name, in_s=ahead.start - now)

@@ -49,7 +49,8 @@ class ManagedJob(SavedJob):
     job: Job | None = None  # as the policy sees it
     one_task_per_gpu: bool = False  # its ranks are GPUs
     admitted: Any = None  # what these two were made from
-    reservations: tuple[Reservation, ...] = ()  # those to come that it would reach into if it began now
+    reservations: tuple[Reservation, ...] = ()  # those whose nodes it must not use now
+    drawn_by: tuple[Reservation, ...] = ()  # magnetic ones in which it may run
     unrestricted: Job | None = None  # the job with the nodes of those, too; None where there are none
     reason: Reason | None = None  # why it waits
     first_seen: float = 0.0  # by this daemon; of a job that was requeued as it is now
@@ -107,9 +108,9 @@ class ManagedJob(SavedJob):
         """What the job may use depends on the nodes: it is admitted again."""
         self.admitted = () if self.admitted is not None else None
 
-    def near(self, reservations: tuple[Reservation, ...]) -> None:
-        """Reservations to come that it would reach into if it began now."""
-        self.reservations = reservations
+    def near(self, reservations: tuple[Reservation, ...], drawn_by: tuple[Reservation, ...]) -> None:
+        """The reservations whose nodes it must not use now, and the magnetic ones in which it may run."""
+        self.reservations, self.drawn_by = reservations, drawn_by
 
     def admit(self, job: Job, unrestricted: Job | None, one_task_per_gpu: bool, made_from: object) -> None:
         """What the policy gets from now on, and what that was made from."""
