@@ -207,6 +207,14 @@ def is_lease(job: ManagedJob, shown: float, now: float, lease_s: float, enforcin
     return shown <= since + lease_s + LEASE_SLACK_S
 
 
+def lost_its_tag(job: ManagedJob, lease_s: float) -> bool:
+    """Whether the begin time of a job without a tag is a lease: something else has overwritten its AdminComment."""
+    record = job.record
+    hooked = abs(record.eligible_time - record.submit_time - lease_s) <= LEASE_SLACK_S
+    ours = abs(record.eligible_time - job.lease_until) <= job.lease_spread + LEASE_SLACK_S
+    return bool(record.admin_comment) and (hooked or ours)
+
+
 def explain_wait(job: ManagedJob, why: Reason, cluster: ClusterState, now: float) -> Reason:
     """The policy's reason; or the reservation that keeps the job from nodes, where it could start but for it."""
     admitted, unrestricted = job.job, job.unrestricted

@@ -8,7 +8,7 @@ from dataclasses import replace
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon.cluster import ClusterState
-from slurm_asrpt.daemon.jobs.admission import follow_begin_time
+from slurm_asrpt.daemon.jobs.admission import follow_begin_time, lost_its_tag
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -70,8 +70,11 @@ class Starts:
     def _is_to_hand_over(self, job: ManagedJob, now: float) -> bool:
         """A job with a lease of the hook's (not left by the hook) that the daemon leaves to Slurm."""
         tag = job.tag
-        leased = job.record.reason == "BeginTime" and job.record.eligible_time > now
-        return bool(leased and tag and not tag.left and tag.begin <= now and not job.handed_over)
+        if job.handed_over or job.record.reason != "BeginTime" or job.record.eligible_time <= now:
+            return False
+        if tag is None:
+            return lost_its_tag(job, self._daemon.lease_s)
+        return not tag.left and tag.begin <= now
 
     def _pins(self, fenced: Sequence[ManagedJob]) -> list[Update]:
         self._rank_maps.prepare(fenced)
