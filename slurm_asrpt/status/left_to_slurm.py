@@ -5,6 +5,7 @@ from __future__ import annotations
 LEFT_WORDS = {
     "interactive": "an interactive job",
     "het": "a heterogeneous job",
+    "federation": "it belongs to a federation, in which any cluster may start it",
     "held": "its owner holds it",
     "array": "a job array",
     "nodelist": "some nodes of its -w are not managed, or they cannot hold it",
@@ -31,6 +32,7 @@ LEFT_WORDS = {
 LEFT_CHANGES = {
     "interactive": "use sbatch instead of salloc or srun",
     "het": "submit one job per component",
+    "federation": "submit it where the cluster is in no federation",
     "nodelist": "submit it without -w, or with enough nodes in -w",
     "exclude": "submit it without -x",
     "exclusive": "submit it with plain --exclusive, or without",
