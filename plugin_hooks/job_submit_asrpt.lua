@@ -925,6 +925,11 @@ local function forged(comment)
   return given(comment) and find(comment, "^asrpt1:") ~= nil
 end
 
+-- What stays of a comment that the site's own hook has set, before the tag; none of one that has a tag in it.
+local function kept(comment)
+  return given(comment) and not find(comment, "asrpt1:", 1, true) and comment .. " " or ""
+end
+
 local function managed(desc, part_list, partitions)
   local names = desc.partition
   names = given(names) and names or default_partition(part_list)
@@ -1077,8 +1082,7 @@ end
 -- Tag and begin time (nil: unchanged) of a job; nothing for a job that is not managed.
 local function decide(state, desc, part_list, uid, now)
   local conf, rules = read_conf(state)
-  local written = desc.admin_comment
-  if (given(written) and not forged(written)) or not managed(desc, part_list, conf.partitions) then
+  if not managed(desc, part_list, conf.partitions) then
     return nil
   end
   local found = gpu_request(desc)
@@ -1099,7 +1103,11 @@ local function decide(state, desc, part_list, uid, now)
   if not left and conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until then
     start = math.max(begin, now + conf.lease_s)
   end
-  return format_tag(job, predicted, profile, begin, left, hints.interrupt), start, hints.complaints, trouble
+  local text = kept(desc.admin_comment) .. format_tag(job, predicted, profile, begin, left, hints.interrupt)
+  if #text > MAX_TAG_BYTES then
+    return nil -- no room beside the site's own text: the job is Slurm's
+  end
+  return text, start, hints.complaints, trouble
 end
 
 -- Wakes asrptd: it looks at the time of this file. A plain file, because opening it never waits, as a pipe's would.

@@ -16,7 +16,7 @@ from slurm_asrpt_cli.status.status_file import around, warn_if_stale
 from slurm_asrpt_cli.status.table import attained, date, durations, gpu_hours, gpus_in_words, learned_from, share
 
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.status.document import NEAREST, UNUSED_PROFILE, JobStatus, Status
+from slurm_asrpt.status.document import DRAWN_BY, NEAREST, UNUSED_PROFILE, JobStatus, Status
 from slurm_asrpt.status.explain import Ahead, Ending, Explanation, explain
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time
 
@@ -101,6 +101,7 @@ def _record(job: JobStatus) -> Facts:
     lines = [
         ("GPUs", gpus_in_words(job.gpus, job.profile, str(job.facts.get(UNUSED_PROFILE, "")))),
         (_nodes_label(job), fold_nodes(job.nodes)),
+        ("Reservation", _reservation(job)),
         ("Submitted", date(job.submit_time)),
         ("Started", date(job.start_time) if job.start_time is not None else "not yet"),
         *expected_start(job),
@@ -121,6 +122,14 @@ def _record(job: JobStatus) -> Facts:
     elif job.remaining_low_s is not None:
         lines.append(("Time left", f"unknown: running longer than predicted{_within(job)}"))
     return [line for line in lines if line[1] != UNKNOWN] + _facts(job)
+
+
+def _reservation(job: JobStatus) -> str:
+    """The reservation that the job runs in, or the magnetic ones that draw it."""
+    names = safe(str(job.facts.get(DRAWN_BY, "")))
+    if not names:
+        return UNKNOWN
+    return names if job.state == Phase.RUNNING else f"{names} (magnetic: its nodes are considered first)"
 
 
 def _service(job: JobStatus) -> str:
@@ -153,7 +162,7 @@ def _facts(job: JobStatus) -> Facts:
         "most",
         "in_s",
     }
-    said.add(UNUSED_PROFILE)
+    said |= {UNUSED_PROFILE, DRAWN_BY}
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]
 
 

@@ -12,9 +12,10 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from slurm_asrpt.config.settings import parse_policy_settings
-from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Startup
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
-from slurm_asrpt.core.limits import Charges
+from slurm_asrpt.core.limits import Charges, Headroom
+from slurm_asrpt.core.policies import power_saving
 from slurm_asrpt.core.policies.base import Decision, Preempt, Reason, Start
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
 
@@ -25,9 +26,13 @@ MAX_GPUS = 100_000
 
 @dataclass(frozen=True)
 class Inputs(PolicySnapshot):
-    """The inputs of a decision. jobs: those in the policy's queue."""
+    """The inputs of a decision. jobs: those in the policy's queue. startup: nodes that are not up."""
 
     jobs: tuple[Job, ...]
+    startup: Startup | None = None
+
+    def view(self) -> ClusterView:
+        return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, Headroom(self.headroom), self.startup)
 
 
 Count = Annotated[int, Field(ge=0, le=MAX_GPUS)]
@@ -54,13 +59,16 @@ class Document(BaseModel):
     jobs: tuple[Row, ...]
     headroom: dict[str, float] = Field(default_factory=dict)
     charges: dict[str, Charges] = Field(default_factory=dict)
+    startup: Startup | None = None
 
 
 _PROFILES, _REQUESTS = TypeAdapter(tuple[JobProfile, ...]), TypeAdapter(tuple[Request, ...])
+_STARTUP = TypeAdapter(Startup)
 
 
 def to_document(inputs: Inputs) -> dict[str, Any]:
     """The inputs as JSON values; equal inputs give equal values."""
+    startup = {} if inputs.startup is None else {"startup": _STARTUP.dump_python(inputs.startup)}
     profiles, profile_at = _numbered(job.profile for job in inputs.jobs)
     requests, request_at = _numbered(job.request for job in inputs.jobs)
     charges = {str(job.id): [list(each) for each in job.charges] for job in inputs.jobs if job.charges}
@@ -79,6 +87,7 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
         "profiles": _PROFILES.dump_python(profiles),
         "requests": _REQUESTS.dump_python(requests),
         "jobs": [_row(job, profile_at[id(job.profile)], request_at[id(job.request)]) for job in inputs.jobs],
+        **startup,
     }
 
 
@@ -113,7 +122,8 @@ def from_document(raw: Any) -> Inputs:
     checked = parse_policy_settings({**found.settings, "name": found.policy})
     values["settings"] = {name: getattr(checked, name) for name in found.settings}
     jobs = (_job(row, found.profiles, found.requests) for row in found.jobs)
-    return Inputs(**values, jobs=tuple(replace(job, charges=found.charges.get(job.id, ())) for job in jobs))
+    limited = tuple(replace(job, charges=found.charges.get(job.id, ())) for job in jobs)
+    return Inputs(**values, jobs=limited, startup=found.startup)
 
 
 def _job(row: Row, profiles: Sequence[JobProfile], requests: Sequence[Request]) -> Job:
@@ -141,7 +151,7 @@ def decide(inputs: Inputs) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     Raises ValueError for inputs that a policy cannot use.
     """
     policy = inputs.policy_with(inputs.jobs)
-    decisions = decisions_of(policy.decide(inputs.view(), inputs.now))
+    decisions = decisions_of(power_saving.decide(policy, inputs.view(), inputs.jobs, inputs.now))
     decided = {each["job"] for each in decisions}
     others = ((job_id, why) for job_id, why in policy.queue(inputs.now) if job_id not in decided)
     return decisions, [{"job": job_id, "wait": _why(why), "until": None} for job_id, why in others]

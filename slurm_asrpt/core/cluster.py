@@ -63,6 +63,19 @@ class Placement:
         return tuple(self.gpus)
 
 
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """Nodes that are powered down or powering up: jobs that are started there wait until they are up.
+
+    seconds: the expected wait.
+    freed: what running jobs are predicted to free elsewhere within that time: GPUs by node, CPUs and memory.
+    """
+
+    nodes: frozenset[str]
+    seconds: float
+    freed: tuple[tuple[Mapping[str, int], Request], ...] = ()
+
+
 Ranks = Callable[[Sequence[str]], tuple[str, ...]]
 """Maps the names of the servers to the node of each replica."""
 
@@ -115,6 +128,7 @@ class ClusterView:
     overdrawn: whether a node had less memory than its jobs use. Such a node cannot start jobs, but masks include it.
     version: counts the changes; the same view with the same version is the same state.
     headroom: what is left of the site's limits; its owner takes and gives back charges there.
+    startup: nodes that are not up yet; their GPUs count as free. None if all are up.
 
     Raises ValueError if the free GPUs of a node would fall below zero or exceed its GPUs: no GPU is allocated twice.
     """
@@ -126,8 +140,10 @@ class ClusterView:
         free_cpus: Mapping[str, float] | None = None,
         free_memory: Mapping[str, float] | None = None,
         headroom: Headroom | None = None,
+        startup: Startup | None = None,
     ) -> None:
         self.headroom = headroom or Headroom()
+        self.startup = startup
         self.nodes = tuple(sorted(nodes, key=lambda n: n.index))
         self.by_name = {node.name: node for node in self.nodes}
         kinds = kinds_of(self.nodes)

@@ -174,7 +174,8 @@ class Request:
     cpus_per_gpu, memory_per_gpu, memory_per_node: CPUs and memory (MiB) that Slurm allocates with each GPU, or for the
         job on each node; 0 if not requested.
     candidates: the nodes that may run the job (partition, GPU type), None for all.
-    within: sets of nodes, one of which must hold the whole job (several partitions, ``-C [a|b]``); () for no such rule.
+    within: sets of nodes, one of which must hold the whole job (several partitions, ``-C [a|b]``, a magnetic
+        reservation); () for no such rule.
     """
 
     per_node: int | None = None
@@ -193,7 +194,7 @@ class Request:
         low, high = self.min_nodes, self.max_nodes
         if gpus in (self.per_node, self.unit) or high == 1:
             return "all on one node"
-        one_set = "on nodes of one partition or feature" if self.within else ""
+        one_set = "on nodes of one partition, feature or reservation" if self.within else ""
         if self.per_node:
             return ", ".join(filter(None, (f"{self.per_node} on each of {gpus // self.per_node} nodes", one_set)))
         groups = f"in groups of {self.unit} that share a node" if self.unit > 1 else ""

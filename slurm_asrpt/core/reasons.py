@@ -46,6 +46,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "reserved": ("need", "in_s"),
     "reservation": ("head", "need", "in_s"),
     "ahead": ("reservation", "in_s"),
+    "reserved-nodes": ("reservation",),
     "placement": ("left_s", "ratio"),
     "array": ("more",),
     "dependency": (),
@@ -58,6 +59,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "starting": (),
     "not-started": (),
     "not-followed": (),
+    "configuring": (),
     "running": (),
 }
 """The kinds of reasons, and the facts that each requires.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
@@ -21,15 +24,58 @@ class ClusterChange:
     table: bool
 
 
+AVERAGED = 10
+"""The running average is over about so many of the latest starts."""
+
+
+@dataclass
+class StartupDelay:
+    """Seconds from the allocation of nodes that are powered down until the job runs, averaged.
+
+    default_s: as long as no job has been seen. seen: how many have.
+    """
+
+    default_s: float
+    average_s: float = 0.0
+    seen: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return self.average_s if self.seen else self.default_s
+
+    def observed(self, seconds: float) -> None:
+        """A job has waited so long for its nodes."""
+        self.seen = min(self.seen + 1, AVERAGED)
+        self.average_s += (seconds - self.average_s) / self.seen
+
+    def dump(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def load(self, saved: Any) -> None:
+        """Continue from what ``dump`` returned; from nothing if it is damaged."""
+        try:
+            before = _DELAY.validate_python(saved)
+        except ValueError:
+            return
+        if before.seen and math.isfinite(before.average_s) and before.average_s >= 0:
+            self.average_s, self.seen = before.average_s, before.seen
+
+
+_DELAY = TypeAdapter(StartupDelay)
+
+
 class ClusterState:
     """nodes: in node-table order. servers: the same nodes as policies see them. view: what is free for managed jobs."""
 
-    def __init__(self, settings: Settings, memory_consumed: bool) -> None:
-        """memory_consumed: whether memory is a consumable resource in Slurm."""
+    def __init__(self, settings: Settings, memory_consumed: bool, resume_timeout_s: float = 60.0) -> None:
+        """memory_consumed: whether Slurm allocates memory, too. resume_timeout_s: Slurm's ResumeTimeout."""
         self.fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
         self.nodes: list[NodeRecord] = []
         self.servers: list[Node] = []
         self.view = ClusterView(())
+        self.not_up = frozenset[str]()
+        """Nodes of the view that are powered down, or on their way up or down."""
+        self.startup_delay = StartupDelay(resume_timeout_s)
         self._managed, self._speeds = set(settings.slurm.partitions), settings.gpu.speeds
         self._memory_consumed = memory_consumed
         self._table: tuple[Any, ...] | None = None
@@ -37,10 +83,11 @@ class ClusterState:
         self._able: frozenset[str] = frozenset()  # nodes that managed jobs may use, now or later
         self._requests: dict[Request, Request] = {}
 
-    def update(self, records: list[NodeRecord]) -> ClusterChange:
-        """Set the current nodes."""
+    def update(self, records: list[NodeRecord], reserved: frozenset[str] = frozenset()) -> ClusterChange:
+        """Set the current nodes. reserved: those in reservations in which asrptd starts jobs."""
         self.nodes = records
-        ours = [n for n in records if n.usable and self._is_ours(n)]
+        usable = [n for n in records if (n.usable_in_reservation if n.name in reserved else n.usable)]
+        ours = [n for n in usable if self._is_ours(n)]
         self.servers = [_server(n, self._speeds) for n in records]
         names = {n.name for n in ours}
         nodes = [node for node in self.servers if node.name in names]
@@ -52,10 +99,11 @@ class ClusterState:
             self._table = table
             self._able = frozenset(n.name for n in records if self._is_ours(n))
             self._requests.clear()
+        self.not_up = frozenset(n.name for n in ours if n.powered_down or n.powering_down)
         self.view = ClusterView(
             nodes,
             # a completing node shows its GPUs as free, but Slurm does not start jobs there yet
-            {n.name: 0 if n.completing else max(0, n.gpus - n.gpus_used) for n in ours},
+            {n.name: 0 if n.completing or n.powering_down else max(0, n.gpus - n.gpus_used) for n in ours},
             {n.name: n.cpus - n.cpus_used for n in ours},
             {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
         )

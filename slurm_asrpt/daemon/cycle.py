@@ -28,8 +28,8 @@ class SlurmReader:
         self._leases.cycle_began()
         records, nodes = self.client.jobs(), self.client.nodes()
         timer.done("read")
-        self._lifecycle.follow_nodes(nodes, now)
         self._rules.follow(nodes, records, now)
+        self._lifecycle.follow_nodes(nodes, now, self._rules.open_nodes(now))
         self._lifecycle.follow_jobs(records, now)
         timer.done("decide")
 

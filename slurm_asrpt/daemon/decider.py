@@ -15,6 +15,7 @@ from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.power_saving import startup_of
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.record import decisions
 from slurm_asrpt.daemon.record.audit import AuditWriter
@@ -50,6 +51,8 @@ class Decider:
         for job in starting:
             placements.reserve(view, job)
         view.headroom = self._limits.headroom(starting)
+        not_up, delay_s = self.cluster.not_up, self.cluster.startup_delay.seconds
+        view.startup = startup_of(not_up, delay_s, view, self._jobs.in_state(JobState.RUNNING), now)
         fabric = self.cluster.fabric
         self.decided = decisions.decide(self.policy, self._settings, self._jobs, fabric, view, now)
         decisions.serve_snapshot(self._state_folder, self.decided)

@@ -85,9 +85,9 @@ class JobLifecycle:
         self._managed, self._spool = set(settings.slurm.partitions), settings.paths.spool
         self._to_clear: list[JobRecord] = []
 
-    def follow_nodes(self, records: list[NodeRecord], now: float) -> None:
-        """Set the current nodes."""
-        change = self.cluster.update(records)
+    def follow_nodes(self, records: list[NodeRecord], now: float, reserved: frozenset[str] = frozenset()) -> None:
+        """Set the current nodes. reserved: as for ``ClusterState.update``."""
+        change = self.cluster.update(records, reserved)
         if change.usable:
             nodes = self.cluster.view.nodes
             self._listener.cluster_changed(list(nodes), now)
@@ -223,6 +223,8 @@ class JobLifecycle:
         if new and not job.forgotten:
             self._read_back(job, now)
             self._listener.running(record, now)
+        if job.state is JobState.RUNNING and 0 < job.service.began < record.start_time:
+            self.cluster.startup_delay.observed(record.start_time - job.service.began)  # its nodes were powered down
         if job.service.began != record.start_time and record.gpus_by_node and not job.forgotten:
             job.run_began(service_rate(record.gpus_by_node, self.cluster.view.by_name))
         job.started()

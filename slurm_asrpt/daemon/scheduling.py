@@ -67,7 +67,9 @@ def assemble(
     """Create a scheduler from the saved state. Raises InputError, AsrptError if the state cannot be read."""
     saved = store.load() or {}
     recent.start_adjustment = saved_adjustment(saved)
-    jobs, cluster = JobTable(saved.get("jobs")), ClusterState(settings, slurm.memory_consumed)
+    jobs = JobTable(saved.get("jobs"))
+    cluster = ClusterState(settings, slurm.memory_consumed, slurm.resume_timeout_s)
+    cluster.startup_delay.load(saved.get("startup_delay"))
     rules = SiteRules(client, slurm, settings.policy.fairshare_bands)
     feed = PolicyFeed(policy, settings.policy.name, saved, jobs, cluster, recent, audit)
     runs = RunRecorder(history, recent, progress)
@@ -77,7 +79,7 @@ def assemble(
     eligibility = Eligibility(jobs, admission, feed, preemption, audit, mode)
     decider = Decider(settings, policy, jobs, cluster, rules.limits, preemption, audit, mode)
 
-    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent)
+    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent, cluster)
     leases, rank_maps = (
         Leases(settings, jobs, client, mode, clock),
         RankMaps(settings.paths.spool, cluster, client, clock),

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.jobs.table import EndedJobs, JobTable
 from slurm_asrpt.daemon.leader import LeaderLock
@@ -108,7 +109,7 @@ def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 class StateSaver:
-    """Saves jobs, policy and conformal adjustment. saved: the state saved by the previous daemon."""
+    """Saves jobs, policy, conformal adjustment and start-up delay. saved: the state saved by the previous daemon."""
 
     def __init__(
         self,
@@ -119,9 +120,10 @@ class StateSaver:
         jobs: JobTable,
         ended: EndedJobs,
         recent: RecentJobs,
+        cluster: ClusterState,
     ) -> None:
         self._store, self._saved, self._policy, self._feed = store, saved, policy, feed
-        self._jobs, self._ended, self._recent = jobs, ended, recent
+        self._jobs, self._ended, self._recent, self._cluster = jobs, ended, recent, cluster
 
     def save(self, now: float) -> None:
         """Save the state durably. Raises LeadershipLostError, OSError."""
@@ -133,6 +135,7 @@ class StateSaver:
             "policy_name": self._feed.name,
             "policy": self._policy.dump(),
             "forecast_margins": asdict(self._recent.start_adjustment),
+            "startup_delay": self._cluster.startup_delay.dump(),
         }
         self._store.save(state, jobs, now)
 

@@ -25,7 +25,7 @@ from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remainin
 from slurm_asrpt.forecast.sampling import remaining_length
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.slurm.request import gpus_of
-from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
+from slurm_asrpt.status.document import DRAWN_BY, UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
 from slurm_asrpt.status.explain import add_ahead
 from slurm_asrpt.status.reason_texts import text_of
 from slurm_asrpt.switch import OperatingMode
@@ -88,7 +88,7 @@ class JobRows:
             state=str(why.phase),
             reason=why.kind,
             text=text_of(why) if why.kind != "running" else "",
-            facts={**why.facts, **self._unused_profile(job)},
+            facts={**why.facts, **self._unused_profile(job), **_reservation(job)},
             rank=ranks.get(record.job_id),
             nodes=_nodes(job, why) or (dict(here.gpus) if here else {}),
             alpha=alpha,
@@ -212,6 +212,12 @@ class StatusBuilder:
         ]
 
 
+def _reservation(job: ManagedJob) -> dict[str, str]:
+    """That in which it runs, or those that draw it."""
+    names = [job.record.reservation] if job.state is JobState.RUNNING else [r.name for r in job.drawn_by]
+    return {DRAWN_BY: ",".join(names)} if any(names) else {}
+
+
 def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: float) -> None:
     """Add the forecast of a pending job's start, or why there is none."""
     found = forecaster.current(job, now)
@@ -229,7 +235,7 @@ def _why(job: ManagedJob, reasons: Mapping[str, Reason]) -> Reason:
     if job.state is JobState.RUNNING:
         if job.interruption is not None:
             return reason(Phase.RUNNING, "interrupting", head=job.interruption.head)
-        return Reason(Phase.RUNNING, "running", {})
+        return Reason(Phase.RUNNING, "configuring" if job.record.state == "CONFIGURING" else "running", {})
     if job.state is JobState.QUEUED and job.record.job_id in reasons:
         return reasons[job.record.job_id]
     return job.reason or reason(Phase.WAITING, "held", slurm_reason=job.record.reason)

@@ -90,11 +90,12 @@ class Tag:
 
 
 def parse_tag(text: str) -> Tag | None:
-    """The tag in an AdminComment; None if it has no valid tag."""
-    if not text.startswith(PREFIX) or len(text) > MAX_BYTES:
+    """The tag in an AdminComment, at its end if the site's own hook has set one; None if it has no valid tag."""
+    own, prefix, tag = text.rpartition(PREFIX)
+    if not prefix or PREFIX in own or (own and not own.endswith(" ")) or len(text) > MAX_BYTES:
         return None
     values: dict[str, str] = {}
-    for part in text[len(PREFIX) :].split(";"):
+    for part in tag.split(";"):
         key, _, value = part.partition("=")
         if key not in _FIELD or key in values or not _FIELD[key].fullmatch(value):
             return None

@@ -52,6 +52,7 @@ class CliClient:
             slurm_uid=parse.uid_in(values.get("SlurmUser", "")),
             enforces_limits=parse.enforces_limits(values),
             private_jobs="jobs" in values.get("PrivateData", "").split(","),
+            resume_timeout_s=parse.seconds_in(values.get("ResumeTimeout", "")),
         )
 
     def settings_of_slurm(self) -> dict[str, str]:

@@ -18,6 +18,7 @@ class SlurmConfig:
     accounts: accounting uses slurmdbd. preempt_by: "qos", "partition_prio", or "". slurm_uid: uid of SlurmUser.
     private_jobs: PrivateData contains jobs. enforces_limits: jobs are held to the limits of QOS and associations.
     time: slurmctld's clock when it answered, in whole seconds; 0: unknown.
+    resume_timeout_s: seconds within which a node that is powered up must have answered.
     """
 
     version: str
@@ -30,6 +31,7 @@ class SlurmConfig:
     private_jobs: bool = False
     enforces_limits: bool = False
     time: float = 0.0
+    resume_timeout_s: float = 60.0
 
     @property
     def tasks_follow_nodes(self) -> bool:

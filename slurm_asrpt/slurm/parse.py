@@ -268,7 +268,15 @@ def _reservation(raw: Mapping[str, str]) -> tuple[Reservation, int]:
     nodes = frozenset(expand(_sane(raw["Nodes"])))
     cpus = re.search(r"\bcpu=([0-9]+)", raw.get("TRES", ""))
     start, end = _within(raw["StartTime"]), _within(raw["EndTime"])
-    return Reservation(raw["ReservationName"], start, end, nodes), int(cpus[1]) if cpus else 0
+    users, accounts = (_listed(raw.get(key, "")) for key in ("Users", "Accounts"))
+    plain = not any(name.startswith("-") for name in users | accounts) and not _listed(raw.get("Groups", ""))
+    magnetic = "MAGNETIC" in raw.get("Flags", "").split(",") and bool(users or accounts) and plain
+    found = Reservation(raw["ReservationName"], start, end, nodes, magnetic, users, accounts)
+    return found, int(cpus[1]) if cpus else 0
+
+
+def _listed(names: str) -> frozenset[str]:
+    return frozenset(filter(None, _sane(names).split(",")))
 
 
 def _within(text: str, most: float = 1e12) -> float:
@@ -391,6 +399,12 @@ def uid_in(text: str) -> int:
     """64030 for ``slurm(64030)``; 0, root's, if there is none."""
     found = re.search(r"\(([0-9]{1,10})\)$", text)
     return int(found[1]) if found else 0
+
+
+def seconds_in(text: str, default: float = 60.0) -> float:
+    """600 for ``600 sec``; ``default`` (that of ResumeTimeout) if there is no number."""
+    found = re.match(r"[0-9]{1,9}\b", text)
+    return float(found[0]) if found else default
 
 
 def parse_update_errors(transcript: str) -> list[str]:

@@ -101,7 +101,9 @@ class JobRecord:
 
 _WORKING = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _HARMLESS = frozenset({"COMPLETING", "PLANNED", "CLOUD", "DYNAMIC_NORM"})
-# not RESERVED and MAINTENANCE, where Slurm decides which jobs may run, nor states ending in * (not responding)
+# not MAINTENANCE, where Slurm decides which jobs may run, nor NOT_RESPONDING of a node that is up
+_POWERED_DOWN = frozenset({"POWERED_DOWN", "POWERING_UP", "POWER_UP"})
+_POWERING_DOWN = frozenset({"POWERING_DOWN", "POWER_DOWN"})
 
 
 @dataclass(frozen=True)
@@ -128,9 +130,31 @@ class NodeRecord:
 
     @property
     def usable(self) -> bool:
-        """Whether Slurm would start a job there. False for unknown states and flags."""
-        base, *flags = self.state.split("+")
-        return base in _WORKING and _HARMLESS.issuperset(flags)
+        """Whether Slurm would start a job there, maybe after powering it up. False for unknown states and flags."""
+        return self.usable_with(frozenset())
+
+    @property
+    def usable_in_reservation(self) -> bool:
+        """The same for a job that its reservation admits."""
+        return self.usable_with(frozenset({"RESERVED"}))
+
+    def usable_with(self, also: frozenset[str]) -> bool:
+        """Whether it is usable if these flags do no harm."""
+        base, *rest = self.state.split("+")
+        flags = frozenset(rest) - _POWERED_DOWN - _POWERING_DOWN - also
+        if self.powered_down:
+            flags -= {"NOT_RESPONDING"}
+        return base in _WORKING and flags <= _HARMLESS
+
+    @property
+    def powered_down(self) -> bool:
+        """Whether a job that is started there waits until the node is up: it is powered down, or powering up."""
+        return not _POWERED_DOWN.isdisjoint(self.state.split("+"))
+
+    @property
+    def powering_down(self) -> bool:
+        """Whether Slurm starts nothing there until it is powered down."""
+        return not _POWERING_DOWN.isdisjoint(self.state.split("+"))
 
     @property
     def completing(self) -> bool:
@@ -139,12 +163,23 @@ class NodeRecord:
 
 @dataclass(frozen=True)
 class Reservation:
-    """A reservation of whole nodes."""
+    """A reservation of whole nodes.
+
+    magnetic: jobs of its users and accounts may run there without naming it. Empty users or accounts admit all.
+    """
 
     name: str
     start: float
     end: float
     nodes: frozenset[str]
+    magnetic: bool = False
+    users: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+
+    def draws(self, job: JobRecord) -> bool:
+        """Whether Slurm would start the job in this reservation although the job does not name it."""
+        mine = (not self.users or job.user in self.users) and (not self.accounts or job.account in self.accounts)
+        return self.magnetic and mine
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from slurm_asrpt.errors import AsrptError
 
 SCHEMA = 1
 UNUSED_PROFILE = "unused_profile"
+DRAWN_BY = "drawn_by"
 """The fact that says why the profile that a job names is not used."""
 FILE_NAME = "status.json"
 STALE_CYCLES, STALE_AT_LEAST_S = 3, 30.0

@@ -101,6 +101,11 @@ WORDS = {
         "a job does not start where its time limit reaches into a Slurm reservation",
         "a shorter time limit (scontrol update job=ID timelimit=...), or the end of the reservation",
     ),
+    "reserved-nodes": Wording(
+        "the nodes that are free for it are in reservation {reservation}, which is for jobs of others",
+        "a magnetic reservation admits only jobs of its users and accounts",
+        "running jobs on other nodes must end, or the reservation",
+    ),
     "placement": Wording(
         "waits up to {left} for a better placement: alpha is {ratio:.1f} times its minimum here now",
         "a communication-heavy job waits for servers closer together, but only until its deadline (A-SRPT)",
@@ -161,12 +166,18 @@ WORDS = {
         "in modes shadow and order, Slurm starts jobs by its own rules; asrptd only compares",
         "no action needed: Slurm starts it when its turn comes",
     ),
+    "configuring": Wording(
+        "Slurm is preparing its nodes: they power up, or run a prolog",
+        "a job may get nodes that are powered down if those that are up would not be free sooner",
+        "no action needed: it runs when its nodes are up; if they fail, Slurm requeues it",
+    ),
     "running": Wording("it runs"),
 }
 
 LEFT_WORDS = {
     "interactive": "an interactive job",
     "het": "a heterogeneous job",
+    "federation": "it belongs to a federation, in which any cluster may start it",
     "held": "its owner holds it",
     "array": "a job array",
     "nodelist": "some nodes of its -w are not managed, or they cannot hold it",
@@ -193,6 +204,7 @@ LEFT_WORDS = {
 LEFT_CHANGES = {
     "interactive": "use sbatch instead of salloc or srun",
     "het": "submit one job per component",
+    "federation": "submit it where the cluster is in no federation",
     "nodelist": "submit it without -w, or with enough nodes in -w",
     "exclude": "submit it without -x",
     "exclusive": "submit it with plain --exclusive, or without",

@@ -128,6 +128,13 @@ class FakeSlurm:
         self.states[name] = state
         self._schedule()
 
+    def powered_up(self, name: str) -> None:
+        """The node has come up: jobs that wait for it begin, now."""
+        self.states.pop(name)
+        for job in [j for j in self.records.values() if j.state == "CONFIGURING"]:
+            if all(self.state_of(each) == "IDLE" for each in job.gpus_by_node):
+                self.change(job.job_id, state="RUNNING", start_time=self.now)
+
     def state_of(self, name: str) -> str:
         return self.states.get(name, "IDLE")
 
@@ -305,16 +312,18 @@ class FakeSlurm:
             self._schedule()
             return
         self.starts[job.job_id] += 1
+        up = all(self.state_of(name) != "IDLE+POWERED_DOWN" for name in names)
         self.records[job.job_id] = dataclasses.replace(
-            job, state="RUNNING", reason="None", nodes=",".join(sorted(names)), start_time=self.now,
-            gpus_by_node=dict(zip(sorted(names), counts, strict=True)),
+            job, state="RUNNING" if up else "CONFIGURING", reason="None", nodes=",".join(sorted(names)),
+            start_time=self.now, gpus_by_node=dict(zip(sorted(names), counts, strict=True)),
         )  # fmt: skip
 
     def _free_for(self, job: JobRecord) -> dict[str, int]:
         """Free GPUs of the nodes that the job may use."""
         used, excluded = self.used(), expand(job.excluded_nodes) if job.excluded_nodes else []
         able = [n for n in self.table if n.name not in excluded and (not job.features or job.features in n.features)]
-        able = [n for n in able if self.state_of(n.name) == "IDLE" and not (job.exclusive and used[n.name])]
+        ready = ("IDLE", "IDLE+POWERED_DOWN", "IDLE+RESERVED")
+        able = [n for n in able if self.state_of(n.name) in ready and not (job.exclusive and used[n.name])]
         return {n.name: n.gpus - used[n.name] for n in able}
 
     def _most_free(self, free: Mapping[str, int], gpus: int) -> list[str]:

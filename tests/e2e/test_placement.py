@@ -7,7 +7,7 @@ import pytest
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.slurm.records import JobRecord
 
-from .conftest import SOON_S, Cluster, wait_for
+from .conftest import COMMANDS, SOON_S, Cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -203,3 +203,30 @@ def test_reserved_nodes_are_not_used(asrpt: Cluster):
     finally:
         asrpt.scontrol("delete", "ReservationName=wall")
     asrpt.wait(job_id, "COMPLETED", timeout=60)
+
+
+def test_a_magnetic_reservation_draws_the_jobs_of_its_users_and_nobody_elses(asrpt: Cluster):
+    words = ["ReservationName=course", "StartTime=now", "Duration=10", "Users=asrpt1", "Nodes=n[3-4]"]
+    asrpt.scontrol("create", "reservation", *words, "Flags=MAGNETIC")
+    try:
+        others = [asrpt.submit("--gpus=4", script="sleep 600", user="asrpt2") for _ in range(2)]
+        runs = asrpt.wait_all(others, "RUNNING", timeout=30)
+        assert {job.nodes for job in runs.values()} == {"n1", "n2"}
+        own = [asrpt.submit("--gpus=4", script="sleep 5") for _ in range(2)]
+        given = asrpt.wait_all(own, "RUNNING", timeout=30)
+        assert {job.nodes: job.reservation for job in given.values()} == {"n3": "course", "n4": "course"}
+        assert all(job.start_time - job.submit_time < SOON_S for job in given.values())
+        wait_for(lambda: asrpt.status()[own[0]]["facts"].get("drawn_by"), "asrptd has seen it", 10)
+        explained = asrpt.lab.run([COMMANDS / "asrpt-status", "--explain", own[0]]).stdout
+        assert [line.split()[-1] for line in explained.splitlines() if "Reservation" in line] == ["course"]
+        asrpt.scontrol("requeue", own[0])
+        asrpt.start_again(own[0])
+        assert asrpt.wait(own[0], "RUNNING").reservation == "course"
+        asrpt.wait_all(own, "COMPLETED")
+        waits = asrpt.submit("--gpus=4", script="sleep 600", user="asrpt2")
+        wait_for(lambda: "in reservation course" in asrpt.text_of(waits), "it says what keeps it", 10)
+        assert not [entry for job_id in (*others, *own) for entry in asrpt.audit(job_id, "not-started")]
+    finally:
+        asrpt.cancel("--user=asrpt1")
+        wait_for(lambda: not asrpt.lab.run(["squeue", "-h", "--user=asrpt1"]).stdout, "nobody is in it", 20)
+        asrpt.scontrol("delete", "ReservationName=course")

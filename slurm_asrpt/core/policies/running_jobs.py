@@ -104,7 +104,7 @@ class RunningJobs:
         free_at = self.free_at
         for at, time in enumerate(free_at):
             if self.IDLE < time <= now:
-                free_at[at] = max([_expected_end(run, now) for run in self._on[at].values()])
+                free_at[at] = max([expected_end(run, now) for run in self._on[at].values()])
         self._due = min((time for time in free_at if time > self.IDLE), default=float("inf"))
 
     def room_at(self, at: int, need: int, free: int, now: float) -> float:
@@ -112,7 +112,7 @@ class RunningJobs:
         time = now
         if free >= need:
             return time
-        for end, run_gpus in sorted([(_expected_end(run, now), self._gpus(run, at)) for run in self._on[at].values()]):
+        for end, run_gpus in sorted([(expected_end(run, now), self._gpus(run, at)) for run in self._on[at].values()]):
             free, time = free + run_gpus, end
             if free >= need:
                 break
@@ -124,5 +124,6 @@ class RunningJobs:
         return next(count for name, count in run.gpus.items() if self._position.get(name) == at)
 
 
-def _expected_end(run: RunningJob, now: float) -> float:
+def expected_end(run: RunningJob, now: float) -> float:
+    """Its predicted end, or a later one if it has outlived that, seconds."""
     return run.end if run.end > now else now + OVERDUE_SHARE * (now - run.start) + 1.0

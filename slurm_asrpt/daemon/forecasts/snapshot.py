@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Node
-from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.cluster import ClusterState
@@ -50,9 +50,8 @@ class SnapshotMaker:
         holding = [*self._jobs.in_state(JobState.RUNNING), *self._jobs.in_state(JobState.PINNED)]
         seen = self._progress.look(self._jobs.running_since())
         unknown = recent.arrivals.run_times([now - j.record.start_time for j in holding if j.state is JobState.RUNNING])
-        running = with_room(
-            [self._running(job, seen.get(str(job.record.number)), unknown, now) for job in holding], view.nodes
-        )
+        held = [self._running(job, seen.get(str(job.record.number)), unknown, now) for job in holding]
+        running = with_room([*held, *self._not_up()], view.nodes)
         first = [self._jobs[job_id] for job_id, _ in self._policy.queue(now)[:MAX_JOBS]]
         lengths = [(job.job, self._iterations(job, job.job, unknown)) for job in first if job.job]
         arrivals, window_s = recent.arrivals.recent(now, unknown, LEAST_PERIODS * settings.daemon.forecast_s)
@@ -75,6 +74,14 @@ class SnapshotMaker:
             rest_s=recent.idle_gaps.typical_s(),
             arrays=tuple(self._array_rests(first, unknown)),
         )
+
+    def _not_up(self) -> Iterator[Running]:
+        """Nodes that are not up yet, each like a job that ends when the node will be up."""
+        seconds, free = max(1.0, self._cluster.startup_delay.seconds), self._cluster.view.free
+        span = Quantiles(seconds, seconds, seconds)
+        for name in sorted(self._cluster.not_up):
+            if free[name]:
+                yield Running(JobId(f"power:{name}"), {name: free[name]}, Request(), 0.0, span, math.inf)
 
     def _iterations(self, job: ManagedJob, admitted: Job, unknown: Quantiles) -> Quantiles:
         return iterations_of(job, self._recent.run_adjustment, self._cluster.best_alpha(admitted) or 1.0, unknown)

@@ -47,23 +47,25 @@ class Admission:
     def admit(self, job: ManagedJob, now: float) -> bool:
         """Set the job's request. Returns whether it has changed. Raises LeftToSlurm.
 
-        Omits nodes on which the job would reach into a reservation, and nodes where it has just failed to start unless
-        it needs them.
+        Omits nodes of reservations that do not admit the job, or that it would reach into, and nodes where it has just
+        failed to start unless it needs them.
         """
         record = unpinned(job.record, job.original)
         if record.array_tasks and not (self._mode.enforcing and record.can_be_parted):
             raise LeftToSlurm("array")
         if self._rules.preempts(record):
             raise LeftToSlurm("preempts")
-        job.near(self._rules.ahead(record, now))
+        job.near(self._rules.barring(record, now), self._rules.drawing(record, now))
         band, charges = self._rules.band(record), self._rules.limits.charges(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
-        made_from = (request_values(record), job.tag, avoided, reserved, band, charges)
+        drawn = tuple(r.nodes for r in job.drawn_by)
+        made_from = (request_values(record), job.tag, avoided, reserved, drawn, band, charges)
         if made_from == job.admitted:
             return False
         requested, unrestricted = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
         unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges)
+        unrestricted = within_reservations(unrestricted, drawn)
         allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)
         chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed
@@ -111,6 +113,18 @@ def without_nodes(job: Job, names: frozenset[str]) -> Job:
         return job
     candidates = (job.request.candidates or frozenset()) - names
     return dataclasses.replace(job, request=dataclasses.replace(job.request, candidates=candidates))
+
+
+def within_reservations(job: Job, reserved: Sequence[frozenset[str]]) -> Job:
+    """The job as one that runs either within one of these sets of nodes, rather there, or on none of them."""
+    if not reserved:
+        return job
+    request = job.request
+    sets = request.within or (request.candidates or frozenset(),)
+    inside = [names & each for each in reserved for names in sets]
+    outside = [names.difference(*reserved) for names in sets]
+    within = tuple(names for names in [*inside, *outside] if names)
+    return dataclasses.replace(job, request=dataclasses.replace(request, within=within if len(within) > 1 else ()))
 
 
 def _profile(tag: Tag, requested: JobRequest, nodes: Sequence[NodeRecord], profiles: Profiles) -> JobProfile:
@@ -194,6 +208,14 @@ def is_lease(job: ManagedJob, shown: float, now: float, lease_s: float, enforcin
     return shown <= since + lease_s + LEASE_SLACK_S
 
 
+def lost_its_tag(job: ManagedJob, lease_s: float) -> bool:
+    """Whether the begin time of a job without a tag is a lease: something else has overwritten its AdminComment."""
+    record = job.record
+    hooked = abs(record.eligible_time - record.submit_time - lease_s) <= LEASE_SLACK_S
+    ours = abs(record.eligible_time - job.lease_until) <= job.lease_spread + LEASE_SLACK_S
+    return bool(record.admin_comment) and (hooked or ours)
+
+
 def explain_wait(job: ManagedJob, why: Reason, cluster: ClusterState, now: float) -> Reason:
     """The policy's reason, or the reservation that alone prevents the job's start."""
     admitted, unrestricted = job.job, job.unrestricted
@@ -207,4 +229,6 @@ def explain_wait(job: ManagedJob, why: Reason, cluster: ClusterState, now: float
     ahead = next((each for each in job.reservations if not names.isdisjoint(each.nodes)), None)
     if not kept or ahead is None:
         return why
+    if ahead.start <= now:
+        return reason(Phase.WAITING, "reserved-nodes", reservation=ahead.name)
     return reason(Phase.WAITING, "ahead", reservation=ahead.name, in_s=ahead.start - now)

@@ -49,7 +49,8 @@ class ManagedJob(SavedJob):
     job: Job | None = None  # as the policy sees it
     one_task_per_gpu: bool = False  # each rank has one GPU
     admitted: Any = None  # the values that these two were made from
-    reservations: tuple[Reservation, ...] = ()  # future ones that it would reach into if it started now
+    reservations: tuple[Reservation, ...] = ()  # those whose nodes it must not use now
+    drawn_by: tuple[Reservation, ...] = ()  # magnetic ones in which it may run
     unrestricted: Job | None = None  # the job with the nodes of these reservations; None without any
     reason: Reason | None = None  # why it waits
     first_seen: float = 0.0  # by this daemon, since the last requeue
@@ -107,9 +108,9 @@ class ManagedJob(SavedJob):
         """The nodes have changed, so the job must be admitted again."""
         self.admitted = () if self.admitted is not None else None
 
-    def near(self, reservations: tuple[Reservation, ...]) -> None:
-        """Set the future reservations that it would reach into if it started now."""
-        self.reservations = reservations
+    def near(self, reservations: tuple[Reservation, ...], drawn_by: tuple[Reservation, ...]) -> None:
+        """The reservations whose nodes it must not use now, and the magnetic ones in which it may run."""
+        self.reservations, self.drawn_by = reservations, drawn_by
 
     def admit(self, job: Job, unrestricted: Job | None, one_task_per_gpu: bool, made_from: object) -> None:
         """Set the policy's job, and the values that it was made from."""

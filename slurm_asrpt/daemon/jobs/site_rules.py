@@ -56,12 +56,29 @@ class SiteRules:
                 LOG.warning("%s; the previous answer stays in force", one_line(error))
             return before
 
-    def ahead(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
-        """Future reservations that the job would reach into by its time limit, which is Slurm's criterion."""
+    def barring(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
+        """The reservations whose nodes the job must not use.
+
+        Those to come that it would reach into by its time limit, which is what Slurm goes by; and the magnetic ones of
+        others.
+        """
         if not self._reservations:
             return ()
         end = now + (record.time_limit or math.inf)
-        return tuple(r for r in self._reservations if now < r.start < end)
+        ahead = [r for r in self._reservations if now < r.start < end]
+        return (*ahead, *(r for r in self._magnetic(now) if not r.draws(record)))
+
+    def drawing(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
+        """The magnetic reservations that the job may run in."""
+        return tuple(r for r in self._magnetic(now) if r.draws(record))
+
+    def open_nodes(self, now: float) -> frozenset[str]:
+        """Nodes that are reserved for some of the jobs that asrptd starts."""
+        others = [r for r in self._reservations if r.start <= now < r.end and not r.magnetic]
+        return _nodes(self._magnetic(now)) - _nodes(others)
+
+    def _magnetic(self, now: float) -> list[Reservation]:
+        return [r for r in self._reservations if r.magnetic and r.start <= now < r.end]
 
     def preempts(self, record: JobRecord) -> bool:
         """Whether its QOS or partition may preempt others. It could not if its start waited for free GPUs."""
@@ -73,3 +90,7 @@ class SiteRules:
         if self._bands < 2:
             return 0
         return band_of(self._shares.get((record.user, record.account), 0.0), self._bands)
+
+
+def _nodes(reservations: Sequence[Reservation]) -> frozenset[str]:
+    return frozenset(name for reservation in reservations for name in reservation.nodes)

@@ -15,7 +15,7 @@ from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies import key_names, policy_settings
+from slurm_asrpt.core.policies import key_names, policy_settings, power_saving
 from slurm_asrpt.core.policies.base import Decision, Policy, Start
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -51,7 +51,7 @@ def decide(
 ) -> RecordedDecision:
     """Let the policy decide. view: the free resources; it is not changed."""
     inputs = _inputs(policy, chosen, jobs, fabric, view, now)
-    return RecordedDecision(inputs, policy.decide(view, now))
+    return RecordedDecision(inputs, power_saving.decide(policy, view, inputs.jobs, now))
 
 
 def _inputs(
@@ -69,6 +69,7 @@ def _inputs(
         free_memory=view.free_memory and view.free_memory.copy(),
         headroom=view.headroom.room.copy(),
         jobs=tuple(j.job for j in jobs.values() if j.state is JobState.QUEUED and j.job is not None),
+        startup=view.startup,
     )
 
 

@@ -45,6 +45,11 @@ class Leases:
         """Seconds since the cycle began. In an update, "now" is the time at which Slurm reads it."""
         return float(self._clock.monotonic() - self._began)
 
+    @property
+    def lease_s(self) -> float:
+        """Seconds for which a lease is written."""
+        return self._daemon.lease_s
+
     # writing
 
     def intend(self, jobs: Sequence[ManagedJob], now: float) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from slurm_asrpt.config.settings import DaemonSettings
 from slurm_asrpt.core.policies.base import Phase, reason
-from slurm_asrpt.daemon.jobs.admission import follow_begin_time
+from slurm_asrpt.daemon.jobs.admission import follow_begin_time, lost_its_tag
 from slurm_asrpt.daemon.jobs.arrays import next_splits
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
@@ -144,7 +144,11 @@ class Starts:
         In two calls, as each starts a program: the fences of the starts first, then their pins, then all else.
         """
         fenced, waiting = self._fences.fence(intended.starts, now), intended.renewals
-        left = [job for job in self._jobs.pending(JobState.LEFT_TO_SLURM) if _is_to_hand_over(job, now)]
+        left = [
+            job
+            for job in self._jobs.pending(JobState.LEFT_TO_SLURM)
+            if _is_to_hand_over(job, self._leases.lease_s, now)
+        ]
         updates = [*self._pins.updates(fenced), *self._leases.updates(waiting, now)]
         handed = [writeback.hand_over(job.record.address) for job in left]
         errors = self._client.update([*updates, *handed, *intended.tasks])
@@ -166,11 +170,14 @@ class Starts:
         self._pins.written(fenced)
 
 
-def _is_to_hand_over(job: ManagedJob, now: float) -> bool:
+def _is_to_hand_over(job: ManagedJob, lease_s: float, now: float) -> bool:
     """A job with a lease of the hook's (not left by the hook) that the daemon leaves to Slurm."""
     tag = job.tag
-    leased = job.record.reason == "BeginTime" and job.record.eligible_time > now
-    return bool(leased and tag and not tag.left and tag.begin <= now and not job.handed_over)
+    if job.handed_over or job.record.reason != "BeginTime" or job.record.eligible_time <= now:
+        return False
+    if tag is None:
+        return lost_its_tag(job, lease_s)
+    return not tag.left and tag.begin <= now
 
 
 def is_limit(slurm_reason: str) -> bool:

@@ -31,6 +31,28 @@ def test_a_leased_job_is_handed_over_to_slurm_once(bench):
     assert bench.state(job_id) == "RUNNING"
 
 
+def test_a_leased_job_whose_tag_something_else_has_overwritten_is_handed_over(bench):
+    overwritten = bench.slurm.submit(4, admin_comment="site:42")
+    bench.cycle(3)
+    assert bench.writes(overwritten) == [{"StartTime": "now"}]
+    own = bench.slurm.submit(4, admin_comment="site:42", eligible_time=bench.slurm.now + 300)
+    untagged = bench.slurm.submit(4, admin_comment="")
+    bench.cycle(3)
+    assert bench.writes(own) == bench.writes(untagged) == []  # the owner's begin time
+
+
+def test_after_a_restart_a_job_that_has_lost_its_tag_is_handed_over(bench):
+    bench.slurm.submit(12)
+    waits = bench.slurm.submit(4)
+    bench.cycle(2)
+    bench.slurm.tick(400)
+    bench.cycle(2)  # its lease is renewed
+    bench.slurm.change(waits, admin_comment="site:42")
+    bench.restart()
+    bench.cycle(2)
+    assert bench.writes(waits)[-1] == {"StartTime": "now"}
+
+
 def test_a_job_moved_to_an_unmanaged_partition_loses_its_pin_and_lease(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4)

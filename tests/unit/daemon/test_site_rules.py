@@ -186,3 +186,45 @@ def test_a_returned_job_is_ordered_before_all_bands(name):
 
 def test_the_papers_policies_and_easy_backfill_have_no_bands():
     assert set(policy_names()) - set(banded_policies()) == {"asrpt", "easy-backfill", "hlas", "sjf-bco-online"}
+
+
+# magnetic reservations
+
+
+def magnetic(bench, *nodes, users=(), accounts=()):
+    now = bench.slurm.now
+    owners = frozenset(users), frozenset(accounts)
+    bench.slurm.ahead = [Reservation("course", now - 1, now + HOUR, frozenset(nodes), True, *owners)]
+    for name in nodes:
+        bench.slurm.node_state(name, "IDLE+RESERVED")
+
+
+@pytest.mark.parametrize("policy", ["asrpt-gated", "easy-backfill", "fifo", "wcs-workload"])
+def test_a_magnetic_reservation_draws_the_jobs_that_it_admits_and_no_others(make_bench, policy):
+    bench = make_bench(policy=policy)
+    magnetic(bench, "n2", "n3", users=["asrpt1"])
+    other = [bench.slurm.submit(4, user="asrpt2") for _ in range(2)]
+    bench.cycle(2)
+    assert bench.slurm.records[other[0]].nodes == "n1"
+    said = row(bench, other[1])
+    assert (said.reason, said.facts["reservation"]) == ("reserved-nodes", "course")
+    own = [bench.slurm.submit(3), bench.slurm.submit(4)]
+    if policy == "fifo":  # its head waits, so they do
+        bench.slurm.end(other[1], "CANCELLED")
+    bench.cycle(2)
+    assert sorted(bench.slurm.records[job_id].nodes for job_id in own) == ["n2", "n3"]
+    assert not bench.audit("not-started")
+
+
+def test_a_job_that_is_drawn_goes_to_the_reserved_nodes_first_and_never_half_there(make_bench):
+    bench = make_bench(policy="asrpt-gated", sizes=(4, 4, 4, 4))
+    magnetic(bench, "n4", accounts=["physics"])
+    first = bench.slurm.submit(2, account="physics")
+    bench.cycle(2)
+    assert bench.slurm.records[first].nodes == "n4"
+    wide = bench.slurm.submit(12, account="physics")
+    wider = bench.slurm.submit(14, account="physics")
+    bench.cycle(2)
+    assert bench.slurm.records[wide].nodes == "n1,n2,n3"
+    assert row(bench, wider).reason == "capacity"
+    assert row(bench, wider).facts["drawn_by"] == "course"

@@ -121,7 +121,7 @@ def test_what_cannot_be_woken_stops_nobody(lua: LuaHook, folder: Path) -> None:
         {"tres_per_job": "", "tres_per_node": "gres:none"},
         {"tres_per_job": "", "tres_per_node": "gres:gpumem:3"},
         {"tres_per_job": "", "tres_per_task": "cpu=2"},
-        {"admin_comment": "JS1:xyz"},
+        {"admin_comment": "x" * 200},  # no room for a tag beside it
     ],
 )
 def test_unmanaged_jobs_are_unchanged(lua: LuaHook, folder: Path, fields: dict[str, str | int]) -> None:
@@ -263,7 +263,14 @@ def test_a_submitted_admin_comment_is_replaced(lua: LuaHook, folder: Path) -> No
     forged = {"admin_comment": f"asrpt1:g={'f' * 16};n=1"}
     assert tag_of(lua.submit(folder, **job(**forged))) == SEEN
     assert lua.submit(folder, **job(**forged, partition="other"))["set"] == ["admin_comment="]
-    assert lua.submit(folder, **job(admin_comment="another tool's"))["set"] == []
+    hidden = {"admin_comment": f"copied from the job: asrpt1:g={'f' * 16};n=1"}
+    assert tag_of(lua.submit(folder, **job(**hidden))) == SEEN
+
+
+def test_what_a_sites_own_hook_has_written_stays_before_the_tag(lua: LuaHook, folder: Path) -> None:
+    texts = [text for text in lua.submit(folder, **job(admin_comment="JS1:xyz"))["set"] if "asrpt1:" in text]
+    assert texts == [f"admin_comment=JS1:xyz {SEEN.format()}"]
+    assert parse_tag(texts[0].partition("=")[2]) == SEEN
 
 
 def test_arguments_count(lua: LuaHook, folder: Path) -> None:

@@ -39,6 +39,14 @@ def test_round_trip(tag: Tag) -> None:
     assert parse_tag(text) == tag
 
 
+@given(tags, st.text(max_size=40))
+def test_a_sites_own_text_may_come_before_it(tag: Tag, text: str) -> None:
+    whole = f"{text} {tag.format()}"
+    assert parse_tag(whole) == (tag if PREFIX not in text and len(whole) <= MAX_BYTES else None)
+    assert parse_tag(f"{tag.format()} {text}") in (None, tag)
+    assert parse_tag(f"{tag.format()} {tag.format()}") is None
+
+
 @given(tags, hyperparameters)
 def test_features_are_dropped_if_the_tag_would_be_too_long(tag: Tag, features: dict[str, float]) -> None:
     whole = replace(tag, features=features)
@@ -92,7 +100,7 @@ def test_damaged_tags_never_raise(tag: Tag, at: int, junk: str) -> None:
         "asrpt1:g=0123456789abcdef;n=1;f=lr:1,lr:1",
         "asrpt1:g=0123456789abcdef;n=1;f=lr:1,epochs:1",
         "asrpt2:g=0123456789abcdef;n=1",
-        " asrpt1:g=0123456789abcdef;n=1",
+        "xasrpt1:g=0123456789abcdef;n=1",
     ],
 )
 def test_invalid_tags_are_ignored(text: str) -> None:

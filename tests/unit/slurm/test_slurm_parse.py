@@ -1,6 +1,7 @@
 """Parsers of Slurm's output: newer formats, odd values, and SlurmError for invalid output."""
 
 import json
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from slurm_asrpt.errors import AsrptError, SlurmError
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.notation import read_tasks
-from slurm_asrpt.slurm.records import Reservation
+from slurm_asrpt.slurm.records import JobRecord, Reservation
 from slurm_asrpt.spool import progress_dir, read_progress
 from slurm_asrpt.status.document import read_status
 
@@ -160,7 +161,9 @@ def test_an_admins_reason_does_not_hide_the_state():
 @pytest.mark.parametrize(
     ("state", "usable"),
     [("IDLE", True), ("MIXED", True), ("ALLOCATED+COMPLETING", True), ("IDLE+PLANNED", True), ("IDLE*", False),
-     ("DOWN*+DRAIN", False), ("MIXED+DRAIN", False), ("IDLE+MAINTENANCE", False), ("IDLE+POWERED_DOWN", False),
+     ("DOWN*+DRAIN", False), ("MIXED+DRAIN", False), ("IDLE+MAINTENANCE", False), ("IDLE+POWERED_DOWN", True),
+     ("IDLE+CLOUD+POWERED_DOWN", True), ("MIXED+NOT_RESPONDING+POWERING_UP", True), ("IDLE+POWERING_DOWN", True),
+     ("DOWN+POWERED_DOWN+NOT_RESPONDING", False), ("IDLE+DRAIN+POWERED_DOWN", False),
      ("IDLE+NOT_RESPONDING", False), ("IDLE+RESERVED", False)],
 )  # fmt: skip
 def test_node_states_decide_whether_a_node_is_usable(state, usable):
@@ -296,10 +299,42 @@ def test_reservations_of_whole_nodes_are_parsed():
     few = RESERVATION.format(name="cores", nodes="n1", tres="cpu=4")
     licenses = RESERVATION.format(name="matlab", nodes="(null)", tres="(null)")
     found = parse.parse_reservations("\n".join([whole, few, licenses]), nodes)
-    assert found == [Reservation("maint", 1795287840, 1795291440, frozenset({"n1", "n2"}))]
+    assert found == [Reservation("maint", 1795287840, 1795291440, frozenset({"n1", "n2"}), users=frozenset({"root"}))]
     assert parse.parse_reservations("No reservations in the system\n", nodes) == []
     with pytest.raises(SlurmError, match="show reservation"):
         parse.parse_reservations(whole.replace("1795287840", "soon"), nodes)
+
+
+MAGNETIC = (  # 22.05.8
+    "ReservationName=mag StartTime=1795437668 EndTime=1795441268 Duration=01:00:00 Nodes=n2 NodeCnt=1 CoreCnt=128"
+    " Features=(null) PartitionName=(null) Flags=SPEC_NODES,MAGNETIC TRES=cpu=128 {whose} Licenses=(null) State=ACTIVE"
+    " BurstBuffer=(null) Watts=n/a MaxStartDelay=(null)"
+)
+
+
+@pytest.mark.parametrize(
+    ("whose", "magnetic"),
+    [
+        ("Users=asrpt1,asrpt2 Groups=(null) Accounts=(null)", True),
+        ("Users=(null) Groups=(null) Accounts=lab", True),
+        ("Users=(null) Groups=staff Accounts=(null)", False),  # of whom the members are not known here
+        ("Users=-asrpt1 Groups=(null) Accounts=lab", False),
+    ],
+)
+def test_magnetic_reservations(whose, magnetic):
+    nodes = parse.parse_nodes(NODE.replace("=n1", "=n2") + " State=IDLE")
+    (found,) = parse.parse_reservations(MAGNETIC.format(whose=whose), nodes)
+    assert found.magnetic is magnetic
+
+
+def test_whom_a_magnetic_reservation_draws():
+    job = JobRecord("1", "train", "ann", 1, "gpu", "PENDING", "None", 0.0, account="lab")
+    of = partial(Reservation, "mag", 0.0, 1.0, frozenset({"n1"}), True)
+    assert of(users=frozenset({"ann"})).draws(job)
+    assert of(users=frozenset({"ann"}), accounts=frozenset({"lab"})).draws(job)
+    assert not of(users=frozenset({"ann"}), accounts=frozenset({"other"})).draws(job)
+    assert not of(users=frozenset({"bob"})).draws(job)
+    assert not Reservation("plain", 0.0, 1.0, frozenset({"n1"}), users=frozenset({"ann"})).draws(job)
 
 
 def test_fair_share_factors_are_parsed():
