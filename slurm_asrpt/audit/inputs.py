@@ -32,7 +32,8 @@ class Inputs(PolicySnapshot):
     startup: Startup | None = None
 
     def view(self) -> ClusterView:
-        return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, Headroom(self.headroom), self.startup)
+        headroom = Headroom(self.headroom)
+        return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, headroom, self.startup)
 
 
 Count = Annotated[int, Field(ge=0, le=MAX_GPUS)]

@@ -15,7 +15,7 @@ from itertools import islice
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement, Startup
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies.base import Decision, PreemptivePolicy, Policy, SeesRunning, Start
+from slurm_asrpt.core.policies.base import Decision, Policy, PreemptivePolicy, SeesRunning, Start
 
 LOOKED_AT = 200
 """Waiting jobs, the first in the queue, for which nodes may be powered up in one decision."""

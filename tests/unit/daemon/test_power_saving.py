@@ -16,7 +16,7 @@ def test_a_job_is_started_on_a_node_that_is_powered_down_and_its_wait_is_learned
     second = bench.slurm.submit(2)
     bench.cycle(2)
     assert bench.slurm.records[second].state == "CONFIGURING"
-    assert bench.scheduler.cluster.startup_delay.seconds == 60
+    assert bench.scheduler.decider.cluster.startup_delay.seconds == 60
     assert {row.job_id: row.reason for row in bench.status(bench.slurm.now).jobs}[second] == "configuring"
     bench.slurm.tick(20)
     bench.cycle()
@@ -24,7 +24,7 @@ def test_a_job_is_started_on_a_node_that_is_powered_down_and_its_wait_is_learned
     waited = bench.slurm.now - bench.slurm.records[second].start_time
     bench.slurm.powered_up("n2")
     bench.cycle()
-    assert bench.scheduler.cluster.startup_delay.seconds == waited > 20
+    assert bench.scheduler.decider.cluster.startup_delay.seconds == waited > 20
 
 
 def test_a_job_waits_for_one_that_ends_before_a_node_would_be_up(make_bench):

@@ -194,7 +194,7 @@ def test_the_papers_policies_and_easy_backfill_have_no_bands():
 def magnetic(bench, *nodes, users=(), accounts=()):
     now = bench.slurm.now
     owners = frozenset(users), frozenset(accounts)
-    bench.slurm.ahead = [Reservation("course", now - 1, now + HOUR, frozenset(nodes), True, *owners)]
+    bench.slurm.reserved = [Reservation("course", now - 1, now + HOUR, frozenset(nodes), True, *owners)]
     for name in nodes:
         bench.slurm.node_state(name, "IDLE+RESERVED")
 
