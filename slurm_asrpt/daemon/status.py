@@ -17,6 +17,7 @@ from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.run_lengths import predicted_interval, run_of
 from slurm_asrpt.daemon.jobs.admission import explain_wait
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.priorities import with_cause
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.preemption import Preemption
@@ -98,7 +99,8 @@ class JobRows:
         )
 
     def _band(self, admitted: Job | None) -> int | None:
-        return admitted.band + 1 if admitted and self._fairshare_bands > 1 else None
+        bands = self._fairshare_bands
+        return admitted.band % bands + 1 if admitted and bands > 1 else None
 
     def _place_on_offer(self, job: ManagedJob, why: Reason) -> Placement | None:
         """Where a job with a reservation or a delay could run now, to compare."""
@@ -174,7 +176,7 @@ class StatusBuilder:
         """The status, with running jobs first, then the others in the order in which they should start."""
         queue = self._policy.queue(now)
         ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
-        reasons = {str(job_id): why for job_id, why in queue}
+        reasons = {str(job_id): with_cause(why, self._jobs) for job_id, why in queue}
         observed = self._progress.look(self._jobs.running_since())
         preempts = self._policy if isinstance(self._policy, PreemptivePolicy) else None  # to ask takes 50 us
         rows = list[JobStatus]()

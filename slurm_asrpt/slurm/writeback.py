@@ -14,7 +14,8 @@ from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import JobRecord, Update
 
-PINNED_PRIORITY = 4_294_000_000
+PINNED_PRIORITY = 4_294_967_000
+"""Above the defaults of priority/basic, which count down from 4,294,901,760."""
 PINNED_SITE_FACTOR = 1_000_000_000
 
 

@@ -56,14 +56,18 @@ class Admission:
         if self._rules.preempts(record):
             raise LeftToSlurm("preempts")
         job.near(self._rules.ahead(record, now))
-        band, charges = self._rules.band(record), self._rules.limits.charges(record)
+        band, weight, charges = self._rules.band(job), job.standing.weight, self._rules.limits.charges(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
-        made_from = (request_values(record), job.tag, avoided, reserved, band, charges)
-        if made_from == job.admitted:
-            return False
+        made_from = (request_values(record), job.tag, avoided, reserved)
+        if made_from == job.admitted and job.job is not None:
+            known = job.job
+            if (known.band, known.weight, known.charges) == (band, weight, charges):
+                return False
+            job.ranked(band, weight, charges)
+            return True
         requested, unrestricted = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
-        unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges)
+        unrestricted = dataclasses.replace(unrestricted, band=band, weight=weight, charges=charges)
         allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)
         chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed
@@ -71,6 +75,10 @@ class Admission:
         again = job.admitted is not None
         job.admit(chosen, unrestricted if reserved else None, requested.one_task_per_gpu, made_from)
         return again
+
+    def rank(self, jobs: Sequence[ManagedJob], now: float) -> None:
+        """Rank the pending jobs by the site's priorities, before they are admitted."""
+        self._rules.rank(jobs, now)
 
     def why_not_yet(self, job: ManagedJob, now: float) -> Reason | None:
         """Why a managed job is not eligible yet, or None if it is."""

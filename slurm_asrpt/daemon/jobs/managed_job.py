@@ -15,7 +15,9 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
+from slurm_asrpt.core.priorities import DEFAULT, Standing
 from slurm_asrpt.daemon.jobs.saved_state import (
     FROM_SLURM,
     LONGEST_BACKOFF_S,
@@ -48,6 +50,7 @@ class ManagedJob(SavedJob):
     submit_time: float = 0.0  # of the record
     job: Job | None = None  # as the policy sees it
     one_task_per_gpu: bool = False  # each rank has one GPU
+    standing: Standing = DEFAULT  # its priority under the rules of the site
     admitted: Any = None  # the values that these two were made from
     reservations: tuple[Reservation, ...] = ()  # future ones that it would reach into if it started now
     unrestricted: Job | None = None  # the job with the nodes of these reservations; None without any
@@ -115,6 +118,13 @@ class ManagedJob(SavedJob):
         """Set the policy's job, and the values that it was made from."""
         self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, one_task_per_gpu
         self.admitted = made_from
+
+    def ranked(self, band: int, weight: float, charges: Charges) -> None:
+        """Set its priority and what it counts against limits; its request is as before."""
+        assert self.job is not None  # noqa: S101  (it has been admitted)
+        self.job = replace(self.job, band=band, weight=weight, charges=charges)
+        if self.unrestricted is not None:
+            self.unrestricted = replace(self.unrestricted, band=band, weight=weight, charges=charges)
 
     def resumed(self, in_queue: bool) -> None:
         """The policy has restored its queue, with or without this job."""
@@ -224,6 +234,14 @@ class ManagedJob(SavedJob):
 
     def site_factor_is(self, factor: int | None) -> None:
         self.site_factor = factor
+
+    def stands(self, standing: Standing) -> None:
+        """Set its priority under the rules of the site."""
+        self.standing = standing
+
+    def priority_seen(self, priority: int) -> None:
+        """Set its priority in Slurm, 0 while it is held. The first one is kept."""
+        self.first_priority = (self.first_priority or priority) if priority else 0
 
     def was_handed_over(self, done: bool) -> None:
         """Set whether the hook's lease on a job that is left to Slurm has been removed."""
@@ -363,6 +381,6 @@ def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
     )
 
 
-_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority", "array_tasks", "tres")
+_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority", "nice", "array_tasks", "tres")
 request_values = attrgetter(*(each.name for each in dataclasses.fields(JobRecord) if each.name not in _PASSING))
 """The values of a record that determine the job's request: without those that merely change over time."""

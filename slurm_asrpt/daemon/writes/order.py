@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
-from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR, JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.client import SlurmClient
 
 STEP = 1000
 TOP = 1_000_000_000
-ANY = TOP
-"""Stands for an uncertain factor. It is larger than all written factors, so that it never fits."""
+ANY = UNKNOWN_FACTOR
 
 IntendedFactor = tuple[ManagedJob, int, int | None]
 """A job, its new factor, and its old one."""

@@ -174,14 +174,23 @@ def test_bands_keep_the_policys_order_within_each_band(name, rows, moves):
 
 
 @pytest.mark.parametrize("name", banded_policies())
-def test_a_returned_job_is_ordered_before_all_bands(name):
+def test_a_returned_job_is_ordered_before_all_others_of_its_band(name):
     view = cluster(0, 0)
     policy = make_policy(name, fabric=FABRIC)
     policy.cluster_changed(view.nodes, 0.0)
-    policy.submitted(job(1, 1, 5.0), 0.0)
-    policy.returned(job(2, 1, 500.0, band=3), 1.0)
-    policy.changed(job(2, 1, 500.0, band=2), 1.0)
-    assert [job_id for job_id, _ in policy.queue(2.0)] == ["2", "1"]
+    jobs = [job(1, 1, 5.0), job(3, 1, 5.0, band=2), job(2, 1, 500.0, band=3), job(4, 1, 500.0, band=3)]
+    for one in jobs[:2]:
+        policy.submitted(one, 0.0)
+    for one in jobs[2:]:
+        policy.returned(one, 1.0)
+    assert [job_id for job_id, _ in policy.queue(2.0)] == ["1", "3", "4", "2"]
+    jobs[2] = job(2, 1, 500.0, band=2)
+    policy.changed(jobs[2], 1.0)
+    assert [job_id for job_id, _ in policy.queue(2.0)] == ["1", "2", "3", "4"]
+    again = make_policy(name, fabric=FABRIC)
+    again.cluster_changed(view.nodes, 0.0)
+    again.load(policy.dump(), {each.id: each for each in jobs})
+    assert again.queue(2.0) == policy.queue(2.0)
 
 
 def test_the_papers_policies_and_easy_backfill_have_no_bands():
