@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_asrpt.core.priorities import DEFAULT, Standing, weight_of
+from slurm_asrpt.core.priorities import Standing, weight_of
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.limits import parse_assoc_mgr
 from slurm_asrpt.slurm.records import JobRecord
@@ -145,7 +145,7 @@ def standing(job: JobRecord, site: SitePriorities, factor: int | None, first: in
     factor: asrptd's SiteFactor in its priority; None if that is unknown. first: its priority when it was first seen.
     """
     if not site.known:
-        return DEFAULT
+        return Standing(live=float(max(0, job.priority - (factor or 0))))
     names = [name for name in job.partition.split(",") if name in site.partitions]
     tier = max((site.partitions[name].tier for name in names), default=1)
     lowest = min((each.tier for each in site.partitions.values()), default=1)

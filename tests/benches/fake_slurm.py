@@ -279,7 +279,9 @@ class FakeSlurm:
         changes |= {"tasks": int(fields["NumTasks"])} if "NumTasks" in fields else {}
         changes |= {"priority": int(fields["Priority"])} if "Priority" in fields else {}
         if "SiteFactor" in fields:
-            self.site_factors[job.job_id] = int(fields["SiteFactor"])
+            before, after = self.site_factors.get(job.job_id, 0), int(fields["SiteFactor"])
+            changes["priority"] = job.priority - before + after if job.priority else 0
+            self.site_factors[job.job_id] = after
         self.records[job.job_id] = dataclasses.replace(job, **changes)  # type: ignore[arg-type]
 
     def _schedule(self) -> None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, unprofiled
 from slurm_asrpt.core.placement.selection import fits, has_room
@@ -51,7 +51,7 @@ class Admission:
         it needs them.
         """
         record = unpinned(job.record, job.original)
-        if record.array_tasks and not (self._mode.enforcing and record.can_be_parted):
+        if record.array_tasks and not (self._mode.current is not Mode.SHADOW and record.can_be_parted):
             raise LeftToSlurm("array")
         if self._rules.preempts(record):
             raise LeftToSlurm("preempts")
@@ -92,7 +92,7 @@ class Admission:
             return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")
         if job.retry_at > now:
             return job.reason  # set when the start was withdrawn
-        if job.record.array_tasks:
+        if job.record.array_tasks and self._mode.enforcing:
             tasks = job.record.array_tasks
             return reason(Phase.WAITING, "array", more=sum(map(len, read_tasks(tasks))), tasks=tasks)
         return None

@@ -56,6 +56,7 @@ class ManagedJob(SavedJob):
     unrestricted: Job | None = None  # the job with the nodes of these reservations; None without any
     reason: Reason | None = None  # why it waits
     first_seen: float = 0.0  # by this daemon, since the last requeue
+    decided_tasks: str = ""  # mode order: the pending tasks of its array when the next one's start was decided
     decided_at: float = 0.0  # when this daemon first decided its start
     pin_written_at: float = 0.0  # later than the decision if slurmctld responds slowly
     avoided_nodes: dict[str, float] = field(default_factory=dict)  # where it did not start; until when to avoid them
@@ -147,6 +148,7 @@ class ManagedJob(SavedJob):
         """The policy starts it in this placement. written: Slurm is updated, which overwrites ``original``."""
         self.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, original)
         self.state, self.reason = JobState.PINNED, reason(Phase.STARTING, "starting")
+        self.decided_tasks = self.record.array_tasks
         self.decided_at = self.decided_at or now
         if written:
             self.original = original
@@ -181,6 +183,10 @@ class ManagedJob(SavedJob):
         if self.pin is not None and self.failures > 1 and avoid:
             self.avoided_nodes.update(dict.fromkeys(self.pin.gpus, now + LONGEST_BACKOFF_S))
         self.state, self.pin, self.retry_at, self.reason = JobState.INELIGIBLE, None, now + pause, why
+
+    def next_task(self) -> None:
+        """Mode order: Slurm has started a task of this array, and the next one is pending."""
+        self.state, self.pin, self.reason = JobState.INELIGIBLE, None, None
 
     def over_limit(self, now: float, why: Reason) -> None:
         """Slurm did not start it for a limit that it shares with others: it waits as before, in its place."""

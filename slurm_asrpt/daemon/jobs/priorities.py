@@ -65,6 +65,12 @@ class PriorityWatch:
         factor = job.site_factor or 0
         return standing(record, self._site, None if factor == UNKNOWN_FACTOR else factor, job.first_priority, now)
 
+    @property
+    def continuous(self) -> int:
+        """The most that fair share, age and the like add to a live priority."""
+        weights = self._site.weights
+        return 0 if weights is None else round(weights.continuous)
+
     def class_of(self, job: ManagedJob) -> int:
         """The class of a pending job, 0 for the highest."""
         return self._classes.get(job.record.job_id, 0)
