@@ -12,6 +12,7 @@ COMMANDS = {
     "install": Listed("admin.install", "Install on the controller, or uninstall."),
     "disable": Listed("admin.switch", "Hand all waiting jobs back to Slurm now."),
     "enable": Listed("admin.switch", "Let asrptd schedule again, in its configured mode."),
+    "boost": Listed("admin.boost", "Put a pending job before all others."),
     "audit": Listed("admin.audit", "Show what asrptd decided, and why."),
     "snapshot": Listed("admin.replay", "Save the inputs and decisions of asrptd's next cycle.", seldom=True),
     "replay": Listed("admin.replay", "Repeat the decisions of a snapshot offline.", seldom=True),

@@ -163,8 +163,8 @@ def _named(nice: int) -> list[str]:
 def _basic(job: JobRecord, tier: int, first: int, why: list[str]) -> Standing:
     """Defaults decrease with each submission. An admin's priority is above them, higher than before, or small."""
     live, why = job.priority, why + _named(job.nice)
-    raised = live > FIRST_DEFAULT or 0 < first < live
-    fixed = 1 if raised else -1 if 0 < live < LAST_DEFAULT else 0
+    raised, lowered = live > FIRST_DEFAULT or 0 < first < live, 0 < live < LAST_DEFAULT
+    fixed = 1 if raised else -1 if lowered and job.nice > -LAST_DEFAULT // 32 else 0  # large nice values overflow
     if fixed:
         why = [f"priority {live} set by an admin"]
     return Standing(tier, -job.nice, float(live) if fixed else 0.0, fixed, why=", ".join(why))

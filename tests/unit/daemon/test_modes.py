@@ -117,7 +117,7 @@ def test_new_priorities_respect_those_set_by_an_admin(order, live, fixed):
 
 
 def test_an_array_has_one_place_in_mode_order(make_bench):
-    bench = make_bench(mode="order")
+    bench = make_bench(mode="order", policy="asrpt-gated")
     bench.slurm.starts_jobs = False
     long, array, short = (
         bench.slurm.submit(12, iterations=10**6, leased=False),

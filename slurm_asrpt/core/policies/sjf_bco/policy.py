@@ -50,7 +50,7 @@ PLANNED = 64
 _TINY = 1e-9
 _INF = float("inf")
 
-Key = tuple[int, int, float, tuple[int, ...], JobId]
+Key = tuple[float, int, float, tuple[int, ...], JobId]
 """Rank (negative for a returned job), GPUs, submission, numeric ID, ID: least first."""
 
 
