@@ -18,7 +18,7 @@ COMMANDS = {
     "replay": Listed("admin.replay", "Repeat the decisions of a snapshot offline.", seldom=True),
     "shadow-report": Listed("admin.shadow", "Show what mode enforce would have done last week."),
     "calibrate": Listed("admin.calibration", "Fit bandwidths to reported iteration times.", seldom=True),
-    "calibration": Listed("admin.calibration", "Show how often jobs started when asrpt-status said."),
+    "calibration": Listed("admin.calibration", "Show how often jobs started when asrpt-status said.", seldom=True),
     "retrain": Listed("admin.models", "Learn from completed jobs."),
     "predict": Listed("admin.predict", "Show the prediction for a job script.", seldom=True),
     "explain-prediction": Listed("admin.predict", "Show the past runs that a prediction is based on.", seldom=True),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from slurm_asrpt.core.priorities import Standing, weight_of
 from slurm_asrpt.errors import SlurmError
@@ -75,6 +76,24 @@ class SitePriorities:
     qos: Mapping[str, float] = field(default_factory=dict)
     associations: Mapping[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)
     known: bool = False
+
+    @cached_property
+    def lowest_tier(self) -> int:
+        return min((each.tier for each in self.partitions.values()), default=1)
+
+    @cached_property
+    def factors(self) -> tuple[float, float]:
+        """The least and largest PriorityJobFactor."""
+        found = [each.factor for each in self.partitions.values()] or [0.0]
+        return min(found), max(found)
+
+    @cached_property
+    def highest_qos(self) -> float:
+        return max(self.qos.values(), default=0.0)
+
+    @cached_property
+    def highest_association(self) -> float:
+        return max((priority for priority, _ in self.associations.values()), default=0.0)
 
 
 # reading
@@ -148,8 +167,7 @@ def standing(job: JobRecord, site: SitePriorities, factor: int | None, first: in
         return Standing(live=float(max(0, job.priority - (factor or 0))))
     names = [name for name in job.partition.split(",") if name in site.partitions]
     tier = max((site.partitions[name].tier for name in names), default=1)
-    lowest = min((each.tier for each in site.partitions.values()), default=1)
-    why = [f"partition {job.partition}"] if tier > lowest else []
+    why = [f"partition {job.partition}"] if tier > site.lowest_tier else []
     if site.weights is None:
         return _basic(job, tier, first, why)
     low, high = _levels(job, names, site, site.weights, why)
@@ -174,20 +192,19 @@ def _levels(
     job: JobRecord, names: list[str], site: SitePriorities, weights: Weights, why: list[str]
 ) -> tuple[int, int]:
     """The parts set on purpose, summed up: the least and largest of the job's partitions. Adds their names to why."""
-    qos, most_qos = site.qos.get(job.qos, 0.0), max(site.qos.values(), default=0.0)
+    qos, most_qos = site.qos.get(job.qos, 0.0), site.highest_qos
     level = weights.qos * (qos if "qos" in weights.raw else qos / most_qos if most_qos else 0.0)
     if weights.qos and qos:
         why.append(f"QOS {job.qos}")
     if weights.assoc:
         own = _association(job, site)[0]
-        most = max((each for each, _ in site.associations.values()), default=0.0)
+        most = site.highest_association
         level += weights.assoc * (own if "assoc" in weights.raw else own / most if most else 0.0)
         if own:
             why.append(f"association priority {own:g}")
-    factors = [site.partitions[name].factor for name in names] or [0.0]
-    most = max((each.factor for each in site.partitions.values()), default=0.0)
+    factors, (least_factor, most) = [site.partitions[name].factor for name in names] or [0.0], site.factors
     scale = weights.partition * (1.0 if "partition" in weights.raw else 1 / most if most else 0.0)
-    if scale and max(factors) > min(each.factor for each in site.partitions.values()):
+    if scale and max(factors) > least_factor:
         why.append(f"PriorityJobFactor of {job.partition}")
     why += _named(job.nice)
     return round(level + scale * min(factors) - job.nice), round(level + scale * max(factors) - job.nice)
