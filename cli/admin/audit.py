@@ -212,7 +212,9 @@ def _start(entry: Entry) -> str:
 
 
 _KEYS: Mapping[str, Callable[[float], str]] = {
-    "rank": lambda rank: f"band {rank + 1}" if rank > 0 else "head of the queue: its last start was withdrawn",
+    "rank": lambda rank: (
+        f"band {rank + 1:.0f}" if rank == int(rank) > 0 else "head of the queue: its last start was withdrawn"
+    ),
     "gpu_seconds": lambda work: f"predicted work {work:.0f} GPU-seconds",
     "seconds": lambda length: f"predicted runtime {slurm_time(length)}",
     "submitted": lambda time: f"submitted {datetime.fromtimestamp(time):%m-%dT%H:%M:%S}",

@@ -84,7 +84,8 @@ def _ahead(ahead: Ahead) -> str:
     unseen = f", {ahead.unseen} without a prediction" if ahead.unseen else ""
     work = f", {gpu_hours(ahead.gpu_s)} GPU-hours of predicted work" if ahead.gpu_s else ""
     follow = f", and {counted(ahead.tasks, 'more task')} of their arrays" if ahead.tasks else ""
-    jobs = f"{counted(ahead.jobs, 'job')}, {counted(ahead.gpus, 'GPU')}"
+    higher = f", {ahead.higher} of a higher priority" if ahead.higher else ""
+    jobs = f"{counted(ahead.jobs, 'job')}{higher}, {counted(ahead.gpus, 'GPU')}"
     return f"{jobs}{work}{unseen} ({', '.join(map(safe, ahead.nearest))}{more}){follow}"
 
 
@@ -94,6 +95,11 @@ def _ends(ends: Sequence[Ending]) -> str:
     last = ends[-1].remaining_s
     when = f"in about {slurm_time(last)}" if last is not None else "at an unknown time"
     return f"enough after job{'s' * (len(ends) > 1)} {named} {'end' if len(ends) > 1 else 'ends'}, {when}"
+
+
+def _priority(job: JobStatus) -> str:
+    weight = f"predicted work counts divided by {job.weight:.3g}" if job.weight != 1.0 else ""
+    return "; ".join(filter(None, [safe(job.priority), weight]))
 
 
 def _record(job: JobStatus) -> Facts:
@@ -109,6 +115,8 @@ def _record(job: JobStatus) -> Facts:
         ("Iteration", _iteration(job)),
         ("By GPU type", _by_type(job)),
     ]
+    if job.priority or job.weight != 1.0:
+        lines.append(("Priority", _priority(job)))
     if job.band is not None:
         lines.append(("Fair-share", f"band {job.band} (band 1 runs first)"))
     if job.queue is not None:

@@ -61,6 +61,7 @@ class Document(BaseModel):
     headroom: dict[str, float] = Field(default_factory=dict)
     charges: dict[str, Charges] = Field(default_factory=dict)
     startup: Startup | None = None
+    weights: dict[str, float] = Field(default_factory=dict)
 
 
 _PROFILES, _REQUESTS = TypeAdapter(tuple[JobProfile, ...]), TypeAdapter(tuple[Request, ...])
@@ -74,8 +75,10 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
     requests, request_at = _numbered(job.request for job in inputs.jobs)
     charges = {str(job.id): [list(each) for each in job.charges] for job in inputs.jobs if job.charges}
     limits = {"headroom": dict(inputs.headroom), "charges": charges} if charges else {}  # most sites have none
+    weights = {str(job.id): job.weight for job in inputs.jobs if job.weight != 1.0}
     return {
         **limits,
+        **({"weights": weights} if weights else {}),
         "now": inputs.now,
         "policy": inputs.policy,
         "settings": dict(inputs.settings),
@@ -123,8 +126,9 @@ def from_document(raw: Any) -> Inputs:
     checked = parse_policy_settings({**found.settings, "name": found.policy})
     values["settings"] = {name: getattr(checked, name) for name in found.settings}
     jobs = (_job(row, found.profiles, found.requests) for row in found.jobs)
-    limited = tuple(replace(job, charges=found.charges.get(job.id, ())) for job in jobs)
-    return Inputs(**values, jobs=limited, startup=found.startup)
+    charges, weights = found.charges, found.weights
+    known = (replace(job, charges=charges.get(job.id, ()), weight=weights.get(job.id, 1.0)) for job in jobs)
+    return Inputs(**values, jobs=tuple(known), startup=found.startup)
 
 
 def _job(row: Row, profiles: Sequence[JobProfile], requests: Sequence[Request]) -> Job:

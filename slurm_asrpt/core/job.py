@@ -226,7 +226,8 @@ class Job:
     predicted_iterations: ñ_i, 0 for a job of an unseen group.
     time_limit: the job's time limit, seconds; inf for none.
     request: always stored in whole groups of the profile's tensor slices.
-    band: jobs of a lower band go first, before the policy's own order (fair-share); 0 for all if bands are disabled.
+    band: jobs of a lower band go first, before the policy's own order (the site's priorities); 0 without priorities.
+    weight: how much the site favors the job within its band: its work counts divided by this.
     charges: what it counts against the site's limits while it runs.
 
     Raises ValueError if the GPUs differ from the profile's, the request splits its slices, or a number is invalid.
@@ -243,6 +244,7 @@ class Job:
     time_limit: float = math.inf
     band: int = 0
     charges: Charges = ()
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if self.gpus != self.profile.gpus:
@@ -251,6 +253,8 @@ class Job:
             )
         if not 0 <= self.predicted_iterations < float("inf"):
             raise ValueError(f"predicted iterations must be finite and >= 0, not {self.predicted_iterations}")
+        if not 0 < self.weight < math.inf:
+            raise ValueError(f"a weight must be finite and above 0, not {self.weight}")
         if not self.time_limit > 0:
             raise ValueError(f"a time limit must be above 0 s, not {self.time_limit}")
         if self.profile.tensor > 1:  # slices share a server (paper, section VI)
@@ -287,7 +291,7 @@ def trusted_job(
     draft: Any = _Draft()
     draft.id, draft.user, draft.gpus, draft.profile, draft.request = job_id, user, gpus, profile, request
     draft.predicted_iterations, draft.submit_time = predicted_iterations, submit_time
-    draft.group, draft.time_limit, draft.band, draft.charges = group, time_limit, 0, ()
+    draft.group, draft.time_limit, draft.band, draft.charges, draft.weight = group, time_limit, 0, (), 1.0
     draft.__class__ = Job
     job: Job = draft
     return job

@@ -39,6 +39,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "capacity": ("need",),
     "next": (),
     "behind": ("ahead", "head"),
+    "priority": ("ahead", "head"),
     "service": ("ahead", "head"),
     "room": ("runs", "need"),
     "interrupting": ("head",),
@@ -77,8 +78,13 @@ def reason(phase: Phase, kind: str, **facts: Any) -> Reason:
     return Reason(phase, kind, facts)
 
 
-def behind(job_id: str, ahead: int, head: str | None) -> Reason:
-    """The reason of a job with ``ahead`` jobs before it in the queue, if nothing else is known. head: the next job."""
+def behind(job_id: str, ahead: int, head: str | None, higher: int = 0) -> Reason:
+    """The reason of a job with ``ahead`` jobs before it in the queue, if nothing else is known. head: the next job.
+
+    higher: how many of them have a higher priority.
+    """
     if head is None or head == job_id:
         return reason(Phase.WAITING, "next")
+    if higher:
+        return reason(Phase.WAITING, "priority", ahead=higher, head=head)
     return reason(Phase.WAITING, "behind", ahead=ahead, head=head)

@@ -13,6 +13,7 @@ from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.admission import explain_wait
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.priorities import with_cause
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.power_saving import startup_of
@@ -94,7 +95,7 @@ class Decider:
         view.headroom.take(start.job.charges)
 
     def _note_wait(self, job: ManagedJob, wait: Wait, now: float) -> None:
-        why = explain_wait(job, wait.reason, self.cluster, now)
+        why = explain_wait(job, with_cause(wait.reason, self._jobs), self.cluster, now)
         if job.reason is None or job.reason.kind != why.kind:
             self._audit.record(now, "wait", wait.job.id, reason=why.kind, until=wait.until, **why.facts)
         job.waits(why)

@@ -33,7 +33,9 @@ class Eligibility:
 
     def update(self, now: float) -> None:
         """Submit newly eligible jobs; after a restart, restore the policy's saved state first."""
-        eligible = [job for job in self._jobs.pending() if self._is_eligible(job, now)]
+        pending = self._jobs.pending()
+        self._admission.rank(pending, now)
+        eligible = [job for job in pending if self._is_eligible(job, now)]
         if not self.feed.resumed:
             self.feed.resume(eligible, now)
         self._preemption.tell(now)

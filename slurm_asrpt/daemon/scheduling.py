@@ -88,7 +88,7 @@ def assemble(
     withdrawal = StartWithdrawal(settings.daemon, jobs, feed, fences, pins, rules.limits, audit, mode)
     starts = Starts(jobs, client, leases, fences, pins, withdrawal, audit)
     release = Release(jobs, withdrawal, client, audit, mode, settings.daemon.lease_s)
-    order = OrderWriter(policy, jobs, client)
+    order = OrderWriter(policy, jobs, rules.priorities, client)
     writer = SlurmWriter(starts, withdrawal, release, order, preemption, saver, audit, mode)
 
     reader = SlurmReader(client, lifecycle, rules, leases)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from slurm_asrpt import __version__
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Placement
-from slurm_asrpt.core.job import Job, id_key
+from slurm_asrpt.core.job import Job, JobId, id_key
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies.base import Phase, Policy, PreemptivePolicy, Reason, reason
+from slurm_asrpt.core.policies.base import Phase, Policy, PreemptivePolicy, Reason, before_band, reason
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.run_lengths import predicted_interval, run_of
 from slurm_asrpt.daemon.jobs.admission import explain_wait
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.priorities import with_cause
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.preemption import Preemption
@@ -94,11 +95,14 @@ class JobRows:
             alpha=alpha,
             alpha_min=best,
             alpha_by_type=dict(cluster.alpha_by_type(admitted)) if admitted and cluster.view.kinds else None,
+            priority=job.standing.why,
+            weight=job.standing.weight,
             band=self._band(admitted),
         )
 
     def _band(self, admitted: Job | None) -> int | None:
-        return admitted.band + 1 if admitted and self._fairshare_bands > 1 else None
+        bands = self._fairshare_bands
+        return admitted.band % bands + 1 if admitted and bands > 1 else None
 
     def _place_on_offer(self, job: ManagedJob, why: Reason) -> Placement | None:
         """Where a job with a reservation or a delay could run now, to compare."""
@@ -174,7 +178,7 @@ class StatusBuilder:
         """The status, with running jobs first, then the others in the order in which they should start."""
         queue = self._policy.queue(now)
         ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
-        reasons = {str(job_id): why for job_id, why in queue}
+        reasons = {str(job_id): with_cause(why, self._jobs) for job_id, why in queue}
         observed = self._progress.look(self._jobs.running_since())
         preempts = self._policy if isinstance(self._policy, PreemptivePolicy) else None  # to ask takes 50 us
         rows = list[JobStatus]()
@@ -186,8 +190,9 @@ class StatusBuilder:
                 self._rows.add_progress(row, job, observed.get(str(job.record.number)), now)
             else:
                 _add_start(row, job, forecaster, now)
+        higher = self._higher(queue)
         rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))
-        add_ahead(rows)
+        add_ahead(rows, higher)
         return Status(
             written=now,
             mode=self._mode.label,
@@ -202,6 +207,11 @@ class StatusBuilder:
             counts=count_jobs(rows),
             release=__version__,
         )
+
+    def _higher(self, queue: Sequence[tuple[JobId, Reason]]) -> dict[str, int]:
+        """How many jobs of a higher class are ahead of each job in the queue, where there are any."""
+        jobs = [job.job for job_id, _ in queue if (job := self._jobs.get(job_id)) is not None and job.job is not None]
+        return {str(job.id): ahead for job, ahead in zip(jobs, before_band(jobs), strict=True) if ahead}
 
     def _node_rows(self) -> list[NodeStatus]:
         managed, free = set(self._settings.slurm.partitions), self._cluster.view.free

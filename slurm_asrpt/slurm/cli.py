@@ -14,6 +14,7 @@ from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import incremental, parse
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, parse_partition_qos
+from slurm_asrpt.slurm.priorities import SitePriorities, parse_weights, site_priorities
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 LONGEST_QUOTE = 200
@@ -102,6 +103,13 @@ class CliClient:
         qos, associations = parse_assoc_mgr(self.run("scontrol", "-o", "show", "assoc_mgr", "flags=qos,assoc"))
         partitions = parse_partition_qos(self.run("scontrol", "-o", "show", "partition"))
         return SiteLimits(qos, associations, partitions, licenses)
+
+    def priorities(self) -> SitePriorities:
+        config, partitions = self.settings_of_slurm(), self.run("scontrol", "-o", "show", "partition")
+        weights = parse_weights(config)
+        accounts = weights is not None and weights.accounts
+        shown = self.run("scontrol", "-o", "show", "assoc_mgr", "flags=qos,assoc") if accounts else ""
+        return site_priorities(config, partitions, shown)
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         lines = "".join(f"show job {_checked(job_id)}\n" for job_id in job_ids)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.limits import SiteLimits
+from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 
@@ -65,6 +66,9 @@ class SlurmClient(Protocol):
 
     def limits(self, enforced: bool) -> SiteLimits:
         """The limits of licenses and, if they are enforced, of QOS and associations."""
+
+    def priorities(self) -> SitePriorities:
+        """What the priorities of jobs are made of."""
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         """GPUs by node of the jobs among these that are running; faster than reading all jobs."""

@@ -54,7 +54,7 @@ class Qos:
 class Association:
     """A user's association, or an account (user: ""). parent: the account above, "" for none.
 
-    share: the fair-share factor, 0 to 1, where a user has one.
+    share: the fair-share factor, 0 to 1, where a user has one. priority: of its jobs, as that of a QOS.
     """
 
     account: str
@@ -62,6 +62,7 @@ class Association:
     partition: str = ""
     parent: str = ""
     share: float = 0.0
+    priority: float = 0.0
     group: Caps = field(default_factory=dict)
     job: Caps = field(default_factory=dict)
 
@@ -152,6 +153,7 @@ def _association(line: str) -> Association:
         partition=raw.get("Partition", ""),
         parent=re.sub(r"\([0-9]+\)$", "", raw.get("ParentAccount", "")),
         share=float(raw.get("SharesRaw/Norm/Level/Factor", "0/0/0/0").split("/")[3]),
+        priority=float(raw.get("Priority") or 0),
         group=group,
         job={name: cap for name, cap in caps.items() if name not in group},
     )

@@ -114,6 +114,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         time_limit=60 * number(raw.get("time_limit")),
         deadline=number(raw.get("deadline")),
         priority=int(number(raw.get("priority"))),
+        nice=_nice(raw.get("nice")),
         dependency=_word(raw.get("dependency")),
         exit_code=_exit_code(raw.get("exit_code")),
         restarts=int(number(raw.get("restart_cnt"))),
@@ -147,6 +148,12 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         nodes=_word(raw.get("nodes")),
         gpus_by_node=_allocated(_word(raw.get("nodes")), raw.get("gres_detail")),
     )
+
+
+def _nice(raw: Any) -> int:
+    """22.05 prints null for 0, and negative values modulo 2^32."""
+    value = int(number(raw))
+    return value - 2**32 if value >= 2**31 else value
 
 
 def _min_nodes(raw: Mapping[str, Any], state: str) -> int:

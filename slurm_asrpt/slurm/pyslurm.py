@@ -30,8 +30,8 @@ _ASKED = (
     *("name", "array_job_id", "array_task_id", "dependency"),
     *("tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket"),
 )
-_COUNTED = ("licenses", "tres_alloc_str", "tres_req_str")
-"""What limits go by. Not every release has them."""
+_COUNTED = ("licenses", "tres_alloc_str", "tres_req_str", "nice")
+"""What limits and priorities go by. Not every release has them."""
 _SHARING = {"NO": "none", "USER": "user", "MCS": "mcs", "TOPO": "topo"}
 _PROBE = "import pyslurm; pyslurm.Jobs.load()"
 

@@ -46,6 +46,7 @@ class JobRecord:
     time_limit: float = 0.0
     deadline: float = 0.0
     priority: int = 0
+    nice: int = 0
     dependency: str = ""
     exit_code: int = 0
     restarts: int = 0

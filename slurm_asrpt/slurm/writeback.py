@@ -14,7 +14,8 @@ from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import JobRecord, Update
 
-PINNED_PRIORITY = 4_294_000_000
+PINNED_PRIORITY = 4_294_967_000
+"""Above the defaults of priority/basic, which count down from 4,294,901,760."""
 PINNED_SITE_FACTOR = 1_000_000_000
 
 
@@ -78,6 +79,27 @@ def waits_no_more(error: str) -> bool:
 def site_factor(job_id: str, factor: int) -> Update:
     """Mode order: the job's position in the queue, added to its multifactor priority."""
     return Update(job_id, {"SiteFactor": str(factor)})
+
+
+BOOST = 1_000_000_000
+"""Taken from the nice value of a boosted job: more than any weights of a site add up to."""
+BOOSTED_PRIORITY = 4_294_966_000
+"""With priority/basic: above the defaults, below pins."""
+
+
+def is_boosted(job: JobRecord, multifactor: bool) -> bool:
+    """Whether ``asrpt-admin boost`` has put a pending job before all others."""
+    return job.nice <= -BOOST // 2 if multifactor else job.priority == BOOSTED_PRIORITY
+
+
+def boost(job: JobRecord, multifactor: bool, undo: bool = False) -> Update:
+    """Put a pending job before all others, or (multifactor only) undo that.
+
+    With priority/basic, a large nice value would overflow; there, a hold and a release restore the default.
+    """
+    if multifactor:
+        return Update(job.address, {"Nice": str(job.nice + (BOOST if undo else -BOOST))})
+    return Update(job.address, {"Priority": str(BOOSTED_PRIORITY)})
 
 
 def _priority(multifactor: bool, priority: int, factor: int) -> dict[str, str]:

@@ -92,6 +92,8 @@ class JobStatus:
     last_start_latest: Annotated[float | None, "90th percentile of the same; null: no upper bound yet."] = None
     start_made: Annotated[float | None, "When the start times were estimated."] = None
     start_unknown: Annotated[str, "Why a waiting job has no estimated start time."] = ""
+    priority: Annotated[str, "What gave the job its priority class, such as QOS high; empty if nothing did."] = ""
+    weight: Annotated[float, "Its predicted work is divided by this within its class (fair share, age, size)."] = 1.0
     band: Annotated[int | None, "Fair-share band, 1 goes first; null if policy.fairshare_bands is not set."] = None
     queue: Annotated[int | None, "Queue by attained service, 1 goes first; null except for policy hlas."] = None
     attained_gpu_s: Annotated[
@@ -105,7 +107,7 @@ class JobStatus:
         dict[str, float] | None,
         "Totals of the jobs ahead in the queue: GPUs (gpus), predicted work in GPU-seconds (gpu_s), jobs of unseen "
         "groups, which have no predicted work (unseen), and tasks of their arrays that are not in the queue yet "
-        "(tasks); null without a rank.",
+        "(tasks), and jobs of a higher priority (higher); null without a rank.",
     ] = None
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import NEAREST, JobStatus, Status
@@ -14,7 +15,8 @@ from slurm_asrpt.status.reason_texts import LEFT_CHANGES, change_of, rule_of
 class Ahead:
     """The jobs ahead. gpu_s: their predicted work in GPU-seconds, without the ``unseen`` ones, which have none.
 
-    tasks: tasks of their arrays that are not in the queue yet and will run before this job.
+    tasks: tasks of their arrays that are not in the queue yet and will run before this job. higher: jobs of a higher
+    priority.
     """
 
     jobs: int
@@ -23,6 +25,7 @@ class Ahead:
     unseen: int
     nearest: list[str]
     tasks: int = 0
+    higher: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,11 @@ def _changes(job: JobStatus) -> list[str]:
     return [text for text in (own and f"for asrptd to schedule it: {own}", general) if text]
 
 
-def add_ahead(rows: Iterable[JobStatus]) -> None:
-    """Set ``ahead`` of each job in the queue. rows: all jobs, those in the queue ordered by rank."""
+def add_ahead(rows: Iterable[JobStatus], higher: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Set ``ahead`` of each job in the queue. rows: all jobs, those in the queue ordered by rank.
+
+    higher: how many of the jobs ahead have a higher priority, where there are any.
+    """
     rows = list(rows)
     rests = {row.job_id: row for row in rows if row.reason == "array"}
     behind = {row.job_id.partition("_")[0]: row.job_id for row in rows if row.rank is not None} if rests else {}
@@ -97,7 +103,10 @@ def add_ahead(rows: Iterable[JobStatus]) -> None:
     for row in rows:
         if row.rank is None:
             continue
-        row.ahead = {"gpus": gpus, "gpu_s": gpu_s, "unseen": unseen} | ({"tasks": tasks} if tasks else {})
+        more = {"tasks": tasks, "higher": higher.get(row.job_id, 0)}
+        row.ahead = {"gpus": gpus, "gpu_s": gpu_s, "unseen": unseen} | {
+            name: count for name, count in more.items() if count
+        }
         array = row.job_id.partition("_")[0]
         if (
             array in rests and behind[array] == row.job_id
@@ -119,6 +128,7 @@ def _ahead(jobs: Sequence[JobStatus], job: JobStatus) -> Ahead | None:
         int(ahead["unseen"]),
         nearest,
         int(ahead.get("tasks", 0)),
+        int(ahead.get("higher", 0)),
     )
 
 

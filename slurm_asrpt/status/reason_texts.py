@@ -66,6 +66,11 @@ WORDS = {
         _SHORTER,
         "job {head} must start first",
     ),
+    "priority": Wording(
+        "{jobs} of a higher priority ahead{by}; job {head} is next",
+        "jobs of a higher priority go first: partition tier, then QOS, partition, nice, or a priority set by an admin",
+        "job {head} must start first; scontrol show job shows the priorities",
+    ),
     "service": Wording(
         "{jobs} with less attained service ahead; job {head} is next",
         "the queue with the least GPU time goes first; within a queue, jobs run in order of arrival (HLAS)",
@@ -246,7 +251,8 @@ def change_of(kind: str, facts: Mapping[str, Any]) -> str:
 def _filled(text: str, facts: Mapping[str, Any]) -> str:
     counts = {f"{word}s": counted(facts[of], word) for word, of in _COUNTED if of in facts}
     times = {key.removesuffix("_s"): slurm_time(facts[key]) for key in _DURATIONS if key in facts}
-    return text.format(**{**facts, **counts, **times, "when": _when(facts.get("in_s"))})
+    by = f" ({facts['by']})" if facts.get("by") else ""
+    return text.format(**{**facts, **counts, **times, "by": by, "when": _when(facts.get("in_s"))})
 
 
 def _when(in_s: float | None) -> str:

@@ -22,6 +22,7 @@ from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
 
 GROUP = "0123456789abcdef"
@@ -49,6 +50,7 @@ class FakeSlurm:
     preempt_by: str = ""
     preemptors: frozenset[str] = frozenset()
     site_limits: SiteLimits = field(default_factory=SiteLimits)
+    site_priorities: SitePriorities = field(default_factory=SitePriorities)
     records: dict[str, JobRecord] = field(default_factory=dict)
     writes: list[Update] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
@@ -179,6 +181,9 @@ class FakeSlurm:
     def limits(self, enforced: bool) -> SiteLimits:
         return self.site_limits
 
+    def priorities(self) -> SitePriorities:
+        return self.site_priorities
+
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         self.check_available()
         running = (r for r in self.records.values() if r.state == "RUNNING" and str(r.number) in job_ids)
@@ -281,7 +286,9 @@ class FakeSlurm:
         changes |= {"tasks": int(fields["NumTasks"])} if "NumTasks" in fields else {}
         changes |= {"priority": int(fields["Priority"])} if "Priority" in fields else {}
         if "SiteFactor" in fields:
-            self.site_factors[job.job_id] = int(fields["SiteFactor"])
+            before, after = self.site_factors.get(job.job_id, 0), int(fields["SiteFactor"])
+            changes["priority"] = job.priority - before + after if job.priority else 0
+            self.site_factors[job.job_id] = after
         self.records[job.job_id] = dataclasses.replace(job, **changes)  # type: ignore[arg-type]
 
     def _schedule(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.limits import SiteLimits
+from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 
@@ -49,6 +50,9 @@ class RecordedClient:
 
     def limits(self, enforced: bool) -> SiteLimits:
         return SiteLimits()
+
+    def priorities(self) -> SitePriorities:
+        return SitePriorities()
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         return {k: v for k, v in parse.parse_allocations(self._text("jobs.txt")).items() if k in job_ids}

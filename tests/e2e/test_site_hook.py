@@ -1,6 +1,7 @@
 """A site whose own job_submit.lua sets AdminComment."""
 
 import pytest
+
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 from .conftest import SOON_S, own_cluster, wait_for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -52,7 +53,8 @@ class Policy(ABC):
     """Events in, decisions out. A policy reads no clock, never sleeps and does no I/O.
 
     Options: the model of its settings. start_key: the names of the first parts of ``Start.key``. bands: whether it
-    starts jobs of a lower ``Job.band`` first. ``queue_policy.QueuePolicy`` implements all but the order of the jobs.
+    starts jobs of a lower ``Job.band`` first, and divides work by ``Job.weight`` if it orders by work.
+    ``queue_policy.QueuePolicy`` implements all but the order of the jobs.
     """
 
     Options: ClassVar[type[PolicyOptions]] = PolicyOptions
@@ -113,9 +115,30 @@ def band_of(share: float, bands: int) -> int:
     return min(bands - 1, int((1.0 - min(1.0, max(0.0, share))) * bands))
 
 
-def updated_rank(job: Job, rank: int) -> int:
-    """The new rank of a waiting job: a returned job stays before all bands; any other job has its band."""
-    return rank if rank < 0 else job.band
+def head_rank(job: Job, returns: int) -> float:
+    """The rank of a returned job: before all others of its band, above the next band. returns: jobs returned so far.
+
+    The job that was returned last goes first.
+    """
+    return job.band - returns / (returns + 1)
+
+
+def before_band(order: Sequence[Job]) -> list[int]:
+    """For each job of a queue how many of a higher priority (a lower band) are ahead. order: sorted by band."""
+    found, first = list[int](), 0
+    for at, job in enumerate(order):
+        if at and job.band != order[at - 1].band:
+            first = at
+        found.append(first)
+    return found
+
+
+def updated_rank(job: Job, rank: float) -> float:
+    """The new rank of a waiting job: a returned job stays before the others of its band; any other has its band."""
+    if rank < 0 and rank == int(rank):  # of a returned job, in a state saved before 2026-11-24
+        return head_rank(job, -int(rank))
+    ahead = math.ceil(rank) - rank
+    return job.band - ahead if ahead else job.band
 
 
 @runtime_checkable

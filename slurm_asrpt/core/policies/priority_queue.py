@@ -26,7 +26,9 @@ from slurm_asrpt.core.policies.base import (
     Reason,
     Start,
     Wait,
+    before_band,
     behind,
+    head_rank,
     lacks_room,
     no_room,
     over_limit,
@@ -35,8 +37,8 @@ from slurm_asrpt.core.policies.base import (
 )
 from slurm_asrpt.core.policies.options import PolicyOptions
 
-Key = tuple[int, float, float, tuple[int, ...], JobId]
-"""Rank (the band, or negative for a returned job), the policy's value, submission, numeric ID, ID: least first."""
+Key = tuple[float, float, float, tuple[int, ...], JobId]
+"""Rank (the band; just before it for a returned job), the policy's value, submission, numeric ID, ID: least first."""
 
 _MOST_FREE = Strategy.MOST_FREE  # lookups of enum members are slow
 
@@ -113,7 +115,7 @@ class PriorityQueue(Policy):
 
     def returned(self, job: Job, now: float) -> None:
         self._returns += 1
-        self._add(job, -self._returns)
+        self._add(job, head_rank(job, self._returns))
 
     def changed(self, job: Job, now: float) -> None:
         key = self._keys.get(job.id)
@@ -126,7 +128,7 @@ class PriorityQueue(Policy):
         if job_id in self._jobs:
             self._forget(job_id)
 
-    def _add(self, job: Job, rank: int) -> None:
+    def _add(self, job: Job, rank: float) -> None:
         alpha = self._best_alphas.alpha(job)
         value = self.value(job, 1.0 if alpha is None else alpha)
         self._enter(job, (rank, value, job.submit_time, id_key(job.id), job.id), alpha is not None)
@@ -240,9 +242,10 @@ class PriorityQueue(Policy):
         order = [key[-1] for key in sorted(self._keys.values())]
         able = (job_id for job_id in order if job_id not in self._too_large and not self._limited(job_id))
         head = next(able, None)
-        return [(job_id, self._why(job_id, ahead, head)) for ahead, job_id in enumerate(order)]
+        higher = before_band([self._jobs[job_id] for job_id in order])
+        return [(job_id, self._why(job_id, ahead, head, higher[ahead])) for ahead, job_id in enumerate(order)]
 
-    def _why(self, job_id: JobId, ahead: int, head: JobId | None) -> Reason:
+    def _why(self, job_id: JobId, ahead: int, head: JobId | None, higher: int) -> Reason:
         job = self._jobs[job_id]
         if job_id in self._too_large:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
@@ -252,7 +255,7 @@ class PriorityQueue(Policy):
         if limited is not None:
             return limited
         short = lacks_room(job, self._left) if self.conserving and self._last and self._left else None
-        return short or behind(job_id, ahead, head)
+        return short or behind(job_id, ahead, head, higher)
 
     def _limited(self, job_id: JobId) -> Reason | None:
         job = self._jobs[job_id]
@@ -263,7 +266,7 @@ class PriorityQueue(Policy):
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         try:
-            rows = [(JobId(j), int(rank), float(value), float(sub)) for j, rank, value, sub in state["order"]]
+            rows = [(JobId(j), float(rank), float(value), float(sub)) for j, rank, value, sub in state["order"]]
             returns = int(state["returns"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a state of this policy: {error!r}") from error
@@ -288,7 +291,7 @@ class Spjf(PriorityQueue):
     start_key = ("rank", "seconds", "submitted")
 
     def value(self, job: Job, alpha: float) -> float:
-        return job.predicted_iterations * alpha
+        return job.predicted_iterations * alpha / job.weight
 
 
 class Spwf(PriorityQueue):
@@ -297,7 +300,7 @@ class Spwf(PriorityQueue):
     start_key = ("rank", "gpu_seconds", "submitted")
 
     def value(self, job: Job, alpha: float) -> float:
-        return job.gpus * job.predicted_iterations * alpha
+        return job.gpus * job.predicted_iterations * alpha / job.weight
 
 
 class WcsDuration(Spjf):

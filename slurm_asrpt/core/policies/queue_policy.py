@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
@@ -16,6 +17,7 @@ from slurm_asrpt.core.policies.base import (
     Reason,
     Start,
     Wait,
+    before_band,
     behind,
     no_room,
     over_limit,
@@ -41,7 +43,7 @@ class QueuePolicy(Policy):
         self._left: Plan | None = None  # the cluster after the last decision
 
     def order(self, now: float) -> Sequence[Job]:
-        """The waiting jobs, the first to start first."""
+        """The waiting jobs, the first to start first. Jobs of a higher priority (a lower band) go before all others."""
         return list(self.waiting.values())
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
@@ -64,7 +66,7 @@ class QueuePolicy(Policy):
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         plan, starts = Plan(cluster), list[Start]()
         self._last = None
-        for place, job in enumerate(self.order(now)):
+        for place, job in enumerate(self._ordered(now)):
             if plan.over_limit(job):
                 continue
             placement = plan.place(job, Strategy.MOST_FREE, self.fabric) if job.gpus <= plan.free else None
@@ -78,11 +80,16 @@ class QueuePolicy(Policy):
         return [*starts, *([self._last] if self._last else [])]
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
-        order = self.order(now)
+        order = self._ordered(now)
+        higher = before_band(order)
         head = next((job.id for job in order if fits(job, self.nodes) and not self._limited(job)), None)
-        return [(job.id, self._why(job, ahead, head)) for ahead, job in enumerate(order)]
+        return [(job.id, self._why(job, ahead, head, higher[ahead])) for ahead, job in enumerate(order)]
 
-    def _why(self, job: Job, ahead: int, head: JobId | None) -> Reason:
+    def _ordered(self, now: float) -> list[Job]:
+        """The jobs by band (the site's priorities), within a band by ``order``."""
+        return sorted(self.order(now), key=attrgetter("band"))
+
+    def _why(self, job: Job, ahead: int, head: JobId | None, higher: int) -> Reason:
         if not fits(job, self.nodes):
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         limited = self._limited(job)
@@ -90,7 +97,7 @@ class QueuePolicy(Policy):
             return limited
         if self._last is not None and self._last.job.id == job.id:
             return self._last.reason
-        return behind(job.id, ahead, head)
+        return behind(job.id, ahead, head, higher)
 
     def _limited(self, job: Job) -> Reason | None:
         return over_limit(job, self._left) if job.charges and self._left is not None else None

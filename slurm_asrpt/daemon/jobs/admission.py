@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, unprofiled
 from slurm_asrpt.core.placement.selection import fits, has_room
@@ -51,20 +51,24 @@ class Admission:
         failed to start unless it needs them.
         """
         record = unpinned(job.record, job.original)
-        if record.array_tasks and not (self._mode.enforcing and record.can_be_parted):
+        if record.array_tasks and not (self._mode.current is not Mode.SHADOW and record.can_be_parted):
             raise LeftToSlurm("array")
         if self._rules.preempts(record):
             raise LeftToSlurm("preempts")
         job.near(self._rules.barring(record, now), self._rules.drawing(record, now))
-        band, charges = self._rules.band(record), self._rules.limits.charges(record)
+        band, weight, charges = self._rules.band(job), job.standing.weight, self._rules.limits.charges(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
         drawn = tuple(r.nodes for r in job.drawn_by)
-        made_from = (request_values(record), job.tag, avoided, reserved, drawn, band, charges)
-        if made_from == job.admitted:
-            return False
+        made_from = (request_values(record), job.tag, avoided, reserved, drawn)
+        if made_from == job.admitted and job.job is not None:
+            known = job.job
+            if (known.band, known.weight, known.charges) == (band, weight, charges):
+                return False
+            job.ranked(band, weight, charges)
+            return True
         requested, unrestricted = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
-        unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges)
+        unrestricted = dataclasses.replace(unrestricted, band=band, weight=weight, charges=charges)
         unrestricted = within_reservations(unrestricted, drawn)
         allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)
@@ -73,6 +77,10 @@ class Admission:
         again = job.admitted is not None
         job.admit(chosen, unrestricted if reserved else None, requested.one_task_per_gpu, made_from)
         return again
+
+    def rank(self, jobs: Sequence[ManagedJob], now: float) -> None:
+        """Rank the pending jobs by the site's priorities, before they are admitted."""
+        self._rules.rank(jobs, now)
 
     def why_not_yet(self, job: ManagedJob, now: float) -> Reason | None:
         """Why a managed job is not eligible yet, or None if it is."""
@@ -86,7 +94,7 @@ class Admission:
             return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")
         if job.retry_at > now:
             return job.reason  # set when the start was withdrawn
-        if job.record.array_tasks:
+        if job.record.array_tasks and self._mode.enforcing:
             tasks = job.record.array_tasks
             return reason(Phase.WAITING, "array", more=sum(map(len, read_tasks(tasks))), tasks=tasks)
         return None

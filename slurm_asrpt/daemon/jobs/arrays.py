@@ -2,8 +2,8 @@
 
 Slurm keeps all pending tasks of an array in one record, and splits a task from it when the task alone is updated. So
 asrptd gives the next tasks of each array their own leases; from the next cycle on they are jobs like any other. The
-other tasks keep the hook's lease, which asrptd renews too: if asrptd dies, Slurm starts them. A split requires an
-update, so in modes shadow and order arrays are left to Slurm.
+other tasks keep the hook's lease, which asrptd renews too: if asrptd dies, Slurm starts them. In mode order the tasks
+stay together, with one place in the queue: that of the next task. In mode shadow arrays are left to Slurm.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
+from slurm_asrpt.core.priorities import DEFAULT, Standing
 from slurm_asrpt.daemon.jobs.saved_state import (
     FROM_SLURM,
     LONGEST_BACKOFF_S,
@@ -48,12 +50,14 @@ class ManagedJob(SavedJob):
     submit_time: float = 0.0  # of the record
     job: Job | None = None  # as the policy sees it
     one_task_per_gpu: bool = False  # each rank has one GPU
+    standing: Standing = DEFAULT  # its priority under the rules of the site
     admitted: Any = None  # the values that these two were made from
     reservations: tuple[Reservation, ...] = ()  # those whose nodes it must not use now
     drawn_by: tuple[Reservation, ...] = ()  # magnetic ones in which it may run
     unrestricted: Job | None = None  # the job with the nodes of these reservations; None without any
     reason: Reason | None = None  # why it waits
     first_seen: float = 0.0  # by this daemon, since the last requeue
+    decided_tasks: str = ""  # mode order: the pending tasks of its array when the next one's start was decided
     decided_at: float = 0.0  # when this daemon first decided its start
     pin_written_at: float = 0.0  # later than the decision if slurmctld responds slowly
     avoided_nodes: dict[str, float] = field(default_factory=dict)  # where it did not start; until when to avoid them
@@ -117,6 +121,13 @@ class ManagedJob(SavedJob):
         self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, one_task_per_gpu
         self.admitted = made_from
 
+    def ranked(self, band: int, weight: float, charges: Charges) -> None:
+        """Set its priority and what it counts against limits; its request is as before."""
+        assert self.job is not None  # noqa: S101  (it has been admitted)
+        self.job = replace(self.job, band=band, weight=weight, charges=charges)
+        if self.unrestricted is not None:
+            self.unrestricted = replace(self.unrestricted, band=band, weight=weight, charges=charges)
+
     def resumed(self, in_queue: bool) -> None:
         """The policy has restored its queue, with or without this job."""
         self.state = JobState.QUEUED if in_queue else JobState.INELIGIBLE
@@ -138,6 +149,7 @@ class ManagedJob(SavedJob):
         """The policy starts it in this placement. written: Slurm is updated, which overwrites ``original``."""
         self.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, original)
         self.state, self.reason = JobState.PINNED, reason(Phase.STARTING, "starting")
+        self.decided_tasks = self.record.array_tasks
         self.decided_at = self.decided_at or now
         if written:
             self.original = original
@@ -172,6 +184,10 @@ class ManagedJob(SavedJob):
         if self.pin is not None and self.failures > 1 and avoid:
             self.avoided_nodes.update(dict.fromkeys(self.pin.gpus, now + LONGEST_BACKOFF_S))
         self.state, self.pin, self.retry_at, self.reason = JobState.INELIGIBLE, None, now + pause, why
+
+    def next_task(self) -> None:
+        """Mode order: Slurm has started a task of this array, and the next one is pending."""
+        self.state, self.pin, self.reason = JobState.INELIGIBLE, None, None
 
     def over_limit(self, now: float, why: Reason) -> None:
         """Slurm did not start it for a limit that it shares with others: it waits as before, in its place."""
@@ -225,6 +241,14 @@ class ManagedJob(SavedJob):
 
     def site_factor_is(self, factor: int | None) -> None:
         self.site_factor = factor
+
+    def stands(self, standing: Standing) -> None:
+        """Set its priority under the rules of the site."""
+        self.standing = standing
+
+    def priority_seen(self, priority: int) -> None:
+        """Set its priority in Slurm, 0 while it is held. The first one is kept."""
+        self.first_priority = (self.first_priority or priority) if priority else 0
 
     def was_handed_over(self, done: bool) -> None:
         """Set whether the hook's lease on a job that is left to Slurm has been removed."""
@@ -364,6 +388,6 @@ def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
     )
 
 
-_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority", "array_tasks", "tres")
+_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority", "nice", "array_tasks", "tres")
 request_values = attrgetter(*(each.name for each in dataclasses.fields(JobRecord) if each.name not in _PASSING))
 """The values of a record that determine the job's request: without those that merely change over time."""

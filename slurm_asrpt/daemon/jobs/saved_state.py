@@ -126,6 +126,9 @@ def _to_row(empty: object = None) -> PlainSerializer:
     return PlainSerializer(lambda value: None if value is None else () if value == empty else astuple(value))
 
 
+UNKNOWN_FACTOR = 1_000_000_000
+"""The site factor of a job while an update is under way. No written factor has this value."""
+
 SavedTag = Annotated[
     Tag | None,
     PlainValidator(lambda text: parse_tag(text) if isinstance(text, str) else None),
@@ -153,6 +156,7 @@ class SavedJob:
     mapped: bool = False  # it has a rank map
     handed_over: bool = False
     site_factor: int | None = None  # written in mode order
+    first_priority: int = 0  # when it was first seen, or released after a hold
     placement: Annotated[Placement | None, Field(alias="real")] = None  # in Slurm's real allocation
     forecast: Annotated[Forecast | None, _from_row(Forecast), _to_row()] = None  # the first one for its current request
     service: Annotated[Service, _from_row(Service), _to_row(Service())] = field(default_factory=Service)

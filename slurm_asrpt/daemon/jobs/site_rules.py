@@ -1,4 +1,4 @@
-"""Slurm's reservations, preemption and fair-share, applied to single jobs."""
+"""Slurm's reservations, preemption, limits and priorities, applied to single jobs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from slurm_asrpt.core.policies.base import band_of
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation
@@ -25,6 +27,7 @@ class SiteRules:
     def __init__(self, client: SlurmClient, slurm: SlurmConfig, fairshare_bands: int) -> None:
         """fairshare_bands: from the settings."""
         self.limits = LimitsWatch(client, slurm.enforces_limits)
+        self.priorities = PriorityWatch(client)
         self._client, self._preempt_by, self._bands = client, slurm.preempt_by, fairshare_bands
         self._reservations: list[Reservation] = []
         self._preempting: frozenset[str] = frozenset()
@@ -85,8 +88,16 @@ class SiteRules:
         own = {record.qos} if self._preempt_by == "qos" else set(record.partition.split(","))
         return not self._preempting.isdisjoint(own)
 
-    def band(self, record: JobRecord) -> int:
-        """Its fair-share band, 0 for the least served users; users without a factor are in the last, as in Slurm."""
+    def rank(self, jobs: Sequence[ManagedJob], now: float) -> None:
+        """Rank the pending jobs by the site's priorities."""
+        self.priorities.follow(jobs, now)
+
+    def band(self, job: ManagedJob) -> int:
+        """Its band: the lowest for the highest priority, and within it for the least served users."""
+        return self.priorities.class_of(job) * max(1, self._bands) + self._fairshare_band(job.record)
+
+    def _fairshare_band(self, record: JobRecord) -> int:
+        """0 for the least served users; users without a factor are in the last, as in Slurm."""
         if self._bands < 2:
             return 0
         return band_of(self._shares.get((record.user, record.account), 0.0), self._bands)

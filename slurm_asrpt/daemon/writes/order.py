@@ -1,20 +1,29 @@
-"""Mode order: the SiteFactors of pending jobs, so that Slurm's order is the policy's; with few updates."""
+"""Mode order: the SiteFactors of pending jobs, so that Slurm's order is the policy's; with few updates.
+
+A SiteFactor is added to the live priority of a job, which is known. So the factors are chosen for the sums, which must
+descend along the order whatever the site's weights are. Slurm adds nothing to a priority that an admin has set: such
+jobs stay, and the others get priorities above or below them.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
-from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
+from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR, JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.client import SlurmClient
 
 STEP = 1000
-TOP = 1_000_000_000
-ANY = TOP
-"""Stands for an uncertain factor. It is larger than all written factors, so that it never fits."""
+"""Distance of new priorities where there is room, or the site's continuous priorities if they are larger: then these
+cannot change the order."""
+TOP = 2_000_000_000
+"""A SiteFactor has 31 bits."""
 
 IntendedFactor = tuple[ManagedJob, int, int | None]
 """A job, its new factor, and its old one."""
@@ -23,8 +32,8 @@ IntendedFactor = tuple[ManagedJob, int, int | None]
 class OrderWriter:
     """Writes the policy's order as site factors."""
 
-    def __init__(self, policy: Policy, jobs: JobTable, client: SlurmClient) -> None:
-        self._policy, self._jobs, self._client = policy, jobs, client
+    def __init__(self, policy: Policy, jobs: JobTable, priorities: PriorityWatch, client: SlurmClient) -> None:
+        self._policy, self._jobs, self._priorities, self._client = policy, jobs, priorities, client
 
     def intend(self, now: float) -> list[IntendedFactor]:
         """The site factors that change to follow the policy's order; jobs that it would start now come first.
@@ -34,28 +43,104 @@ class OrderWriter:
         """
         decided = [job.record.job_id for job in self._jobs.in_state(JobState.PINNED)]
         queued = [str(job_id) for job_id, _ in self._policy.queue(now)]
-        changes = factors(decided + queued, {job_id: job.site_factor for job_id, job in self._jobs.items()})
-        moved = [(self._jobs[job_id], factor, self._jobs[job_id].site_factor) for job_id, factor in changes.items()]
+        order = [self._jobs[job_id] for job_id in sorted(decided + queued, key=self._class) if job_id in self._jobs]
+        changes = site_factors(order, max(STEP, self._priorities.continuous))
+        moved = [(job, factor, job.site_factor) for job, factor in changes if factor != job.site_factor]
         for job, _, _ in moved:
-            job.site_factor_is(ANY)
+            job.site_factor_is(UNKNOWN_FACTOR)
         return moved
+
+    def _class(self, job_id: str) -> int:
+        job = self._jobs.get(job_id)
+        return job.job.band if job is not None and job.job is not None else 0
 
     def write(self, moved: Sequence[IntendedFactor]) -> None:
         """Write these factors. Raises SlurmError."""
-        updates = [writeback.site_factor(job.record.job_id, factor) for job, factor, _ in moved]
+        updates = [writeback.site_factor(job.record.address, factor) for job, factor, _ in moved]
         for (job, factor, before), error in zip(moved, self._client.update(updates), strict=True):
             job.site_factor_is(before if error else factor)
 
 
-def factors(order: Sequence[str], written: Mapping[str, int | None]) -> dict[str, int]:
-    """The SiteFactors to write so that they descend along ``order``; fitting ones are kept."""
+def site_factors(order: Sequence[ManagedJob], step: int) -> list[tuple[ManagedJob, int]]:
+    """The factors to write so that the live priorities descend along the order."""
+    jobs = {job.record.job_id: job for job in order}
+    ids = list(jobs)
+    live = {job_id: job.record.priority for job_id, job in jobs.items() if _is_placed(job)}
+    fixed = {job_id: job.record.priority for job_id, job in jobs.items() if job.standing.fixed}
+    changes = new_priorities(ids, live, fixed, step)
+    return [(jobs[job_id], _factor(jobs[job_id], priority)) for job_id, priority in changes.items()]
+
+
+def _is_placed(job: ManagedJob) -> bool:
+    """Whether its live priority has a factor of asrptd."""
+    return job.site_factor is not None and job.site_factor != UNKNOWN_FACTOR and not job.standing.fixed
+
+
+def _factor(job: ManagedJob, priority: int) -> int:
+    factor = priority - round(job.standing.live)
+    return factor + 1 if factor == UNKNOWN_FACTOR else factor
+
+
+def new_priorities(
+    order: Sequence[str], live: Mapping[str, int], fixed: Mapping[str, int], step: int
+) -> dict[str, int]:
+    """The priorities to set so that they descend along ``order``; as few as possible change.
+
+    live: the priorities of jobs that have been placed before. fixed: those that cannot change. step: the distance where
+    there is room. Between two fixed priorities there may be too little room: then the last jobs share the lowest one.
+    """
     updates: dict[str, int] = {}
-    ceiling = TOP
-    for job_id in order:
-        current = written.get(job_id)
-        if current is not None and current < ceiling:
-            ceiling = current
-        else:
-            ceiling -= STEP
-            updates[job_id] = ceiling
+    ends = [-1, *(at for at, job_id in enumerate(order) if job_id in fixed), len(order)]
+    for first, last in pairwise(ends):
+        top = fixed[order[first]] - 1 if first >= 0 else TOP
+        low = fixed[order[last]] + 1 if last < len(order) else 1
+        updates |= _between(order[first + 1 : last], live, min(top, TOP), min(low, top), step)
     return updates
+
+
+def _between(order: Sequence[str], live: Mapping[str, int], top: int, low: int, step: int) -> dict[str, int]:
+    """The same for jobs without fixed priorities, which may have priorities from ``low`` to ``top``."""
+    last = len(order) - 1
+    able = {
+        each: live[each] for at, each in enumerate(order) if each in live and low + last - at <= live[each] <= top - at
+    }
+    kept = _descending(order, able)
+    if not kept:
+        return _down(order, min(top + 1, max(low + len(order), (top + low) // 2)), low, step)
+    updates: dict[str, int] = {}
+    above, before = top + 1, -1
+    for at in kept:
+        jobs, below = order[before + 1 : at], live[order[at]]
+        width = (above - below) // (len(jobs) + 1)
+        if not width:  # no room: this one moves down, too
+            continue
+        if before < 0:  # the first ones leave room for others above them
+            above, width = below + min(step, width) * (len(jobs) + 1), min(step, width)
+        updates |= {job_id: above - width * number for number, job_id in enumerate(jobs, start=1)}
+        above, before = below, at
+    return updates | _down(order[before + 1 :], above, low, step)
+
+
+def _down(jobs: Sequence[str], above: int, low: int, step: int) -> dict[str, int]:
+    """Priorities below ``above`` in equal steps, ``low`` at least."""
+    width = max(1, min(step, (above - low) // (len(jobs) + 1)))
+    return {job_id: max(low, above - width * number) for number, job_id in enumerate(jobs, start=1)}
+
+
+def _descending(order: Sequence[str], live: Mapping[str, int]) -> list[int]:
+    """The positions of a longest strictly descending subsequence of the live priorities along the order."""
+    tails: list[int] = []  # of the best subsequence of each length, the last priority, negated; ascending
+    at_end: list[int] = []  # and its position
+    previous: dict[int, int] = {}
+    for at, job_id in enumerate(order):
+        if job_id not in live:
+            continue
+        value = -live[job_id]
+        length = bisect_left(tails, value)
+        previous[at] = at_end[length - 1] if length else -1
+        tails[length : length + 1], at_end[length : length + 1] = [value], [at]
+    found, at = list[int](), at_end[-1] if at_end else -1
+    while at >= 0:
+        found.append(at)
+        at = previous[at]
+    return found[::-1]

@@ -69,7 +69,9 @@ class StartWithdrawal:
     def reconsider_what_slurm_has_not_started(self, now: float) -> None:
         """Modes shadow and order: withdraw starts that Slurm does not follow, so that no GPUs stay reserved forever."""
         for job in self._jobs.pending(JobState.PINNED):
-            if job.pin is not None and now - job.pin.at > self._settings.unpin_after_s:
+            if job.record.array_tasks != job.decided_tasks:
+                job.next_task()
+            elif job.pin is not None and now - job.pin.at > self._settings.unpin_after_s:
                 self.did_not_start(job, job.record.reason, now)
 
     def carrying_pins(self, now: float, *states: JobState) -> list[ManagedJob]:

@@ -123,6 +123,7 @@ LINES = [
     ("asrpt-admin", "disable", "--config", "@missing"),
     ("asrpt-admin", "release", "--config", "@missing"),
     ("asrpt-admin", "enable", "--config", "@hostile.toml"),
+    ("asrpt-admin", "boost", TAME, "--config", "@hostile.toml"),
     ("asrpt-lab", "up", "--nodes", TAME),
     ("asrpt-lab", "up", "--dir", "@missing"),
     ("asrpt-lab", "up", "--nodes", "1x1", "--set", TAME),

@@ -1,13 +1,17 @@
 """Shadow writes nothing, order writes only SiteFactors; recorded runs, the status, and the audit trail."""
 
 import json
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slurm_asrpt.config.settings import Mode
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.profiles import Profiles
-from slurm_asrpt.daemon.writes.order import factors
+from slurm_asrpt.daemon.writes.order import TOP, new_priorities
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import Source
 from slurm_asrpt.status.document import read_status, write_status
@@ -73,13 +77,68 @@ def test_order_writes_descending_site_factors_and_nothing_else(make_bench):
     assert len(bench.slurm.writes) == count  # the order has not changed
 
 
-def test_site_factors_of_as_few_jobs_as_possible_change():
-    first = factors(["a", "b", "c"], {})
+def test_priorities_of_as_few_jobs_as_possible_change():
+    first = new_priorities(["a", "b", "c"], {}, {}, 1000)
     assert first["a"] > first["b"] > first["c"]
-    assert factors(["b", "c"], first) == {}
-    moved = factors(["c", "a", "b"], first)
-    together = {**first, **moved}
-    assert together["c"] > together["a"] > together["b"]
+    assert new_priorities(["b", "c"], first, {}, 1000) == {}
+    moved = new_priorities(["c", "a", "b"], first, {}, 1000)
+    assert moved.keys() == {"c"}
+    assert moved["c"] > first["a"]
+
+
+@given(
+    order=st.permutations([str(number) for number in range(12)]),
+    live=st.dictionaries(st.integers(0, 11).map(str), st.integers(1, 3000)),
+    step=st.integers(1, 5000),
+)
+def test_new_priorities_descend_along_the_order(order, live, step):
+    changes = new_priorities(order, live, {}, step)
+    found = [{**live, **changes}[job_id] for job_id in order]
+    assert all(one > other for one, other in pairwise(found))
+    assert all(1 <= priority <= TOP for priority in found)
+    assert all(changes[job_id] != live[job_id] for job_id in changes.keys() & live.keys())
+    assert new_priorities(order, {**live, **changes}, {}, step) == {}
+
+
+@given(
+    order=st.permutations([str(number) for number in range(12)]),
+    live=st.dictionaries(st.integers(0, 11).map(str), st.integers(1, 3000)),
+    fixed=st.dictionaries(st.integers(0, 11), st.integers(100, 10**9), max_size=3),
+)
+def test_new_priorities_respect_those_set_by_an_admin(order, live, fixed):
+    values = sorted(fixed.values(), reverse=True)
+    fixed = {order[at]: priority for at, priority in zip(sorted(fixed), values, strict=True)}
+    live = {job_id: priority for job_id, priority in live.items() if job_id not in fixed}
+    changes = new_priorities(order, live, fixed, 1000)
+    assert not changes.keys() & fixed.keys()
+    found = [{**live, **changes, **fixed}[job_id] for job_id in order]
+    room = all(one - other > 12 for one, other in pairwise([*values, 1]))
+    assert all(one > other for one, other in pairwise(found)) or not room
+
+
+def test_an_array_has_one_place_in_mode_order(make_bench):
+    bench = make_bench(mode="order", policy="asrpt-gated")
+    bench.slurm.starts_jobs = False
+    long, array, short = (
+        bench.slurm.submit(12, iterations=10**6, leased=False),
+        bench.slurm.submit(12, iterations=10**5, leased=False, array_tasks="0-3"),
+        bench.slurm.submit(12, iterations=10**3, leased=False),
+    )
+    bench.cycle(2)
+    live = {job_id: bench.slurm.records[job_id].priority for job_id in (long, array, short)}
+    assert live[short] > live[array] > live[long]
+    assert [row.reason for row in bench.status(bench.slurm.now).jobs if row.job_id == array] != ["left"]
+    bench.slurm.starts_jobs = True
+    bench.cycle(2)
+    assert bench.state(short) == "RUNNING"
+    bench.slurm.starts_jobs = False
+    bench.slurm.end(short)
+    bench.cycle(2)
+    assert bench.job_state(array) is JobState.PINNED
+    bench.slurm.records[array] = replace(bench.slurm.records[array], array_tasks="1-3")
+    bench.cycle(1)
+    assert bench.job_state(array) in (JobState.QUEUED, JobState.PINNED)
+    assert not bench.audit("not-started", array)
 
 
 def test_reported_iterations_of_a_profiled_job_are_recorded(bench):

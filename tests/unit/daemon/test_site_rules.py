@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.policies import banded_policies, make_policy, policy_names
 from slurm_asrpt.core.policies.base import band_of
 from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
 from slurm_asrpt.slurm.records import Reservation
+from slurm_asrpt.status.explain import explain
 from tests.unit.core.test_baselines import FABRIC, cluster, job
 
 HOUR = 3600.0
@@ -140,6 +143,75 @@ def test_a_larger_factor_is_never_in_a_later_band(one, two, bands):
     assert 0 <= band_of(max(one, two), bands) <= band_of(min(one, two), bands) < bands
 
 
+# priorities
+
+
+SITE = SitePriorities(
+    Weights(qos=100_000, age=1000), {"gpu": PartitionPriority()}, {"normal": 0.0, "high": 10.0}, known=True
+)
+
+
+def queue_of(bench):
+    return [job_id for job_id, _ in bench.scheduler.decider.policy.queue(bench.slurm.now)]
+
+
+@pytest.fixture
+def full_bench(make_bench):
+    """All GPUs are in use; the site has QOS high, and a weight of age."""
+    bench = make_bench(policy="asrpt-gated")
+    bench.slurm.multifactor, bench.slurm.site_priorities = True, SITE
+    bench.slurm.submit(12)
+    bench.cycle(3)
+    return bench
+
+
+def test_jobs_follow_qos_nice_and_the_priority_that_an_admin_sets(full_bench):
+    bench, slurm = full_bench, full_bench.slurm
+    short = slurm.submit(12, 5, qos="normal")
+    nice = slurm.submit(12, 1, qos="normal", nice=500, priority=1)
+    high = slurm.submit(12, 5000, qos="high", priority=100_100)
+    long = slurm.submit(12, 7000, qos="normal")
+    bench.cycle(2)
+    assert queue_of(bench) == [high, short, long, nice]
+    last = row(bench, long)
+    assert row(bench, short).ahead == {"gpus": 12, "gpu_s": 60_000.0, "unseen": 0, "higher": 1}
+    assert (last.priority, row(bench, high).priority, row(bench, nice).priority) == ("", "QOS high", "nice 500")
+    slurm.change(long, priority=5000)
+    bench.cycle(2)
+    assert queue_of(bench) == [high, long, short, nice]
+    assert row(bench, long).priority == "priority 5000 set by an admin"
+    slurm.change(long, priority=2_000_000)
+    slurm.change(nice, nice=-10_000, priority=10_100)
+    bench.cycle(2)
+    assert queue_of(bench) == [long, high, nice, short]
+
+
+def test_a_boosted_job_goes_first_and_undo_takes_it_back(full_bench):
+    bench, slurm = full_bench, full_bench.slurm
+    short, long = slurm.submit(12, 5, qos="normal"), slurm.submit(12, 7000, qos="normal")
+    bench.cycle(2)
+    assert queue_of(bench) == [short, long]
+    for undo, order in ((False, [long, short]), (True, [short, long])):
+        record = slurm.records[long]
+        nice = int(writeback.boost(record, True, undo).fields["Nice"])
+        slurm.change(long, nice=nice, priority=record.priority + record.nice - nice)
+        assert writeback.is_boosted(slurm.records[long], True) is not undo
+        bench.cycle(2)
+        assert queue_of(bench) == order
+
+
+def test_a_user_is_told_which_priority_is_ahead(make_bench):
+    bench = make_bench(policy="fifo")
+    bench.slurm.multifactor, bench.slurm.site_priorities = True, SITE
+    bench.slurm.submit(10)
+    bench.cycle(3)
+    bench.slurm.submit(8, qos="high", priority=100_100)
+    later = bench.slurm.submit(2, qos="normal")
+    bench.cycle(2)
+    assert row(bench, later).text == "1 job of a higher priority ahead (QOS high); job 2 is next"
+    assert "partition tier" in explain(bench.status(bench.slurm.now), row(bench, later)).rule
+
+
 rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([1.0, 20.0, 300.0])), min_size=1, max_size=12)
 
 
@@ -174,14 +246,23 @@ def test_bands_keep_the_policys_order_within_each_band(name, rows, moves):
 
 
 @pytest.mark.parametrize("name", banded_policies())
-def test_a_returned_job_is_ordered_before_all_bands(name):
+def test_a_returned_job_is_ordered_before_all_others_of_its_band(name):
     view = cluster(0, 0)
     policy = make_policy(name, fabric=FABRIC)
     policy.cluster_changed(view.nodes, 0.0)
-    policy.submitted(job(1, 1, 5.0), 0.0)
-    policy.returned(job(2, 1, 500.0, band=3), 1.0)
-    policy.changed(job(2, 1, 500.0, band=2), 1.0)
-    assert [job_id for job_id, _ in policy.queue(2.0)] == ["2", "1"]
+    jobs = [job(1, 1, 5.0), job(3, 1, 5.0, band=2), job(2, 1, 500.0, band=3), job(4, 1, 500.0, band=3)]
+    for one in jobs[:2]:
+        policy.submitted(one, 0.0)
+    for one in jobs[2:]:
+        policy.returned(one, 1.0)
+    assert [job_id for job_id, _ in policy.queue(2.0)] == ["1", "3", "4", "2"]
+    jobs[2] = job(2, 1, 500.0, band=2)
+    policy.changed(jobs[2], 1.0)
+    assert [job_id for job_id, _ in policy.queue(2.0)] == ["1", "2", "3", "4"]
+    again = make_policy(name, fabric=FABRIC)
+    again.cluster_changed(view.nodes, 0.0)
+    again.load(policy.dump(), {each.id: each for each in jobs})
+    assert again.queue(2.0) == policy.queue(2.0)
 
 
 def test_the_papers_policies_and_easy_backfill_have_no_bands():

@@ -31,7 +31,7 @@ def line(job: JobRecord, **columns: str) -> bytes:
     shown = {name: str(int(seconds)) if seconds else "N/A" for name, seconds in times.items()}
     shown |= {"JobId": str(job.number), "State": job.state, "Reason": job.reason, "PriorityLong": str(job.priority)}
     shown |= {"RestartCnt": str(job.restarts), "exit_code": str(job.exit_code << 8), "NodeList": job.nodes}
-    shown |= {"Dependency": job.dependency or "(null)", "ReqNodes": job.required_nodes}
+    shown |= {"Dependency": job.dependency or "(null)", "ReqNodes": job.required_nodes, "Nice": str(job.nice)}
     shown |= {"NumCPUs": str(job.cpus), **columns}
     cells = (shown.get(name, "x").encode()[:width].ljust(width) for name, width in WIDTHS)
     return b"".join(cells) + b"\n"
@@ -251,7 +251,7 @@ def test_malformed_output_costs_a_full_read(slurm: Slurm, text: bytes) -> None:
     assert slurm.reads == 1
 
 
-@pytest.mark.parametrize("column", ["SubmitTime", "PriorityLong", "exit_code"])
+@pytest.mark.parametrize("column", ["SubmitTime", "PriorityLong", "Nice", "exit_code"])
 def test_a_changed_line_that_cannot_be_read_costs_a_full_read(slurm: Slurm, column: str) -> None:
     slurm.columns = {column: "soon"}
     assert slurm.look() == slurm.jobs

@@ -2,14 +2,16 @@
 
 It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for starting jobs:
 
-1. Order. Jobs are considered by band, if enabled (fair-share), then by predicted workload g_i ñ_i α̃_i^min, least
-   first; α̃_i^min on reference GPUs. A job of an unseen group counts with the mean runtime of such jobs.
+1. Order. Jobs are considered by band (the site's priorities), then by predicted workload over weight,
+   g_i ñ_i α̃_i^min / w_i, least first (Smith's rule); α̃_i^min on reference GPUs. A job of an unseen group counts with
+   the mean runtime of such jobs.
 2. Gate. A job starts only on the fewest servers that could ever hold it, with α/α̃^min <= ``gate``. Single servers are
    chosen by the time at which they will be free, so that jobs that end together run together. (With ``contention``, a
    job uses more servers if that is faster and no other job waits: docs/decisions/0013.)
 3. Reservation. The first job that cannot start reserves the servers that are predicted to be free soonest. Jobs behind
    it may use them only until then, and must not delay the time at which any other busy server will be free.
-4. Patience. A job that has waited for ``patience_s`` goes before all younger jobs and reserves its servers exclusively.
+4. Patience. A job that has waited for ``patience_s`` goes before all younger jobs of its band, and reserves its servers
+   exclusively.
    Then, if servers are equal and none disappears, a job that requests only GPUs starts within (k+1) L seconds, however
    wrong the predictions. k: the jobs submitted before it that still waited when its patience ended. L: the longest
    run of any job. Each of them waits for the jobs that already run on its servers, and for no later job
@@ -25,6 +27,7 @@ reservation, because no job's end would help. If only the gate keeps a job from 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -40,7 +43,9 @@ from slurm_asrpt.core.policies.base import (
     Reason,
     Start,
     Wait,
+    before_band,
     behind,
+    head_rank,
     lacks_room,
     no_room,
     over_limit,
@@ -126,7 +131,7 @@ class Gated(Policy):
     def returned(self, job: Job, now: float) -> None:
         self._stop_running(job.id)
         self._returns += 1
-        self._enter(job, -self._returns, job.submit_time)
+        self._enter(job, head_rank(job, self._returns), job.submit_time)
 
     def changed(self, job: Job, now: float) -> None:
         entry = self._leave(job.id)
@@ -158,24 +163,24 @@ class Gated(Policy):
             self.contention.ended(job_id)
         return self._running_jobs.ended(job_id)
 
-    def _enter(self, job: Job, rank: int, since: float, unseen_s: float | None = None) -> None:
+    def _enter(self, job: Job, rank: float, since: float, unseen_s: float | None = None) -> None:
         """Queue a job. unseen_s: the assumed runtime of a job without a prediction, if it was set before."""
         choices, to_reference = self._choices.of(job)
         unseen_s = unseen_s or self._unseen_s / self._unseen_runs
         seconds = job.predicted_iterations * (choices[0].best if choices else 1.0) or unseen_s
         number = id_key(job.id)
-        key = (rank, job.gpus * seconds * to_reference, job.submit_time, number, job.id)
+        key = (rank, job.gpus * seconds * to_reference / job.weight, job.submit_time, number, job.id)
         if len(choices) > 1 and job.predicted_iterations:
             choices = within_limit(choices, job)
-        kind = (len(choices), self._kind(job, rank)) if len(choices) > 1 else self._kind(job, rank)
-        self._queue.enter(Waiting(job, key, seconds, choices, kind, (since, number, job.id)))
+        shape = self._shape(job) if rank == job.band else (rank, job.id)  # a returned job is alone in its shape
+        shape = (len(choices), shape) if len(choices) > 1 else shape
+        kind = (rank, job.weight, shape) if rank or job.weight != 1.0 else shape
+        self._queue.enter(Waiting(job, key, seconds, choices, kind, shape, (since, number, job.id)))
 
-    def _kind(self, job: Job, rank: int) -> Hashable:
-        """The kind of a job. Jobs of one kind can start on the same servers, and the first by key is the shortest."""
-        if job.charges:  # all jobs of a kind count against the same limits
-            return (rank, job.id if rank < 0 else job.charges, job.profile, job.request)
-        if rank:  # with returned jobs and other bands, the first by key may not be the shortest
-            return (rank, job.id if rank < 0 else self._kind(job, 0))
+    def _shape(self, job: Job) -> Hashable:
+        """The shape of a job. Jobs of one shape can start on the same servers, and count against the same limits."""
+        if job.charges:
+            return (job.charges, job.profile, job.request)
         if job.request is not ANYWHERE:
             return (job.profile, job.request)
         return job.gpus if job.gpus <= self._size else job.profile
@@ -201,21 +206,28 @@ class Gated(Policy):
         return [*starts, *self._waits.values()] if self._waits else starts
 
     def _in_order(self, now: float, servers: Servers) -> Iterator[Waiting]:
-        """The jobs to consider: late jobs by age, then the others by workload.
+        """The jobs to consider, band by band: late jobs by age, then the others by workload.
 
-        If a job does not start, no job of its kind with the same or a longer runtime is considered: during a decision,
+        If a job does not start, no job of its shape with the same or a longer runtime is considered: during a decision,
         free servers only decrease. Jobs that need more GPUs than are free are considered only until one has a
         reservation.
         """
         failed: dict[Hashable, float] = {}
-        for entry in self._queue.late(now):
-            if self._may_start(entry, servers, failed):
-                yield entry
-                if entry.job.id in self._queue.entries:
-                    failed[entry.kind] = entry.seconds
+        late = list(self._queue.late(now))
+        for band in sorted({entry.job.band for entry in late}):
+            yield from self._heads(servers, failed, band)
+            for entry in late:
+                if entry.job.band == band and self._may_start(entry, servers, failed):
+                    yield entry
+                    if entry.job.id in self._queue.entries:
+                        failed[entry.shape] = entry.seconds
+        yield from self._heads(servers, failed, _INF)
+
+    def _heads(self, servers: Servers, failed: dict[Hashable, float], before: float) -> Iterator[Waiting]:
+        """The jobs of the bands below ``before``, by workload."""
         if not servers.free:
             return
-        heads = [(key, kind) for kind, key in self._queue.heads.items()]
+        heads = [(key, kind) for kind, key in self._queue.heads.items() if math.ceil(key[0]) < before]
         heapq.heapify(heads)
         while heads and servers.free:
             key, kind = heapq.heappop(heads)
@@ -223,7 +235,9 @@ class Gated(Policy):
             if self._may_start(entry, servers, failed):
                 yield entry
                 head = self._queue.heads.get(kind)
-                if head is not None and head is not key:
+                if head is key:
+                    failed[entry.shape] = entry.seconds
+                elif head is not None:
                     heapq.heappush(heads, (head, kind))
 
     def _may_start(self, entry: Waiting, servers: Servers, failed: Mapping[Hashable, float]) -> bool:
@@ -231,7 +245,7 @@ class Gated(Policy):
             return False
         if servers.plan.over_limit(entry.job):
             return False
-        return entry.seconds < failed.get(entry.kind, _INF)
+        return entry.seconds < failed.get(entry.shape, _INF)
 
     def _start(self, entry: Waiting, placement: Placement, servers: Servers, now: float) -> Start:
         job = entry.job
@@ -323,13 +337,14 @@ class Gated(Policy):
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
         late = dict.fromkeys(entry.job.id for entry in self._queue.late(now))
         rest = sorted(entry.key for entry in self._queue.entries.values() if entry.job.id not in late)
-        order = [*late, *(key[-1] for key in rest)]
-        entries = self._queue.entries
+        order, entries = [*late, *(key[-1] for key in rest)], self._queue.entries
+        order.sort(key=lambda job_id: entries[job_id].job.band)
+        higher = before_band([entries[job_id].job for job_id in order])
         able = (job_id for job_id in order if entries[job_id].choices and not self._limited(entries[job_id]))
         head = next(able, None)
-        return [(job_id, self._why(entries[job_id], ahead, head, now)) for ahead, job_id in enumerate(order)]
+        return [(each, self._why(entries[each], ahead, head, higher[ahead], now)) for ahead, each in enumerate(order)]
 
-    def _why(self, entry: Waiting, ahead: int, head: JobId | None, now: float) -> Reason:
+    def _why(self, entry: Waiting, ahead: int, head: JobId | None, higher: int, now: float) -> Reason:
         job, held = entry.job, self.reservation
         if not entry.choices:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
@@ -344,7 +359,7 @@ class Gated(Policy):
         if held is not None:
             until = self._until(held, now)
             return reason(Phase.WAITING, "reservation", head=held.job.id, need=held.job.gpus, in_s=until)
-        return behind(job.id, ahead, head)
+        return behind(job.id, ahead, head, higher)
 
     def _limited(self, entry: Waiting) -> Reason | None:
         left = self._left

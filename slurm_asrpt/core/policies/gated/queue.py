@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.gated.gpu_types import Choice
 
-Key = tuple[int, float, float, tuple[int, ...], JobId]
-"""Rank (the band, or negative for a returned job), predicted GPU-seconds, submission, numeric ID, ID: least first."""
+Key = tuple[float, float, float, tuple[int, ...], JobId]
+"""Rank, predicted GPU-seconds by weight, submission, numeric ID, ID: least first.
+
+Rank: the band; for a returned job just before it.
+"""
 
 Age = tuple[float, tuple[int, ...], JobId]
 """Start of the wait, numeric ID, ID: the oldest first."""
@@ -24,8 +27,8 @@ class Waiting:
     """A job in the queue. seconds: its predicted runtime in the best placement, with α̃_min of choices[0].
 
     choices: where it could run; empty if it is too large for the cluster.
-    kind: jobs of one kind can start on the same servers. If one cannot start, none with the same or a longer runtime
-    can.
+    shape: jobs of one shape can start on the same servers. If one cannot start, none with the same or a longer runtime
+    can. kind: jobs of one shape, band and weight, of which the first by key is the shortest.
     """
 
     job: Job
@@ -33,6 +36,7 @@ class Waiting:
     seconds: float
     choices: tuple[Choice, ...]
     kind: Hashable
+    shape: Hashable
     age: Age
 
     def lasts(self, alpha: float) -> float:

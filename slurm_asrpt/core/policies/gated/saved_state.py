@@ -17,7 +17,7 @@ class Queued:
     """A waiting job: its rank, the start of its wait, and its assumed runtime (None if it has a prediction)."""
 
     job_id: JobId
-    rank: int
+    rank: float
     since: float
     seconds: float | None
 
@@ -96,7 +96,7 @@ def restore_reservation(kept: Kept | None, nodes: Sequence[Node], jobs: Mapping[
 def _queued(row: Sequence[Any]) -> Queued:
     """A waiting job; states before 2026-11-22 have no runtime. Raises TypeError, ValueError, IndexError."""
     seconds = row[3] if len(row) > 3 else None
-    return Queued(JobId(row[0]), int(row[1]), float(row[2]), None if seconds is None else float(seconds))
+    return Queued(JobId(row[0]), float(row[1]), float(row[2]), None if seconds is None else float(seconds))
 
 
 def _kept(raw: Any) -> Kept | None:

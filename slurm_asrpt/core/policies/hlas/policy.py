@@ -160,10 +160,10 @@ class Hlas(PriorityQueue):
 
     # what users see, and restarts
 
-    def _why(self, job_id: JobId, ahead: int, head: JobId | None) -> Reason:
+    def _why(self, job_id: JobId, ahead: int, head: JobId | None, higher: int) -> Reason:
         if job_id in self._preempted:
             return self._preempting_reason(self._jobs[job_id])
-        found = super()._why(job_id, ahead, head)
+        found = super()._why(job_id, ahead, head, higher)
         return Reason(found.phase, "service", found.facts) if found.kind == "behind" else found
 
     def _preempting_reason(self, job: Job) -> Reason:

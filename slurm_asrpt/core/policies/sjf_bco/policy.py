@@ -30,9 +30,11 @@ from slurm_asrpt.core.policies.base import (
     Start,
     Wait,
     behind,
+    head_rank,
     no_room,
     over_limit,
     reason,
+    updated_rank,
 )
 from slurm_asrpt.core.policies.options import PatienceOptions
 from slurm_asrpt.core.policies.running_jobs import NO_END_S, OVERDUE_SHARE, RunningJob
@@ -48,7 +50,7 @@ PLANNED = 64
 _TINY = 1e-9
 _INF = float("inf")
 
-Key = tuple[int, int, float, tuple[int, ...], JobId]
+Key = tuple[float, int, float, tuple[int, ...], JobId]
 """Rank (negative for a returned job), GPUs, submission, numeric ID, ID: least first."""
 
 
@@ -101,18 +103,18 @@ class SjfBcoOnline(Policy):
 
     def submitted(self, job: Job, now: float) -> bool:
         self._runs.pop(job.id, None)  # requeued while the daemon was away
-        self._enter(job, 0, max(now, job.submit_time))
+        self._enter(job, job.band, max(now, job.submit_time))
         return False
 
     def returned(self, job: Job, now: float) -> None:
         self._runs.pop(job.id, None)
         self._returns += 1
-        self._enter(job, -self._returns, job.submit_time)
+        self._enter(job, head_rank(job, self._returns), job.submit_time)
 
     def changed(self, job: Job, now: float) -> None:
         entry = self._waiting.get(job.id)
         if entry is not None:
-            self._enter(job, entry.key[0], entry.since)
+            self._enter(job, updated_rank(job, entry.key[0]), entry.since)
 
     def finished(self, job_id: JobId, now: float) -> None:
         known = self._waiting.pop(job_id, None) is not None
@@ -129,7 +131,7 @@ class SjfBcoOnline(Policy):
             end = min(until, now + NO_END_S) if known is None else known.end
             self._runs[job_id] = RunningJob(now if known is None else known.start, end, dict(gpus))
 
-    def _enter(self, job: Job, rank: int, since: float) -> None:
+    def _enter(self, job: Job, rank: float, since: float) -> None:
         self._changes += 1
         key = (rank, job.gpus, job.submit_time, id_key(job.id), job.id)
         self._waiting[job.id] = Waiting(job, key, since, self._best_alphas.alpha(job))
@@ -241,7 +243,7 @@ class SjfBcoOnline(Policy):
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         try:
-            order = [(JobId(job_id), int(rank), float(since)) for job_id, rank, since in state["order"]]
+            order = [(JobId(job_id), float(rank), float(since)) for job_id, rank, since in state["order"]]
             rows = state["runs"].items()
             runs = {JobId(j): RunningJob(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows}
             returns = int(state["returns"])
@@ -252,7 +254,7 @@ class SjfBcoOnline(Policy):
         self._runs, self._returns, self._seen = runs, returns, None
         for job_id, rank, since in order:
             if job_id in jobs:
-                self._enter(jobs[job_id], rank, since)
+                self._enter(jobs[job_id], updated_rank(jobs[job_id], rank), since)
 
     # the batch
 

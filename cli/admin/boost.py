@@ -1,0 +1,74 @@
+"""asrpt-admin boost: put a pending job before all others."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli.admin.access import of_asrptd
+
+from slurm_asrpt.errors import InputError, SlurmError
+from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.slurm.records import PENDING, JobRecord
+from slurm_asrpt.text import counted
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add boost to asrpt-admin."""
+    app.command("boost")(boost_command)
+
+
+def boost_command(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job ID; of an array, all its pending tasks.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Take the job back to the priority that it had.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a pending job before all others.
+
+    Subtracts a billion from the job's nice value, so Slurm and
+    asrptd obey it in all modes, and squeue and sprio show it.
+    With priority/basic, it sets the job's priority instead.
+    Boosted jobs are ordered by predicted work.
+
+    \b
+    Examples:
+      asrpt-admin boost 4711
+      asrpt-admin boost 4711 --undo
+    """
+    client = CliClient(of_asrptd(config).slurm)
+    records = [record for record in client.jobs() if job in (record.job_id, record.array_id)]
+    waiting = [record for record in records if record.state == PENDING]
+    if not waiting:
+        state = "not pending: " + records[0].state if records else "unknown to Slurm"
+        raise InputError(f"job {job} is {state}; only pending jobs can be boosted")
+    multifactor = client.config().multifactor
+    changed = [record for record in waiting if writeback.is_boosted(record, multifactor) == undo]
+    if undo and not multifactor:
+        _restore_default(client, changed)
+    else:
+        errors = sorted(set(filter(None, client.update([writeback.boost(r, multifactor, undo) for r in changed]))))
+        if errors:
+            raise SlurmError(f"job {job}: {'; '.join(errors)}")
+    _tell(job, changed, undo, as_json)
+
+
+def _restore_default(client: CliClient, records: list[JobRecord]) -> None:
+    """Slurm gives a job its default priority again when it is released. Raises SlurmError."""
+    for record in records:
+        client.run("scontrol", "hold", record.address)
+        client.run("scontrol", "release", record.address)
+
+
+def _tell(job: str, changed: list[JobRecord], undo: bool, as_json: bool) -> None:
+    ids = [record.address for record in changed]
+    if as_json:
+        print(json.dumps({"boosted": not undo, "changed": ids}))
+    elif not changed:
+        print(f"job {job} {'was not boosted' if undo else 'is boosted already'}")
+    else:
+        jobs = f"job {job}" if ids == [job] else counted(len(ids), "job")
+        print(f"{jobs} {'no longer goes' if undo else 'goes'} before all others: {' '.join(ids)}")

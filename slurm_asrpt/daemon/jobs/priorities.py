@@ -1,0 +1,97 @@
+"""The site's priorities as asrptd follows them: the class and weight of each pending job (docs/priorities.md)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from slurm_asrpt.core.priorities import Standing, ranked
+from slurm_asrpt.core.reasons import Reason
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, unpinned
+from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR
+from slurm_asrpt.errors import SlurmError, one_line
+from slurm_asrpt.slurm.client import SlurmClient
+from slurm_asrpt.slurm.priorities import SitePriorities, standing
+from slurm_asrpt.throttle import Throttle
+
+LOG = logging.getLogger("asrptd")
+READ_PAUSE_FACTOR = 99.0
+"""Reading what priorities are made of takes a hundredth of the time at most."""
+
+AGE_S = 60.0
+"""Seconds between two updates of a job's age."""
+
+
+class PriorityWatch:
+    """Follows priorities. What they are made of is read rarely, and when an admin seems to have set one."""
+
+    def __init__(self, client: SlurmClient) -> None:
+        self._client = client
+        self._site = SitePriorities()
+        self._reading = Throttle(time.monotonic, pause_factor=READ_PAUSE_FACTOR)
+        self._reads = 0  # that have changed something
+        self._known: dict[str, tuple[object, ...]] = {}  # what the standings of the jobs were made from
+        self._classes: dict[str, int] = {}
+        self._fixed: set[tuple[str, float]] = set()  # jobs with priorities set by an admin
+        self._logged = ""
+
+    def follow(self, jobs: Sequence[ManagedJob], now: float) -> None:
+        """Rank the pending jobs."""
+        was_due = self._reading.due
+        if was_due:
+            self._read()
+        fixed = self._rank(jobs, now)
+        if not was_due and not fixed <= self._fixed:  # or have the fair shares changed?
+            self._read()
+            fixed = self._rank(jobs, now)
+        self._fixed = fixed
+
+    def _read(self) -> None:
+        try:
+            with self._reading.spending():
+                found = self._client.priorities()
+            if found != self._site:
+                self._site, self._reads = found, self._reads + 1
+        except SlurmError as error:
+            if str(error) != self._logged:
+                self._logged = str(error)
+                LOG.warning("%s; the previous priorities stay in force", one_line(error))
+
+    def _rank(self, jobs: Sequence[ManagedJob], now: float) -> set[tuple[str, float]]:
+        """Rank the jobs. Returns those whose priority an admin has set, with the priority."""
+        for job in jobs:
+            job.stands(self._standing(job, now))
+        if len(self._known) > 2 * len(jobs):
+            self._known = {job.record.job_id: self._known[job.record.job_id] for job in jobs}
+        classes = ranked([job.standing for job in jobs])
+        self._classes = {job.record.job_id: number for job, number in zip(jobs, classes, strict=True)}
+        return {(job.record.job_id, job.standing.live) for job in jobs if job.standing.fixed}
+
+    def _standing(self, job: ManagedJob, now: float) -> Standing:
+        """The standing of a job; computed once a minute unless something changes, because that takes 20 us."""
+        made_from = (job.record, job.original, job.site_factor, self._reads, now // AGE_S)
+        known = self._known.get(job.record.job_id)
+        if known is not None and known == made_from:
+            return job.standing
+        self._known[job.record.job_id] = made_from
+        record = unpinned(job.record, job.original)
+        job.priority_seen(record.priority)
+        factor = job.site_factor or 0
+        return standing(record, self._site, None if factor == UNKNOWN_FACTOR else factor, job.first_priority, now)
+
+    @property
+    def continuous(self) -> int:
+        """The most that fair share, age and the like add to a live priority."""
+        weights = self._site.weights
+        return 0 if weights is None else round(weights.continuous)
+
+    def class_of(self, job: ManagedJob) -> int:
+        """The class of a pending job, 0 for the highest."""
+        return self._classes.get(job.record.job_id, 0)
+
+
+def with_cause(why: Reason, jobs: Mapping[str, ManagedJob]) -> Reason:
+    """The reason; if it is a higher priority, with what gave the next job that priority."""
+    head = jobs.get(str(why.facts.get("head"))) if why.kind == "priority" else None
+    return why if head is None else Reason(why.phase, why.kind, {**why.facts, "by": head.standing.why})
