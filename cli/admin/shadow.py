@@ -20,7 +20,7 @@ from slurm_asrpt.audit.trail import jobs_of
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.daemon.profiles import Profiles
-from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
+from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, SlurmError, one_line
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.profile.documents import load_named
@@ -69,10 +69,10 @@ def shadow_command(
         raise InputError("give only one of --limits and --no-limits")
     begin = since_time(since, time.time())
     runs, servers = _runs(settings, begin), _servers(settings)
-    held_to = None if no_limits else _limits(settings, limits)
+    held_to, trouble = (None, "") if no_limits else _limits(settings, limits)
     with progress(f"replaying under {settings.policy.name}", len(runs)) as tell:
         found = shadow.report(runs, servers, settings.policy, lambda done, jobs, clock: tell(done), held_to)
-    notes = _notes(settings, found, begin)
+    notes = [*_notes(settings, found, begin), *([what_if.unread(trouble)] if trouble else [])]
     if html:
         replace_file(html, shadow_page.page(found, notes).encode("utf-8", "backslashreplace"), mode=None)
     if as_json:
@@ -101,13 +101,16 @@ def _servers(settings: Settings) -> shadow.Servers:
     return shadow.Servers([node.gpus for node in nodes], fabric, profiles.get)
 
 
-def _limits(settings: Settings, file: Path | None) -> SiteLimits | None:
-    """The limits in a file, else those that Slurm enforces now, if any. Raises SlurmError, InputError."""
+def _limits(settings: Settings, file: Path | None) -> tuple[SiteLimits | None, str]:
+    """The limits in a file, else those that Slurm enforces now, if any; and why they are unknown. Raises InputError."""
     if file:
-        return parse_limits(read_text(file), str(file))
-    with asking_slurm(settings) as slurm:
-        found = slurm.limits(enforces_limits(slurm.settings_of_slurm()))
-    return found if found.any else None
+        return parse_limits(read_text(file), str(file)), ""
+    try:
+        with asking_slurm(settings) as slurm:
+            found = slurm.limits(enforces_limits(slurm.settings_of_slurm()))
+    except SlurmError as error:
+        return None, one_line(error)
+    return (found if found.any else None), ""
 
 
 def _notes(settings: Settings, found: shadow.Report, begin: int) -> list[str]:

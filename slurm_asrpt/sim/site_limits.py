@@ -21,7 +21,7 @@ from slurm_asrpt.text import counted
 from slurm_asrpt.traces.trace import LIMIT_COLUMNS
 
 SPENT = ("GrpTRESMins", "GrpWall")
-MOST_NAMED = 5
+MOST_NAMED = 8
 """Limits that the remarks name."""
 _COLUMNS = ("user", *LIMIT_COLUMNS, "queue", "gpus", "time_limit_s")
 

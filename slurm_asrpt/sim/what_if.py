@@ -249,6 +249,11 @@ def document(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> dict
     return {"kind": "asrpt-sim what-if", "notes": dict(past.notes), "rows": rows, "interrupted": interrupted}
 
 
+def unread(why: str) -> str:
+    """The remark that the limits could not be read."""
+    return f"The limits of QOS and accounts are not simulated: {why}."
+
+
 def remarks(past: Past) -> list[str]:
     """Notes on the data, in sentences."""
     notes = past.notes
@@ -277,7 +282,7 @@ def remarks(past: Past) -> list[str]:
     if "site_limits" in notes:
         lines += site_limits.remarks(notes["site_limits"], notes["jobs"])
     if notes.get("limits_unread"):
-        lines.append(f"The limits of QOS and accounts are not simulated: {notes['limits_unread']}.")
+        lines.append(unread(notes["limits_unread"]))
     if notes["wait_unknown"]:
         lines.append(f"{counted(notes['wait_unknown'], 'job')} without a known wait: simulated, but in no figure.")
     if notes["most_gpus_in_use"] > notes["gpus"]:
