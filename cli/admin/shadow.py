@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from slurm_asrpt_cli._app.help import seldom
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.tables import Column, print_prose, safe, show_table
@@ -19,14 +20,16 @@ from slurm_asrpt.audit.trail import jobs_of
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.daemon.profiles import Profiles
-from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
+from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, SlurmError, one_line
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.reporting import shadow as shadow_page
 from slurm_asrpt.reporting.what_if import COLUMNS, cell
 from slurm_asrpt.sim import shadow, what_if
-from slurm_asrpt.traces.accounting import since_time
+from slurm_asrpt.slurm.limits import SiteLimits
+from slurm_asrpt.slurm.parse import enforces_limits
+from slurm_asrpt.traces.accounting import parse_limits, read_text, since_time
 
 MOST_USERS = 20
 """Users in the table: half of them those with the largest gain, half those with the largest loss."""
@@ -39,6 +42,10 @@ def add_commands(app: typer.Typer) -> None:
 
 def shadow_command(
     since: Annotated[str, typer.Option(metavar="WHEN", help="Start: 7days, 2weeks or a date.")] = "7days",
+    limits: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with the limits of QOS and accounts, of scontrol.")
+    ] = None,
+    no_limits: Annotated[bool, seldom("--no-limits", help="Simulate no limits of QOS and accounts.")] = False,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report with all users.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -58,17 +65,20 @@ def shadow_command(
     settings = of_asrptd(config)
     if html and not html.resolve().parent.is_dir():
         raise InputError(f"--html {html}: no such directory; name a file in an existing one")
+    if limits and no_limits:
+        raise InputError("give only one of --limits and --no-limits")
     begin = since_time(since, time.time())
     runs, servers = _runs(settings, begin), _servers(settings)
+    held_to, trouble = (None, "") if no_limits else _limits(settings, limits)
     with progress(f"replaying under {settings.policy.name}", len(runs)) as tell:
-        found = shadow.report(runs, servers, settings.policy, lambda done, jobs, clock: tell(done))
-    notes = _notes(settings, found, begin)
+        found = shadow.report(runs, servers, settings.policy, lambda done, jobs, clock: tell(done), held_to)
+    notes = [*_notes(settings, found, begin), *([what_if.unread(trouble)] if trouble else [])]
     if html:
         replace_file(html, shadow_page.page(found, notes).encode("utf-8", "backslashreplace"), mode=None)
     if as_json:
         print(json.dumps(shadow.document(found, notes), indent=2))
     else:
-        _show(found, [*notes, *shadow.LIMITS])
+        _show(found, [*notes, *shadow.limitations(found.past)])
     if found.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
 
@@ -89,6 +99,18 @@ def _servers(settings: Settings) -> shadow.Servers:
     fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
     return shadow.Servers([node.gpus for node in nodes], fabric, profiles.get)
+
+
+def _limits(settings: Settings, file: Path | None) -> tuple[SiteLimits | None, str]:
+    """The limits in a file, else those that Slurm enforces now, if any; and why they are unknown. Raises InputError."""
+    if file:
+        return parse_limits(read_text(file), str(file)), ""
+    try:
+        with asking_slurm(settings) as slurm:
+            found = slurm.limits(enforces_limits(slurm.settings_of_slurm()))
+    except SlurmError as error:
+        return None, one_line(error)
+    return (found if found.any else None), ""
 
 
 def _notes(settings: Settings, found: shadow.Report, begin: int) -> list[str]:

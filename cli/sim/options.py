@@ -80,6 +80,9 @@ def _scenario(
     ] = DEFAULTS.models,
     history: Annotated[float, seldom(metavar="SHARE", help="Share of the trace to learn from.")] = DEFAULTS.history,
     seed: Annotated[int, seldom(min=0, metavar="N", help="Random seed.")] = DEFAULTS.seed,
+    max_gpus_per_user: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="GPUs that each user may hold at a time.")
+    ] = None,
 ) -> Scenario:
     """The scenario that these options describe, without a policy. Raises InputError."""
     types = parse_types(gpu_types) if gpu_types else ()
@@ -101,6 +104,7 @@ def _scenario(
         "predictor": predictor,
         "retrain_s": retrain_seconds(retrain),
         "seed": seed,
+        "max_gpus_per_user": max_gpus_per_user,
     }
     return make_scenario(trace, None, cluster, options, fmt, processors_as_gpus, column or [])
 

@@ -17,7 +17,7 @@ from slurm_asrpt_cli._app.progress import Told, progress
 from slurm_asrpt_cli._app.tables import Column, print_prose, print_table, terminal_width
 from slurm_asrpt_cli.sim.options import RETRAIN, Json, Retrain, fit, print_json, retrain_seconds, say
 
-from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
+from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, SlurmError, one_line
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.reporting import what_if as whatif_page
 from slurm_asrpt.sim import what_if as whatif
@@ -47,6 +47,10 @@ def what_if(
     nodes: Annotated[Path | None, typer.Option(metavar="FILE", help="A file with the output of sinfo.")] = None,
     servers: Annotated[int, typer.Option(min=0, metavar="N", help="Number of servers, instead of --nodes.")] = 0,
     gpus: Annotated[int, seldom("--gpus-per-server", min=1, metavar="N", help="GPUs per server, with --servers.")] = 8,
+    limits: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with the limits of QOS and accounts, of scontrol.")
+    ] = None,
+    no_limits: Annotated[bool, seldom("--no-limits", help="Simulate no limits of QOS and accounts.")] = False,
     policies: Annotated[
         str, typer.Option("--policies", "-p", metavar="POLICIES", help="Policies (comma-separated).")
     ] = "",
@@ -67,13 +71,18 @@ def what_if(
     \b
     Examples:
       asrpt-sim what-if --sacct --since 30days -o report.html
-      asrpt-sim what-if --dump jobs.txt --nodes nodes.txt
+      asrpt-sim what-if --dump jobs.txt --nodes nodes.txt \\
+        --limits limits.txt
     """
     names = whatif.checked_policies(policies) if policies else whatif.default_policies()
     _check_output(output)
+    if limits and no_limits:
+        raise InputError("give only one of --limits and --no-limits")
     again = retrain_seconds(retrain)
     trace = _jobs(sacct, dump, since, partition)
     past = whatif.replay(trace, _node_gpus(nodes, servers, gpus, partition, live=sacct), history, seed, again)
+    if not no_limits:
+        past = _under_limits(past, limits, live=sacct)
     if sacct:
         past = replace(past, notes={**past.notes, "only_user": accounting.only_user(trace, _user())})
     with progress("simulating", len(names) * len(past.table)) as bar:
@@ -147,6 +156,19 @@ def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live
     return [node.gpus for node in accounting.parse_sinfo(accounting.ask_sinfo(partition))]
 
 
+def _under_limits(past: whatif.Past, file: Path | None, live: bool) -> whatif.Past:
+    """The jobs under the limits in a file, else those that this Slurm enforces now; without either, as they are."""
+    if file:
+        return whatif.under_limits(past, accounting.parse_limits(accounting.read_text(file), str(file)))
+    if not live:
+        return past
+    try:
+        text = accounting.ask_limits()
+    except SlurmError as error:
+        return replace(past, notes={**past.notes, "limits_unread": one_line(error)})
+    return whatif.under_limits(past, accounting.parse_limits(text, "scontrol")) if text else past
+
+
 def _counted(bar: Told) -> Callable[[str, int, int], None]:
     """A callback that advances a bar over all policies by the jobs that have ended in one."""
     names: list[str] = []
@@ -166,7 +188,7 @@ def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | Non
         columns.append(Column(_title(name), cells, right=True))
     width = terminal_width()
     print_table(fit(columns, width, 1, [_title(name) for name in GIVES_WAY]) if width else columns, True, width)
-    for line in (*whatif.remarks(past), *whatif.LIMITS, *([f"Written to {output}"] if output else [])):
+    for line in (*whatif.remarks(past), *past.notes["limits"], *([f"Written to {output}"] if output else [])):
         print_prose(line)
 
 

@@ -42,7 +42,12 @@ def _add_mean(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE runs ADD COLUMN predicted_mean INTEGER NOT NULL DEFAULT 0")
 
 
-_STEPS = (_create, _add_features, _add_marks, _add_forecasts, _add_mean)
+def _add_what_limits_count(connection: sqlite3.Connection) -> None:
+    for column in ("account", "qos", "tres"):
+        connection.execute(f"ALTER TABLE runs ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
+
+
+_STEPS = (_create, _add_features, _add_marks, _add_forecasts, _add_mean, _add_what_limits_count)
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = _STEPS
 """Step i migrates schema version i to i + 1; a released step is never changed."""
 

@@ -74,6 +74,7 @@ class Run:
     reported_total: total iterations that the job reported. origin: where the run was recorded.
     forecast_made: when its start was first forecast, 0 for never; forecast_low, _median, _high: the 10, 50 and 90%
     quantiles of the start, 0 if beyond the horizon.
+    tres: what the run was given, as Slurm counts it for limits.
     """
 
     job_id: str
@@ -106,6 +107,9 @@ class Run:
     forecast_median: int = 0
     forecast_high: int = 0
     predicted_mean: int = 0
+    account: str = ""
+    qos: str = ""
+    tres: str = ""
 
     @property
     def key(self) -> Key:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from slurm_asrpt.reporting.html import duration, render
 from slurm_asrpt.reporting.what_if import comparison
-from slurm_asrpt.sim.shadow import LIMITS, Report, Share
+from slurm_asrpt.sim.shadow import Report, Share, limitations
 
 TITLES = ("jobs", "GPU hours", "mean wait, Slurm", "mean wait, enforce", "completion ratio", "started later", "verdict")
 
@@ -21,7 +21,7 @@ def page(found: Report, notes: Sequence[str]) -> str:
         share_heads=list(TITLES),
         users=_rows(found.users),
         sizes=_rows(found.sizes),
-        limits=LIMITS,
+        limits=limitations(found.past),
     )
 
 

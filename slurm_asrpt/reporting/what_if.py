@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from slurm_asrpt.reporting.html import duration, render
-from slurm_asrpt.sim.what_if import LIMITS, Outcome, Past, remarks
+from slurm_asrpt.sim.what_if import Outcome, Past, remarks
 
 COLUMNS: Mapping[str, str] = {
     "mean_wait_s": "mean wait",
@@ -52,7 +52,7 @@ def page(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> str:
         interrupted=interrupted,
         remarks=remarks(past),
         outcomes=comparison(outcomes),
-        limits=LIMITS,
+        limits=past.notes["limits"],
     )
 
 

@@ -42,6 +42,9 @@ def trace_of_runs(runs: Sequence[Run]) -> Trace:
         "duration_s": [run.end_time - run.start_time for run in runs],
         "status": [run.state for run in runs],
         "queue": [run.partition for run in runs],
+        "account": [run.account for run in runs],
+        "qos": [run.qos for run in runs],
+        "tres": [run.tres for run in runs],
         "wait_s": [run.start_time - run.submit_time if run.submit_time else 0 for run in runs],
     }
     return clean("history", pd.DataFrame(columns))

@@ -112,7 +112,10 @@ class Scenario:
 
     def document(self) -> dict[str, Any]:
         """JSON values from which ``scenario_of`` restores the scenario."""
-        return asdict(self)
+        found = asdict(self)
+        if self.options.max_gpus_per_user is None:  # digests and results of earlier releases stay valid
+            del found["options"]["max_gpus_per_user"]
+        return found
 
     def workload(self) -> Workload:
         """The jobs; cached for one workload, so that policies can be compared on it. Raises InputError."""

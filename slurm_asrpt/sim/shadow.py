@@ -26,6 +26,7 @@ from slurm_asrpt.sim import what_if
 from slurm_asrpt.sim.engine import Progress, simulate_named
 from slurm_asrpt.sim.predictor_evaluation import trace_of_runs
 from slurm_asrpt.sim.what_if import Outcome, Past
+from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.text import counted
 
 Floats = NDArray[np.float64]
@@ -73,14 +74,23 @@ class Report:
     interrupted: bool
 
 
-def report(runs: Sequence[Run], servers: Servers, policy: PolicySettings, progress: Progress | None = None) -> Report:
-    """Replay the runs on these servers. Raises InputError if there is nothing to replay."""
+def report(
+    runs: Sequence[Run],
+    servers: Servers,
+    policy: PolicySettings,
+    progress: Progress | None = None,
+    limits: SiteLimits | None = None,
+) -> Report:
+    """Replay the runs on these servers, under the limits of the site. Raises InputError if there is nothing to
+    replay."""
     recorded = [run for run in runs if run.origin is Origin.ASRPTD and run.group_id and run.gpus]
     if not recorded:
         raise InputError(
             "asrptd recorded no job in this period; let it run in mode shadow, or choose a longer period with --since"
         )
     past = _as_they_ran(what_if.replay(trace_of_runs(recorded), servers.node_gpus), recorded, servers)
+    if limits is not None:
+        past = what_if.under_limits(past, limits)
     chosen = policy.chosen(policy_settings(policy.name))
     result = simulate_named(policy.name, past.cluster.nodes, past.table, servers.fabric, chosen, progress)
     wait, ran = what_if.waits_of(result), result.end - result.start
@@ -156,11 +166,13 @@ def _size(power: int) -> str:
     return f"{least}-{most} GPUs" if least < most else f"{most} GPUs"
 
 
-LIMITS = (
-    "Jobs without a profile run as long as they did, wherever they are placed: placement does not help them.",
-    *what_if.LIMITS[1:],
-    "Pending and running jobs are missing on both sides: the shorter the period, the larger their share.",
-)
+def limitations(past: Past) -> list[str]:
+    """What the replay leaves out; every report includes it."""
+    return [
+        "Jobs without a profile run as long as they did, wherever they are placed: placement does not help them.",
+        *past.notes["limits"][1:],
+        "Pending and running jobs are missing on both sides: the shorter the period, the larger their share.",
+    ]
 
 
 def remarks(found: Report, left: int, vanished: int) -> list[str]:
@@ -182,7 +194,7 @@ def document(found: Report, notes: Sequence[str]) -> Mapping[str, Any]:
     """What --json prints."""
     return {
         "kind": "asrpt-admin shadow-report",
-        "notes": {**found.past.notes, "limits": list(LIMITS)},
+        "notes": {**found.past.notes, "limits": limitations(found.past)},
         "remarks": list(notes),
         "rows": [{"policy": each.name, **each.figures} for each in found.outcomes],
         "users": [{**vars(share), "verdict": share.verdict} for share in found.users],

@@ -45,9 +45,10 @@ _OPTIONS = {
     "retrain": ("retrain_s", seconds),
     "models": ("models", str),
     "seed": ("seed", int),
+    "max-gpus-per-user": ("max_gpus_per_user", int),
 }
 GRID_KEYS = (*_CLUSTER, *_OPTIONS)
-_MAY_BE_NONE = ("load", "single-gpu", "jobs", "contention")
+_MAY_BE_NONE = ("load", "single-gpu", "jobs", "contention", "max-gpus-per-user")
 
 Grid = Mapping[str, Sequence[Any]]
 

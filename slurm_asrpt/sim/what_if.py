@@ -1,7 +1,7 @@
 """What each policy would have done with the past jobs of a Slurm cluster, compared with what Slurm did.
 
 Jobs keep their submission time, GPUs and runtime; the policy decides when they start. LIMITS lists what this leaves
-out, and every report includes it.
+out (LIMITS_BESIDES_SITE if the limits of the site are simulated), and every report includes it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lazy_pandas import pd
+from slurm_asrpt.sim import site_limits
 from slurm_asrpt.sim.engine import PERFECT, Result, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import mean_of, percentile
 from slurm_asrpt.sim.predictors import RETRAIN_S
+from slurm_asrpt.sim.site_limits import with_limits
 from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
+from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.text import counted
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.trace import recurrence_key
@@ -39,6 +42,14 @@ LIMITS = (
     "The nodes are taken as they are now, all of them up, and jobs may run on any of them, whatever the type of their "
     "GPUs, their CPUs or their memory.",
     "The simulated cluster is empty at first; jobs that were running then but are not listed are missing.",
+)
+LIMITS_BESIDES_SITE = (
+    LIMITS[0],
+    "Priorities, reservations, dependencies and preemption are not simulated: under the policies, a job may start as "
+    "soon as it is submitted and its limits have room. Slurm's figures include the waits that these caused.",
+    "The limits are those of today, and only the simulated jobs count against them. Used-up minutes (GrpTRESMins, "
+    "GrpWall) are not simulated.",
+    *LIMITS[2:],
 )
 
 
@@ -121,6 +132,13 @@ def replay(
         "limits": list(LIMITS),
     }
     return Past(table, cluster, jobs["wait_s"].to_numpy(), jobs["duration_s"].to_numpy(), notes, jobs)
+
+
+def under_limits(past: Past, limits: SiteLimits) -> Past:
+    """The same jobs under the limits of the site."""
+    table, facts = with_limits(past.table, past.jobs, limits)
+    notes = {**past.notes, "limits": list(LIMITS_BESIDES_SITE), "site_limits": facts}
+    return replace(past, table=table, notes=notes)
 
 
 def _predictor_text(history: float, retrain_s: float) -> str:
@@ -231,6 +249,11 @@ def document(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> dict
     return {"kind": "asrpt-sim what-if", "notes": dict(past.notes), "rows": rows, "interrupted": interrupted}
 
 
+def unread(why: str) -> str:
+    """The remark that the limits could not be read."""
+    return f"The limits of QOS and accounts are not simulated: {why}."
+
+
 def remarks(past: Past) -> list[str]:
     """Notes on the data, in sentences."""
     notes = past.notes
@@ -256,6 +279,10 @@ def remarks(past: Past) -> list[str]:
             f"The first {counted(notes['history_jobs'], 'job')} only trained the predictor. If some were still running "
             "or pending when the others arrived, the real cluster was not empty, and the policies look too good."
         )
+    if "site_limits" in notes:
+        lines += site_limits.remarks(notes["site_limits"], notes["jobs"])
+    if notes.get("limits_unread"):
+        lines.append(unread(notes["limits_unread"]))
     if notes["wait_unknown"]:
         lines.append(f"{counted(notes['wait_unknown'], 'job')} without a known wait: simulated, but in no figure.")
     if notes["most_gpus_in_use"] > notes["gpus"]:

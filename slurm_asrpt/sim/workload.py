@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from slurm_asrpt.core.cluster import Fabric, Node, capacity, spread, with_reference_gpus
 from slurm_asrpt.core.job import JobProfile, unprofiled
+from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.profile.schema import library_names, load_profile
 from slurm_asrpt.sim.job_table import JobTable
@@ -108,6 +109,7 @@ class Options:
     jobs: number of consecutive jobs to simulate, after the history; None for all.
     history: share of the trace, from its beginning, that the predictor is trained on before the simulation.
     predictor: one of PREDICTORS. retrain_s: seconds between retrainings on jobs that have ended; 0 for never.
+    max_gpus_per_user: GPUs that the jobs of one user may hold at a time (Slurm's MaxTRESPU); None for no limit.
     """
 
     models: str = "table1"
@@ -118,6 +120,7 @@ class Options:
     predictor: str = "forest"
     retrain_s: float = RETRAIN_S
     seed: int = 0
+    max_gpus_per_user: int | None = None
 
     def __post_init__(self) -> None:
         if self.models not in MODELS:
@@ -130,6 +133,8 @@ class Options:
             raise ValueError(f"history is a share of the trace: at least 0 and below 1, not {self.history:g}")
         if self.load is not None and not 0 < self.load < 1000:
             raise ValueError(f"load must be above 0, not {self.load:g}")
+        if self.max_gpus_per_user is not None and self.max_gpus_per_user < 1:
+            raise ValueError(f"the limit per user must be at least 1 GPU, not {self.max_gpus_per_user}")
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,22 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
     own_load = offered_load(table, cluster)
     if options.load is not None:
         table = replace(table, submit=table.submit * (own_load / options.load))
+    if options.max_gpus_per_user is not None:
+        table = _limited(table, options.max_gpus_per_user)
     return Workload(table, cluster, _notes(trace, table, cluster, own_load, first, moved))
+
+
+def _limited(table: JobTable, most: int) -> JobTable:
+    """The same jobs under a limit on the GPUs of each user. Raises ValueError if the trace does not name the users."""
+    users = sorted({user for user in table.users if user})
+    if not users:
+        raise ValueError("a limit per user requires a trace that names the users")
+    caps = {f"{most} GPUs of user {user}": float(most) for user in users}
+    limit_of = dict(zip(users, caps, strict=True))
+    charges: list[Charges] = [
+        ((limit_of[user], float(gpus)),) if user else () for user, gpus in zip(table.users, table.gpus, strict=True)
+    ]
+    return replace(table, charges=charges, caps=caps)
 
 
 def offered_load(table: JobTable, cluster: Cluster) -> float:

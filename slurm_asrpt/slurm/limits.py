@@ -202,10 +202,10 @@ def use_of(record: JobRecord, gpus: int) -> Use:
     tres = {"cpu": float(record.cpus), "node": float(nodes), "mem": memory, "gres/gpu": float(gpus)}
     licenses = {name: float(count) for (name, _), count in _licenses(record.licenses).items()}
     partition, minutes = record.partition.partition(",")[0], record.time_limit / 60
-    return Use(record.user, record.account, record.qos, partition, tres | _counted(record.tres), minutes, licenses)
+    return Use(record.user, record.account, record.qos, partition, tres | parse_tres(record.tres), minutes, licenses)
 
 
-def _counted(text: str) -> dict[str, float]:
+def parse_tres(text: str) -> dict[str, float]:
     """``cpu=1,mem=64M,node=1,billing=1,gres/gpu=2``, Slurm's own count; memory in MiB. Other parts are left out."""
     found = {}
     for part in filter(None, text.split(",")):

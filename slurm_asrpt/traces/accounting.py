@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import shlex
 import subprocess
 import zlib
 from collections.abc import Sequence
@@ -13,10 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from slurm_asrpt.errors import InputError, SlurmError, printable
-from slurm_asrpt.slurm.parse import gpu_count
+from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, parse_partition_qos
+from slurm_asrpt.slurm.parse import enforces_limits, gpu_count, parse_config
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.sacct import SACCT_FIELDS, parse_sacct
 
+LIMITS = tuple(
+    ("scontrol", "-o", "show", *words) for words in (("assoc_mgr", "flags=qos,assoc"), ("partition",), ("license",))
+)
 SINFO = ("sinfo", "--Node", "--noheader", "--format=%N|%G|%T")
 TIMEOUT_S = 600.0
 _UNITS = {"minutes": 60, "hours": 3600, "days": 86400, "weeks": 604800}
@@ -99,6 +104,25 @@ def ask_sinfo(partition: str = "") -> str:
         return _run([*SINFO, *([f"--partition={partition}"] if partition else [])])
     except SlurmError as error:
         raise SlurmError(f"{error}; specify the nodes with --nodes or --servers instead") from error
+
+
+def ask_limits() -> str:
+    """Query slurmctld for the limits of QOS, associations and licenses; "" if it enforces none. Raises SlurmError."""
+    if not enforces_limits(parse_config(_run(["scontrol", "show", "config"]))):
+        return ""
+    return "\n".join(_run(command) for command in LIMITS)
+
+
+def parse_limits(text: str, source: str) -> SiteLimits:
+    """The limits in what ``LIMITS`` print, one after the other. Raises InputError."""
+    try:
+        qos, associations = parse_assoc_mgr(text)
+    except SlurmError as error:
+        raise InputError(f"{source}: {error}") from error
+    if not qos and not associations:
+        wanted = "; ".join(map(shlex.join, LIMITS))
+        raise InputError(f"{source}: no QOS and no association; write the file with: ({wanted}) > FILE")
+    return SiteLimits(qos, associations, parse_partition_qos(text), parse_licenses(text))
 
 
 def _run(arguments: Sequence[str]) -> str:

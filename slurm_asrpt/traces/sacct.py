@@ -36,7 +36,7 @@ from slurm_asrpt.traces.registry import ReadOptions, register
 from slurm_asrpt.traces.trace import Trace, clean, numbers
 
 SACCT_FIELDS = (
-    *("JobID", "User", "Partition", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw", "State"),
+    *("JobID", "User", "Account", "QOS", "Partition", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw", "State"),
     *("ReqTRES", "AllocTRES", "AdminComment", "JobName"),
 )
 """Fields to query from sacct; JobName must be last."""
@@ -49,7 +49,7 @@ NO_END = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUE
 _COLUMNS = (
     *("jobid", "jobidraw", "cluster", "user", "partition", "jobname", "submit", "start", "end", "elapsedraw"),
     *("elapsed", "timelimitraw", "timelimit", "state", "reqtres", "alloctres", "allocgres", "reqgres"),
-    *("nnodes", "allocnodes", "admincomment", "uid", "exitcode"),
+    *("nnodes", "allocnodes", "admincomment", "uid", "exitcode", "account", "qos"),
 )
 _STEP = r"^[0-9_+\[\]%,\-]+\."
 _JOB = re.compile(r"[0-9]{1,12}(?:_(?:[0-9]{1,12}|\[.*)|\+[0-9]{1,9})?")
@@ -150,6 +150,9 @@ def columns_of(raw: pd.DataFrame) -> pd.DataFrame:
             "time_limit_s": _limits(raw),
             "wait_s": start - submit,
             "queue": raw["partition"],
+            "account": raw["account"],
+            "qos": raw["qos"],
+            "tres": raw["alloctres"].where(raw["alloctres"] != "", raw["reqtres"]),
             # some releases record the cancellation of a pending job as its start
             "begun": start.notna()
             & ~((ran == 0) & (raw["alloctres"] == "") & (raw["allocgres"] == ""))

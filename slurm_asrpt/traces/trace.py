@@ -25,6 +25,9 @@ COLUMNS: Mapping[str, str] = {
 }
 """The columns of every trace, with units."""
 
+LIMIT_COLUMNS = ("account", "qos", "tres")
+"""Columns of sources that know them, text: what decides which limits of the site a job counts against."""
+
 LONGEST_S = 10 * 365 * 86400.0
 MAX_GPUS = 1_000_000
 LATEST_S = 1e11
@@ -42,11 +45,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 class Trace:
     """Jobs in the order of submission.
 
-    jobs: one row per job with COLUMNS. rows: number of rows read. left_out: number of rows left out, by reason.
-    merged: number of rows that are not jobs of their own (a job step, a task of a job), by kind. changed: number of
-    jobs that were kept but altered (a part of a GPU rounded up, for example), by alteration. first_s: local time of
-    day of the first submission, seconds after midnight; None if unknown. Every row is accounted for: rows ==
-    len(jobs) + left_out + merged.
+    jobs: one row per job with COLUMNS, and LIMIT_COLUMNS if the source has them. rows: number of rows read. left_out:
+    number of rows left out, by reason. merged: number of rows that are not jobs of their own (a job step, a task of a
+    job), by kind. changed: number of jobs that were kept but altered (a part of a GPU rounded up, for example), by
+    alteration. first_s: local time of day of the first submission, seconds after midnight; None if unknown. Every row
+    is accounted for: rows == len(jobs) + left_out + merged.
     """
 
     name: str
@@ -84,8 +87,10 @@ def clean(
     missing = [column for column in _NEEDED if column not in raw]
     if missing:
         raise ValueError(f"no column {', '.join(missing)}")
-    jobs = pd.DataFrame({column: raw.get(column, _DEFAULTS.get(column)) for column in COLUMNS}, index=raw.index)
-    for column in TEXT:
+    more = [column for column in LIMIT_COLUMNS if column in raw]
+    columns = (*COLUMNS, *more)
+    jobs = pd.DataFrame({column: raw.get(column, _DEFAULTS.get(column)) for column in columns}, index=raw.index)
+    for column in (*TEXT, *more):
         jobs[column] = _text(jobs[column])
     for column in NUMBERS:
         jobs[column] = numbers(jobs[column])

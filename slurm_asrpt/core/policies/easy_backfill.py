@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan, quick_place
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
-from slurm_asrpt.core.limits import Charges
+from slurm_asrpt.core.limits import Charges, Held
 from slurm_asrpt.core.placement.selection import BestAlphas, Strategy
 from slurm_asrpt.core.policies.base import (
     Decision,
@@ -81,6 +81,8 @@ class EasyBackfill(Policy):
         self._next_seat, self._front_seat = 0, -1
         self._order: list[tuple[int, JobId]] = []  # heap of the seats; outdated entries are dropped at the top
         self._shapes: dict[Shape, LimitTree] = {}
+        self._held: Held[Shape] = Held()  # shapes over a limit of the site: these
+        self._held_shapes: dict[Shape, LimitTree] = {}
         self._too_large: set[JobId] = set()  # too large for the cluster: they do not block other jobs
         self._running: dict[JobId, Running] = {}
         self._ends: list[tuple[float, JobId]] = []  # of the running jobs, ascending
@@ -98,6 +100,8 @@ class EasyBackfill(Policy):
     def _rebuild_queues(self) -> None:
         """Rebuild the queues of all waiting jobs by shape."""
         self._shapes.clear()
+        self._held.clear()
+        self._held_shapes.clear()
         self._too_large.clear()
         self._order.clear()
         for job_id, seat in sorted(self._seats.items(), key=lambda item: item[1]):
@@ -134,7 +138,7 @@ class EasyBackfill(Policy):
         self._jobs[job.id], self._seats[job.id] = job, seat
         if self._best_alphas.fits(job):
             shape = _shape(job)
-            tree = self._shapes.get(shape)
+            tree = self._shapes.get(shape) or self._held_shapes.get(shape)
             if tree is None:
                 tree = self._shapes[shape] = LimitTree()
             tree.add(seat, job.id, _limit(job))
@@ -149,11 +153,13 @@ class EasyBackfill(Policy):
         del self._seats[job_id]
         self._too_large.discard(job_id)
         shape = _shape(job)
-        tree = self._shapes.get(shape)
+        shapes = self._shapes if shape in self._shapes else self._held_shapes
+        tree = shapes.get(shape)
         if tree is not None:
             tree.remove(job_id)
             if not len(tree):
-                del self._shapes[shape]
+                del shapes[shape]
+                self._held.drop(shape)
 
     def _start_running(self, job: Job, placement: Placement, now: float) -> None:
         self._run(job.id, Running(now + _limit(job), placement.gpus, job.request))
@@ -174,6 +180,9 @@ class EasyBackfill(Policy):
         if not self._seats:
             self.reservation = self._blocked = None
             return decisions
+        if self._held:
+            for shape in self._held.released(cluster.headroom):
+                self._shapes[shape] = self._held_shapes.pop(shape)
         plan = self._after = Plan(cluster)
         head = self._start_from_head(plan, now, decisions)
         self.reservation = self._blocked = self._left = None
@@ -206,9 +215,19 @@ class EasyBackfill(Policy):
         return None
 
     def _first_within_limits(self, plan: Plan) -> Job | None:
-        trees = [tree for shape, tree in self._shapes.items() if not plan.headroom.exceeded(shape[2])]
-        row = min([row for tree in trees if (row := tree.first(ANY)) is not None], default=None)
-        return None if row is None else self._jobs[row[1]]
+        """Takes the shapes over a limit that it meets out of the decisions, until the limit has room again."""
+        while self._shapes:
+            row = min([row for tree in self._shapes.values() if (row := tree.first(ANY)) is not None])
+            job = self._jobs[row[1]]
+            limit = plan.over_limit(job)
+            if limit is None:
+                return job
+            self._hold(_shape(job), limit)
+        return None
+
+    def _hold(self, shape: Shape, limit: str) -> None:
+        self._held.hold(shape, shape[2], limit)
+        self._held_shapes[shape] = self._shapes.pop(shape)
 
     def _start(self, job: Job, placement: Placement, plan: Plan, now: float) -> Start:
         plan.add(job, placement)
@@ -265,12 +284,20 @@ class EasyBackfill(Policy):
     ) -> tuple[Job, Shape] | None:
         """The first job in the queue that may be short enough or small enough."""
         best: tuple[tuple[int, JobId], Shape] | None = None
+        over: list[tuple[Shape, str]] = []
         for shape, tree in self._shapes.items():
-            if shape[0] > plan.free or shape in exhausted or plan.headroom.exceeded(shape[2]):
+            if shape[0] > plan.free or shape in exhausted:
                 continue
             row = tree.first(ANY if shape[0] <= reservation.extra and shape not in short_only else short)
-            if row is not None and (best is None or row < best[0]):
+            if row is None or (best is not None and row > best[0]):
+                continue
+            limit = plan.headroom.exceeded(shape[2]) if shape[2] else None
+            if limit is None:
                 best = row, shape
+            else:
+                over.append((shape, limit))
+        for shape, limit in over:
+            self._hold(shape, limit)
         return None if best is None else (self._jobs[best[0][1]], best[1])
 
     # what users see, and restarts

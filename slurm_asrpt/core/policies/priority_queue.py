@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, id_key
+from slurm_asrpt.core.limits import Held
 from slurm_asrpt.core.placement.selection import BestAlphas, Strategy
 from slurm_asrpt.core.policies.base import (
     Decision,
@@ -80,9 +81,11 @@ class PriorityQueue(Policy):
         in_order = type(self).value is PriorityQueue.value  # jobs arrive in the order in which they start
         self._bucket_type = _DEQUES if in_order else _HEAPS
         self._buckets: dict[Hashable, Bucket] = {}  # the first job of each is always pending; others may have left
+        self._held: Held[Hashable] = Held()  # buckets over a limit of the site: these
+        self._held_buckets: dict[Hashable, Bucket] = {}
         self._too_large: set[JobId] = set()  # too large for the cluster: they do not block other jobs
         self._returns = 0
-        self._first: Key | None = None  # cache of the least key of the waiting jobs that fit the cluster
+        self._first: Key | None = None  # cache of the least key in the buckets
         self._free = 0  # GPUs left by the last decision
         self._left: Plan | None = None  # the cluster after the last decision
         self._last: Wait | None = None  # the first job that did not fit then
@@ -99,17 +102,23 @@ class PriorityQueue(Policy):
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._best_alphas = BestAlphas(nodes, self.fabric)
         ranks = {job_id: key[0] for job_id, key in self._keys.items()}
-        self._buckets.clear()
-        self._too_large.clear()
-        self._first = None
+        self._clear()
         for job_id, rank in ranks.items():
             self._add(self._jobs[job_id], rank)
 
+    def _clear(self) -> None:
+        """Forget the order of the jobs."""
+        self._buckets.clear()
+        self._held_buckets.clear()
+        self._held.clear()
+        self._too_large.clear()
+        self._first = None
+
     def submitted(self, job: Job, now: float) -> bool:
         self._add(job, job.band)
+        if job.charges and self._bucket_of(job) in self._held:
+            return True
         if self._first is None:  # no other job was waiting
-            return False
-        if job.charges or self._jobs[self._first[4]].charges:  # limits may hold jobs ahead of it
             return False
         return job.gpus > self._free if self.conserving else self._first[4] != job.id
 
@@ -141,6 +150,10 @@ class PriorityQueue(Policy):
         bucket = self._bucket_of(job)
         keys = self._buckets.get(bucket)
         if keys is None:
+            held = self._held_buckets.get(bucket)
+            if held is not None:
+                self._bucket_type.push(held, key)
+                return
             keys = self._buckets[bucket] = self._bucket_type.empty()
         self._bucket_type.push(keys, key)
         if self._first is not None and key < self._first:
@@ -170,24 +183,38 @@ class PriorityQueue(Policy):
         A key is valid as long as it is the same object as in ``_keys``. Keys of jobs that leave from further down stay
         until they reach the front.
         """
-        here, keys = self._buckets[bucket], self._keys
+        keys = self._keys
+        buckets = self._buckets if bucket in self._buckets else self._held_buckets
+        here = buckets[bucket]
         while here and keys.get(here[0][4]) is not here[0]:
             self._bucket_type.pop(here)
         if not here:
-            del self._buckets[bucket]
+            del buckets[bucket]
+            if buckets is self._held_buckets:
+                self._held.drop(bucket)
+
+    def _hold(self, bucket: Hashable, job: Job, limit: str) -> None:
+        """Take a bucket out of the decisions. job: its first, which exceeds the limit."""
+        self._held.hold(bucket, job.charges, limit)
+        keys = self._held_buckets[bucket] = self._buckets.pop(bucket)
+        if keys[0] is self._first:
+            self._first = None
+
+    def _release(self, cluster: ClusterView) -> None:
+        """Put the buckets back whose limits have room again."""
+        for bucket in self._held.released(cluster.headroom):
+            keys = self._buckets[bucket] = self._held_buckets.pop(bucket)
+            if self._first is not None and keys[0] < self._first:
+                self._first = keys[0]
 
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        free = cluster.total_free
-        # keys differ by job ID, so buckets are never compared
-        heads = [
-            (keys[0], bucket)
-            for bucket, keys in self._buckets.items()
-            if self._jobs[keys[0][4]].gpus <= free or not self.conserving
-        ]
+        if self._held:
+            self._release(cluster)
         plan = Plan(cluster)
         starts: list[Decision] = []
+        heads = self._heads(plan)
         if heads:
             self._start(heads, plan, starts)
         self._last, self._free, self._left = self._first_wait(plan), plan.free, plan
@@ -195,13 +222,27 @@ class PriorityQueue(Policy):
             starts.append(self._last)
         return starts
 
+    def _heads(self, plan: Plan) -> list[tuple[Key, Hashable]]:
+        """The first job of each bucket, as far as one may start."""
+        if len(self._buckets) > 1 and not self.conserving:
+            first = self._first_job(plan)
+            if first is None or first.gpus > plan.free:
+                return []
+        # keys differ by job ID, so buckets are never compared
+        return [
+            (keys[0], bucket)
+            for bucket, keys in self._buckets.items()
+            if self._jobs[keys[0][4]].gpus <= plan.free or not self.conserving
+        ]
+
     def _start(self, heads: list[tuple[Key, Hashable]], plan: Plan, starts: list[Decision]) -> None:
         """Start the jobs that fit, in the order of the first keys of the buckets."""
         heapq.heapify(heads)
         while heads:
             key, bucket = heapq.heappop(heads)
             job = self._jobs[key[4]]
-            if plan.over_limit(job):
+            if job.charges and (limit := plan.over_limit(job)):
+                self._hold(bucket, job, limit)
                 continue
             placement = plan.place(job, _MOST_FREE, self.fabric)
             if placement is None:  # no other job of this shape fits either
@@ -217,24 +258,24 @@ class PriorityQueue(Policy):
 
     def _first_wait(self, plan: Plan) -> Wait | None:
         """The reason why the first waiting job does not start."""
-        if not self._buckets:
+        job, last = self._first_job(plan), self._last
+        if job is None:
             return None
-        if self._first is None:
-            self._first = min([keys[0] for keys in self._buckets.values()])
-        if self._jobs[self._first[4]].charges:
-            return self._first_within_limits(plan)
-        job, last = self._jobs[self._first[4]], self._last
         if last is not None and last.job is job and self._free == plan.free and job.request is ANYWHERE:
             return last  # the reason has not changed
         return Wait(job, no_room(job, plan))
 
-    def _first_within_limits(self, plan: Plan) -> Wait | None:
-        """The same if limits of the site hold jobs: those delay no other job."""
-        heads = [keys[0] for keys in self._buckets.values() if not plan.over_limit(self._jobs[keys[0][4]])]
-        if not heads:
-            return None
-        job = self._jobs[min(heads)[4]]
-        return Wait(job, no_room(job, plan))
+    def _first_job(self, plan: Plan) -> Job | None:
+        """The first waiting job that fits the cluster and that no limit of the site holds."""
+        while self._buckets:
+            if self._first is None:
+                self._first = min([keys[0] for keys in self._buckets.values()])
+            job = self._jobs[self._first[4]]
+            limit = plan.over_limit(job)
+            if limit is None:
+                return job
+            self._hold(self._bucket_of(job), job, limit)
+        return None
 
     # what users see, and restarts
 
@@ -270,9 +311,10 @@ class PriorityQueue(Policy):
             returns = int(state["returns"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a state of this policy: {error!r}") from error
-        for table in (self._jobs, self._keys, self._buckets, self._too_large):
-            table.clear()
-        self._returns, self._last, self._first = returns, None, None
+        self._jobs.clear()
+        self._keys.clear()
+        self._clear()
+        self._returns, self._last = returns, None
         for job_id, rank, value, submit in rows:
             if job_id in jobs:
                 key = (updated_rank(jobs[job_id], rank), value, submit, id_key(job_id), job_id)

@@ -82,7 +82,7 @@ def test_a_job_without_a_tag_gets_a_substitute_group() -> None:
     assert run == Run(
         job_id="7", start_time=NOW - 100, submit_time=NOW - 200, end_time=NOW, state="COMPLETED", user="ann", uid=1001,
         group_id=fallback_group(1001, "train-9", 2), job_name="train-3", partition="gpu", gpus=2, iterations=90,
-        iterations_source=Source.ELAPSED, origin=Origin.SACCT,
+        iterations_source=Source.ELAPSED, origin=Origin.SACCT, tres="cpu=2,gres/gpu=2",
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import History, Origin, Run
 from slurm_asrpt.reporting import shadow as shadow_page
 from slurm_asrpt.sim import shadow, what_if
+from slurm_asrpt.slurm.limits import Association, SiteLimits
 
 NOW, EPOCH = 1_700_000_000, 1_600_000_000
 FIFO = PolicySettings(name="fifo")
@@ -128,7 +129,7 @@ def test_the_page_escapes_and_loads_nothing() -> None:
     html = shadow_page.page(found, ["<b>bold</b>"])
     assert not re.search(r"<script|<b>|\x1b|https?:|url\(", html)
     assert "&lt;script&gt;" in html
-    assert all(line.split(",")[0] in html for line in shadow.LIMITS)
+    assert all(line.split(",")[0] in html for line in shadow.limitations(found.past))
     assert html.rstrip().endswith("</html>")
 
 
@@ -142,6 +143,22 @@ def test_events_of_the_audit_trail(tmp_path: Path) -> None:
     assert jobs_of(tmp_path, ("left", "vanished"), NOW - 1) == {"left": {"2"}, "vanished": {"4"}}
     audit.path.rename(tmp_path / "audit.jsonl.1")
     assert jobs_of(tmp_path, ("left",), 0)["left"] == {"1", "2"}
+
+
+def test_the_jobs_count_against_the_limits_of_their_accounts() -> None:
+    """At most two GPUs of the account: the second job waits for the first, under the policy as under Slurm."""
+    known = {"account": "lab", "qos": "normal", "tres": "cpu=2,gres/gpu=2,node=1"}
+    runs = [run_of(1, 0, 0, 100, **known), run_of(2, 0, 100, 100, **known), run_of(3, 0, 0, 50)]
+    association = Association("lab", "ann", job={}, group={"GrpTRES=gres/gpu": 2.0})
+    limits = SiteLimits({}, {("lab", "ann", ""): association})
+    free, held = (shadow.report(runs, site(8), FIFO, limits=each) for each in (None, limits))
+    assert (free.outcomes[1].figures["max_wait_s"], held.outcomes[1].figures["max_wait_s"]) == (0, 100)
+    told = " ".join(shadow.remarks(held, 0, 0))
+    assert "2 of 3 jobs counted against limits of today" in told
+    assert "GrpTRES=gres/gpu of users in account lab (2)" in told
+    assert "1 job without a known account and QOS" in told
+    assert "limits per user" in shadow.limitations(free.past)[1]
+    assert "limits per user" not in shadow.limitations(held.past)[1]
 
 
 # the command
@@ -181,5 +198,9 @@ def test_the_shadow_report_command(config: Path, tmp_path: Path) -> None:
     assert found["notes"]["jobs"] == 2  # the third job is older
     assert found["notes"]["gpus"] == 28  # of the recorded partition gpu
     assert found["users"][0]["verdict"] == "wins"
+    assert any("limits of QOS and accounts are not simulated" in line for line in found["remarks"])  # a poor scontrol
+    limits = Path(__file__).parents[2] / "recorded" / "22.05" / "assoc_mgr.txt"
+    found = json.loads(CliRunner().invoke(app, [*words, "--json", "--limits", str(limits)]).stdout)
+    assert found["notes"]["site_limits"]["unknown"] == 2
     none = CliRunner().invoke(app, [*words, "--since", "1hours"])
     assert isinstance(none.exception, InputError)

@@ -104,6 +104,9 @@ def test_one_row() -> None:
         "time_limit_s": 3600,
         "wait_s": 30,
         "queue": "",
+        "account": "",
+        "qos": "",
+        "tres": "billing=2,cpu=2,gres/gpu=2,mem=1G,node=1",
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, capac
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
+from slurm_asrpt.core.policies.asrpt.fifo import Fifo
 from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
 from slurm_asrpt.core.policies.asrpt.virtual_machine import VirtualMachine
 from slurm_asrpt.core.policies.base import (
@@ -64,7 +64,7 @@ class Kind:
 
 
 Waiting = tuple[Job, Kind]
-"""A job on the virtual machine or in the FIFO, and its kind."""
+"""A job on the virtual machine, and its kind."""
 
 
 class ASrpt(Policy):
@@ -91,10 +91,11 @@ class ASrpt(Policy):
         self._plain_kinds: dict[int, Kind] = {}  # for plain requests, by id() of the kind's profile
         self._machine = VirtualMachine()
         self._virtual: dict[JobId, Waiting] = {}  # the jobs on the machine
-        self._fifo: OrderedDict[JobId, Waiting] = OrderedDict()  # ordered: canceled jobs leave from the middle
+        self._fifo: Fifo[Kind] = Fifo()
         self._delays: dict[JobId, Delay] = {}
         self._deadlines: list[tuple[float, JobId]] = []  # heap; outdated entries are dropped at the top
         self._last: dict[JobId, Reason] = {}
+        self._left: Plan | None = None  # the cluster after the last walk through the FIFO
         self._stuck: tuple[Wait, ...] = ()  # the last decision, if it stays the same until (see decide)
         self._need = 0  # this number of GPUs is free
         self._until = 0.0  # or, in the same state of the cluster, this time is reached
@@ -111,9 +112,10 @@ class ASrpt(Policy):
         self._nodes, self._reference_nodes = tuple(nodes), with_reference_gpus(nodes)
         self._machine.speed = capacity(nodes) or 1.0
         self._clear_kinds()
-        for jobs in (self._virtual, self._fifo):
-            for job_id, (job, _) in jobs.items():
-                jobs[job_id] = job, self._kind(job)
+        for job_id, (job, _) in self._virtual.items():
+            self._virtual[job_id] = job, self._kind(job)
+        for job, _ in self._fifo.jobs():
+            self._fifo.replace(job, self._kind(job))
         self._discard_last()
 
     def submitted(self, job: Job, now: float) -> bool:
@@ -132,15 +134,16 @@ class ASrpt(Policy):
         if self.contention is not None:
             self.contention.ended(job.id)
         self._discard_last()
-        self._fifo[job.id] = job, self._kind(job)
-        self._fifo.move_to_end(job.id, last=False)
+        self._fifo.put_first(job, self._kind(job))
 
     def changed(self, job: Job, now: float) -> None:
         self._advance(now)
-        for jobs in (self._virtual, self._fifo):
-            if job.id in jobs:
-                jobs[job.id] = job, self._kind(job)
-                self._discard_last()
+        if job.id in self._virtual:
+            self._virtual[job.id] = job, self._kind(job)
+            self._discard_last()
+        if job.id in self._fifo:
+            self._fifo.replace(job, self._kind(job))
+            self._discard_last()
 
     def finished(self, job_id: JobId, now: float) -> None:
         if self.contention is not None:
@@ -159,10 +162,10 @@ class ASrpt(Policy):
     def _advance(self, now: float) -> None:
         """Line 2: jobs that completed on the virtual machine join the tail of the FIFO."""
         for job_id in self._machine.advance(now):
-            self._fifo[job_id] = self._virtual.pop(job_id)
+            self._fifo.append(*self._virtual.pop(job_id))
 
     def _forget(self, job_id: JobId) -> None:
-        self._fifo.pop(job_id, None)
+        self._fifo.remove(job_id)
         self._last.pop(job_id, None)
         if self._delays:
             self._delays.pop(job_id, None)
@@ -214,6 +217,8 @@ class ASrpt(Policy):
             self._advance(now)
         if not self._fifo:
             return ()
+        if self._fifo.limited and self._limits_have_moved(cluster):
+            self._stuck = ()
         if self._stuck and cluster.total_free < self._need and not cluster.overdrawn:
             return self._still_stuck(cluster.total_free)
         if cluster is not self._cluster or cluster.version != self._version:
@@ -222,6 +227,11 @@ class ASrpt(Policy):
         elif self._stuck and now < self._until:
             return self._still_delayed(self._until - now)
         return self._walk(Plan(cluster), now)
+
+    def _limits_have_moved(self, cluster: ClusterView) -> bool:
+        """Whether jobs that a limit held may start again, or one holds the job that blocked the others."""
+        released = self._fifo.release(cluster.headroom)
+        return released or (bool(self._stuck) and cluster.headroom.exceeded(self._stuck[-1].job.charges) is not None)
 
     def _still_stuck(self, free: int) -> tuple[Wait, ...]:
         """The same decision at almost no cost, for the common case of a head of the queue that is still blocked."""
@@ -245,8 +255,8 @@ class ASrpt(Policy):
         decisions: list[Decision] = []
         started: list[JobId] = []
         waits: list[Wait] = []
-        self._blocked = False
-        for job, kind in self._fifo.values():
+        self._blocked, self._left = False, plan
+        for job, kind in self._fifo.within_limits(plan):
             found = self._consider(job, kind, plan, now)
             if isinstance(found, Placement):
                 plan.add(job, found)
@@ -295,9 +305,6 @@ class ASrpt(Policy):
         """Lines 5-23 for one job: its placement, or why it waits."""
         if not kind.fits:
             return Wait(job, reason(_WAITING, "capacity", need=job.gpus))
-        limited = over_limit(job, plan) if job.charges else None
-        if limited is not None:
-            return Wait(job, limited)
         free = plan.free
         if job.gpus > free:
             if job.request is ANYWHERE and plan.memoryless and not self._delays:  # the result of no_room, but faster
@@ -352,22 +359,27 @@ class ASrpt(Policy):
         self._advance(now)
         rows: list[tuple[JobId, Reason]] = []
         blocker: JobId | None = None
-        for ahead, job_id in enumerate(self._fifo):
-            why = self._last.get(job_id)
-            if blocker is not None or why is None:
-                why = behind(job_id, ahead, blocker)
-            elif not self._may_pass(job_id, why, now):
-                blocker = job_id
-            rows.append((job_id, why))
+        for ahead, (job, kind) in enumerate(self._fifo.jobs()):
+            why = self._limited(job, kind) or self._last.get(job.id)
+            if why is None or (blocker is not None and why.kind != "over-limit"):
+                why = behind(job.id, ahead, blocker)
+            elif not self._may_pass(job.id, why, now):
+                blocker = job.id
+            rows.append((job.id, why))
         for job_id, left, work in self._machine.remaining():
             facts = {"remaining_s": left / self._machine.speed, "work_s": work / self._machine.speed}
             rows.append((job_id, reason(Phase.VIRTUAL, "virtual", **facts)))
         return rows
 
+    def _limited(self, job: Job, kind: Kind) -> Reason | None:
+        if not kind.fits or not job.charges or self._left is None:
+            return None
+        return over_limit(job, self._left)
+
     def dump(self) -> dict[str, Any]:
         self._advance(self._decided)  # the virtual machine may be behind
         delays = {job_id: asdict(delay) for job_id, delay in self._delays.items()}
-        return {"machine": self._machine.dump(), "fifo": list(self._fifo), "delays": delays}
+        return {"machine": self._machine.dump(), "fifo": [job.id for job, _ in self._fifo.jobs()], "delays": delays}
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         machine = VirtualMachine()
@@ -380,7 +392,9 @@ class ASrpt(Policy):
             raise ValueError(f"not a state of policy asrpt: {error!r}") from error
         self._machine, self._delays = machine, delays
         self._deadlines = sorted((delay.deadline, job_id) for job_id, delay in delays.items())
-        self._fifo = OrderedDict((job_id, (jobs[job_id], self._kind(jobs[job_id]))) for job_id in fifo)
+        self._fifo = Fifo()
+        for job_id in fifo:
+            self._fifo.append(jobs[job_id], self._kind(jobs[job_id]))
         self._virtual = {job_id: (jobs[job_id], self._kind(jobs[job_id])) for job_id, *_ in machine.remaining()}
         self._last.clear()
         self._discard_last()

@@ -195,6 +195,7 @@ class Gated(Policy):
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         previous, self.reservation = self.reservation, None
         self._waits.clear()
+        self._queue.release(cluster.headroom)
         servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
         for entry in self._in_order(now, servers):
             placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
@@ -227,23 +228,27 @@ class Gated(Policy):
         """The jobs of the bands below ``before``, by workload."""
         if not servers.free:
             return
-        heads = [(key, kind) for kind, key in self._queue.heads.items() if math.ceil(key[0]) < before]
+        # keys differ by job ID, so kinds and lines are never compared
+        lines = self._queue.lines.values()
+        heads = [(key, kind, line) for line in lines for kind, key in line.heads.items() if math.ceil(key[0]) < before]
         heapq.heapify(heads)
         while heads and servers.free:
-            key, kind = heapq.heappop(heads)
+            key, kind, line = heapq.heappop(heads)
             entry = self._queue.entries[key[-1]]
             if self._may_start(entry, servers, failed):
                 yield entry
-                head = self._queue.heads.get(kind)
+                head = line.heads.get(kind)
                 if head is key:
                     failed[entry.shape] = entry.seconds
                 elif head is not None:
-                    heapq.heappush(heads, (head, kind))
+                    heapq.heappush(heads, (head, kind, line))
 
     def _may_start(self, entry: Waiting, servers: Servers, failed: Mapping[Hashable, float]) -> bool:
-        if entry.job.gpus > servers.free and self.reservation is not None:
+        job = entry.job
+        if job.charges and (limit := servers.plan.over_limit(job)):
+            self._queue.hold(job.charges, limit)
             return False
-        if servers.plan.over_limit(entry.job):
+        if job.gpus > servers.free and self.reservation is not None:
             return False
         return entry.seconds < failed.get(entry.shape, _INF)
 
@@ -335,7 +340,7 @@ class Gated(Policy):
     # what users see, and restarts
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
-        late = dict.fromkeys(entry.job.id for entry in self._queue.late(now))
+        late = dict.fromkeys(entry.job.id for entry in self._queue.all_late(now))
         rest = sorted(entry.key for entry in self._queue.entries.values() if entry.job.id not in late)
         order, entries = [*late, *(key[-1] for key in rest)], self._queue.entries
         order.sort(key=lambda job_id: entries[job_id].job.band)

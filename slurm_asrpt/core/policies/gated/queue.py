@@ -1,13 +1,15 @@
-"""The waiting jobs of asrpt-gated: by predicted workload within each kind, and by age."""
+"""The waiting jobs of asrpt-gated: by predicted workload within each kind, by age, and by the limits that hold them."""
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 
 from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.limits import Charges, Headroom, Held
 from slurm_asrpt.core.policies.gated.gpu_types import Choice
 
 Key = tuple[float, float, float, tuple[int, ...], JobId]
@@ -45,21 +47,32 @@ class Waiting:
         return self.seconds * (alpha / best) if best else self.seconds
 
 
+@dataclass(slots=True, eq=False)
+class Line:
+    """The jobs that count the same against the limits of the site. heads: the first of each kind. late: ascending."""
+
+    heads: dict[Hashable, Key] = field(default_factory=dict)
+    late: list[Age] = field(default_factory=list)
+
+
 class Waitlist:
     """Finds the first job of each kind in O(1), and the late jobs: those that have waited for ``patience_s``.
 
     Entries of jobs that have left stay in the heaps until they reach the top, or until they outnumber the waiting jobs.
 
-    entries: all waiting jobs. heads: the first job of each kind, without jobs that are too large for the cluster.
+    entries: all waiting jobs. lines: the jobs that no limit is known to hold, by charges, without jobs that are too
+    large for the cluster.
     """
 
     def __init__(self, patience_s: float) -> None:
         self.patience_s = patience_s
         self.entries: dict[JobId, Waiting] = {}
-        self.heads: dict[Hashable, Key] = {}
+        self.lines: dict[Charges, Line] = {}
+        self._held: Held[Charges] = Held()  # these lines
+        self._held_lines: dict[Charges, Line] = {}
         self._heaps: dict[Hashable, list[Key]] = {}
         self._young: list[Age] = []  # heap: jobs that are not late, and outdated entries
-        self._late: list[Age] = []  # ascending
+        self._late = 0  # jobs that are late
         self._left = 0  # jobs that have left since the last cleanup of the heaps
 
     def enter(self, entry: Waiting) -> None:
@@ -69,7 +82,7 @@ class Waitlist:
         if entry.choices:
             heap = self._heaps.setdefault(entry.kind, [])
             heapq.heappush(heap, entry.key)
-            self.heads[entry.kind] = heap[0]
+            self._line(entry.job.charges).heads[entry.kind] = heap[0]
             heapq.heappush(self._young, entry.age)
 
     def leave(self, job_id: JobId) -> Waiting | None:
@@ -77,37 +90,66 @@ class Waitlist:
         entry = self.entries.pop(job_id, None)
         if entry is None or not entry.choices:
             return entry
-        at = bisect_left(self._late, entry.age)
-        if at < len(self._late) and self._late[at] == entry.age:
-            del self._late[at]
-        if self.heads[entry.kind] == entry.key:
-            self._next_head(entry.kind)
+        line = self._line(entry.job.charges)
+        at = bisect_left(line.late, entry.age)
+        if at < len(line.late) and line.late[at] == entry.age:
+            del line.late[at]
+            self._late -= 1
+        if line.heads[entry.kind] == entry.key:
+            self._next_head(entry.kind, line)
+            if not line.heads:
+                self._close(entry.job.charges)
         self._left += 1
         if self._left > 64 + len(self.entries):
             self._drop_outdated()
         return entry
 
+    def _line(self, charges: Charges) -> Line:
+        found = self.lines.get(charges) or self._held_lines.get(charges)
+        if found is None:
+            found = self.lines[charges] = Line()
+        return found
+
+    def _close(self, charges: Charges) -> None:
+        """Remove an empty line."""
+        if self.lines.pop(charges, None) is None:
+            del self._held_lines[charges]
+            self._held.drop(charges)
+
+    def hold(self, charges: Charges, limit: str) -> None:
+        """Take a line out of the decisions: a limit has no room for its jobs."""
+        line = self.lines.pop(charges, None)
+        if line is not None:
+            self._held_lines[charges] = line
+            self._held.hold(charges, charges, limit)
+
+    def release(self, headroom: Headroom) -> None:
+        """Put the lines back whose limits have room again."""
+        if self._held:
+            for charges in self._held.released(headroom):
+                self.lines[charges] = self._held_lines.pop(charges)
+
     def clear(self) -> list[Waiting]:
         """Remove all jobs. Returns their entries."""
         entries = list(self.entries.values())
-        for part in (self.entries, self.heads, self._heaps, self._young, self._late):
+        for part in (self.entries, self.lines, self._held, self._held_lines, self._heaps, self._young):
             part.clear()
-        self._left = 0
+        self._late = self._left = 0
         return entries
 
-    def _next_head(self, kind: Hashable) -> None:
+    def _next_head(self, kind: Hashable, line: Line) -> None:
         heap = self._heaps[kind]
         while heap:
             entry = self.entries.get(heap[0][-1])
             if entry is not None and entry.key == heap[0] and entry.kind == kind:
-                self.heads[kind] = heap[0]
+                line.heads[kind] = heap[0]
                 return
             heapq.heappop(heap)
-        del self._heaps[kind], self.heads[kind]
+        del self._heaps[kind], line.heads[kind]
 
     def _drop_outdated(self) -> None:
         """Remove outdated entries from the heaps: a daemon runs for years, and an old job may stay at the top."""
-        late = set(self._late)
+        late = set(self._all_late())
         heaps: dict[Hashable, list[Key]] = {}
         fitting = [entry for entry in self.entries.values() if entry.choices]
         for entry in fitting:
@@ -129,14 +171,43 @@ class Waitlist:
             heapq.heappop(young)
         return None
 
-    def late(self, now: float) -> Iterator[Waiting]:
+    def _all_late(self) -> Iterator[Age]:
+        lines = chain(self.lines.values(), self._held_lines.values())
+        return chain.from_iterable(line.late for line in lines)
+
+    def all_late(self, now: float) -> list[Waiting]:
         """The jobs that have waited for ``patience_s`` or longer, the oldest first."""
+        self._find_late(now)
+        return [self.entries[age[-1]] for age in sorted(self._all_late())]
+
+    def late(self, now: float) -> Iterator[Waiting]:
+        """The same without jobs that a limit holds. Lines may be held and jobs may leave during the iteration."""
+        self._find_late(now)
+        if not self._late:
+            return
+        rows = [(iter(list(line.late)), charges) for charges, line in self.lines.items() if line.late]
+        heads = [(next(ages), number) for number, (ages, _) in enumerate(rows)]
+        heapq.heapify(heads)
+        while heads:
+            age, number = heads[0]
+            ages, charges = rows[number]
+            if charges not in self._held:
+                yield self.entries[age[-1]]
+            following = None if charges in self._held else next(ages, None)
+            if following is None:
+                heapq.heappop(heads)
+            else:
+                heapq.heapreplace(heads, (following, number))
+
+    def _find_late(self, now: float) -> None:
+        """Move jobs that have become late from the young ones to the late ones."""
         while (age := self._oldest_young()) is not None and age[0] + self.patience_s <= now:
             heapq.heappop(self._young)
-            at = bisect_left(self._late, age)
-            if self._late[at : at + 1] != [age]:  # a returned or changed job may already be here
-                insort(self._late, age)
-        return iter([self.entries[age[-1]] for age in self._late])
+            late = self._line(self.entries[age[-1]].job.charges).late
+            at = bisect_left(late, age)
+            if late[at : at + 1] != [age]:  # a returned or changed job may already be here
+                insort(late, age)
+                self._late += 1
 
     def next_late(self, now: float) -> float | None:
         """When the next job becomes late; None while one is late, because others must wait for it."""
