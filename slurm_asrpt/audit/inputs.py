@@ -12,11 +12,12 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from slurm_asrpt.config.settings import parse_policy_settings
-from slurm_asrpt.core.cluster import Fabric, Node
-from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.job import Job, JobId, JobProfile, PreemptionClass, Request
 from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies.base import Decision, Preempt, Reason, Start
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
+from slurm_asrpt.core.preemptable import Preemptable
 
 T = TypeVar("T")
 MAX_GPUS = 100_000
@@ -25,9 +26,15 @@ MAX_GPUS = 100_000
 
 @dataclass(frozen=True)
 class Inputs(PolicySnapshot):
-    """The inputs of a decision. jobs: those in the policy's queue."""
+    """The inputs of a decision. jobs: those in the policy's queue. preemptable: running jobs that they may preempt."""
 
     jobs: tuple[Job, ...]
+    preemptable: Preemptable | None = None
+
+    def view(self) -> ClusterView:
+        view = super().view()
+        view.preemptable = self.preemptable
+        return view
 
 
 Count = Annotated[int, Field(ge=0, le=MAX_GPUS)]
@@ -54,8 +61,11 @@ class Document(BaseModel):
     jobs: tuple[Row, ...]
     headroom: dict[str, float] = Field(default_factory=dict)
     charges: dict[str, Charges] = Field(default_factory=dict)
+    preemption: dict[str, PreemptionClass] = Field(default_factory=dict)
+    preemptable: Preemptable | None = None
 
 
+_PREEMPTABLE = TypeAdapter(Preemptable)
 _PROFILES, _REQUESTS = TypeAdapter(tuple[JobProfile, ...]), TypeAdapter(tuple[Request, ...])
 
 
@@ -67,6 +77,7 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
     limits = {"headroom": dict(inputs.headroom), "charges": charges} if charges else {}  # most sites have none
     return {
         **limits,
+        **_preemption(inputs),
         "now": inputs.now,
         "policy": inputs.policy,
         "settings": dict(inputs.settings),
@@ -80,6 +91,14 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
         "requests": _REQUESTS.dump_python(requests),
         "jobs": [_row(job, profile_at[id(job.profile)], request_at[id(job.request)]) for job in inputs.jobs],
     }
+
+
+def _preemption(inputs: Inputs) -> dict[str, Any]:
+    """Empty where no job may preempt another."""
+    classes = {str(job.id): job.preemption for job in inputs.jobs if job.preemption is not None}
+    shown = {id_: {"kind": each.kind, "preempts": sorted(each.preempts)} for id_, each in classes.items()}
+    running = {"preemptable": _PREEMPTABLE.dump_python(inputs.preemptable)} if inputs.preemptable else {}
+    return {**({"preemption": shown} if shown else {}), **running}
 
 
 def _numbered(values: Iterable[T]) -> tuple[tuple[T, ...], dict[int, int]]:
@@ -113,7 +132,10 @@ def from_document(raw: Any) -> Inputs:
     checked = parse_policy_settings({**found.settings, "name": found.policy})
     values["settings"] = {name: getattr(checked, name) for name in found.settings}
     jobs = (_job(row, found.profiles, found.requests) for row in found.jobs)
-    return Inputs(**values, jobs=tuple(replace(job, charges=found.charges.get(job.id, ())) for job in jobs))
+    ruled = (
+        replace(job, charges=found.charges.get(job.id, ()), preemption=found.preemption.get(job.id)) for job in jobs
+    )
+    return Inputs(**values, jobs=tuple(ruled), preemptable=found.preemptable)
 
 
 def _job(row: Row, profiles: Sequence[JobProfile], requests: Sequence[Request]) -> Job:
@@ -158,7 +180,8 @@ def _decision(decision: Decision) -> dict[str, Any]:
     if isinstance(decision, Start):
         placement = decision.placement
         where = {"gpus": dict(placement.gpus), "ranks": list(placement.ranks), "alpha": placement.alpha}
-        return {"job": decision.job.id, "start": where, "key": list(decision.key)}
+        preempts = {"preempts": [victim.id for victim in decision.victims]} if decision.victims else {}
+        return {"job": decision.job.id, "start": where, "key": list(decision.key), **preempts}
     return {"job": decision.job.id, "wait": _why(decision.reason), "until": decision.until}
 
 

@@ -22,6 +22,7 @@ from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
 
 GROUP = "0123456789abcdef"
@@ -46,8 +47,7 @@ class FakeSlurm:
     reserved: list[Reservation] = field(default_factory=list)
     shares: dict[tuple[str, str], float] = field(default_factory=dict)
     accounting: bool = True
-    preempt_by: str = ""
-    preemptors: frozenset[str] = frozenset()
+    preempt: PreemptionRules = field(default_factory=PreemptionRules)
     site_limits: SiteLimits = field(default_factory=SiteLimits)
     records: dict[str, JobRecord] = field(default_factory=dict)
     writes: list[Update] = field(default_factory=list)
@@ -139,7 +139,7 @@ class FakeSlurm:
 
     def config(self) -> SlurmConfig:
         self.check_available()
-        return SlurmConfig("22.05.8", "fake", self.multifactor, False, self.shares != {}, self.preempt_by)
+        return SlurmConfig("22.05.8", "fake", self.multifactor, False, self.shares != {}, self.preempt.defaults)
 
     def jobs(self) -> list[JobRecord]:
         self.check_available()
@@ -165,9 +165,9 @@ class FakeSlurm:
         self._check_accounting()
         return self.shares
 
-    def preempting(self, by: str) -> frozenset[str]:
+    def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
         self._check_accounting()
-        return self.preemptors
+        return self.preempt
 
     def limits(self, enforced: bool) -> SiteLimits:
         return self.site_limits

@@ -53,17 +53,16 @@ class Admission:
         record = unpinned(job.record, job.original)
         if record.array_tasks and not (self._mode.enforcing and record.can_be_parted):
             raise LeftToSlurm("array")
-        if self._rules.preempts(record):
-            raise LeftToSlurm("preempts")
+        preemption = self._rules.preemption_class(record)
         job.near(self._rules.ahead(record, now))
         band, charges = self._rules.band(record), self._rules.limits.charges(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
-        made_from = (request_values(record), job.tag, avoided, reserved, band, charges)
+        made_from = (request_values(record), job.tag, avoided, reserved, band, charges, preemption)
         if made_from == job.admitted:
             return False
         requested, unrestricted = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
-        unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges)
+        unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges, preemption=preemption)
         allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)
         chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed

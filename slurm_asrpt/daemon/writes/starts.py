@@ -69,7 +69,7 @@ class StartWithdrawal:
     def reconsider_what_slurm_has_not_started(self, now: float) -> None:
         """Modes shadow and order: withdraw starts that Slurm does not follow, so that no GPUs stay reserved forever."""
         for job in self._jobs.pending(JobState.PINNED):
-            if job.pin is not None and now - job.pin.at > self._settings.unpin_after_s:
+            if job.pin is not None and now - job.pin.at > self._settings.unpin_after_s + job.pin.grace_s:
                 self.did_not_start(job, job.record.reason, now)
 
     def carrying_pins(self, now: float, *states: JobState) -> list[ManagedJob]:
@@ -106,7 +106,7 @@ class StartWithdrawal:
         assert job.pin is not None  # noqa: S101  (the caller has seen to it)
         if self._pins.has_lost_nodes(job):
             return NODE_LOST
-        late = now - max(job.pin.at, job.pin_written_at) > self._settings.unpin_after_s
+        late = now - max(job.pin.at, job.pin_written_at) > self._settings.unpin_after_s + job.pin.grace_s
         return (job.record.reason or "None") if late or is_limit(job.record.reason) else ""
 
     def _kind(self, slurm_reason: str) -> str:

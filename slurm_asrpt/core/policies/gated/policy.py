@@ -31,7 +31,7 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
-from slurm_asrpt.core.job import ANYWHERE, Job, JobId, id_key
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, PreemptionClass, id_key
 from slurm_asrpt.core.placement.selection import packed_alpha
 from slurm_asrpt.core.policies.base import (
     Decision,
@@ -61,7 +61,9 @@ from slurm_asrpt.core.policies.gated.saved_state import (
 from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
 from slurm_asrpt.core.policies.nic_contention import NicContention
 from slurm_asrpt.core.policies.running_jobs import NO_END_S, RunningJob, RunningJobs
+from slurm_asrpt.core.preemptable import precedence
 
+Ranks = Mapping[PreemptionClass | None, int]
 FIRST_GUESS_S = 3600.0
 """Assumed runtime of a job of an unseen group before any such job has ended."""
 _INF = float("inf")
@@ -77,6 +79,7 @@ class Gated(Policy):
     Options = GatedOptions
     start_key = ("rank", "gpu_seconds", "submitted")
     bands = True
+    preempting = True
 
     def __init__(self, fabric: Fabric, options: GatedOptions) -> None:
         super().__init__(fabric, options)
@@ -91,6 +94,7 @@ class Gated(Policy):
         self._unseen_runs, self._unseen_s = 1, FIRST_GUESS_S
         self._unseen: dict[JobId, float] = {}  # running jobs of unseen groups: α/α̃_min
         self._returns = 0
+        self._preempts = False  # whether a job has come that may preempt others
         self.reservation: Reservation | None = None  # after the last decision
         self._waits: dict[JobId, Wait] = {}  # from the last decision
         self._left: Plan | None = None  # the cluster after the last decision
@@ -160,6 +164,7 @@ class Gated(Policy):
 
     def _enter(self, job: Job, rank: int, since: float, unseen_s: float | None = None) -> None:
         """Queue a job. unseen_s: the assumed runtime of a job without a prediction, if it was set before."""
+        self._preempts = self._preempts or bool(job.preempts)
         choices, to_reference = self._choices.of(job)
         unseen_s = unseen_s or self._unseen_s / self._unseen_runs
         seconds = job.predicted_iterations * (choices[0].best if choices else 1.0) or unseen_s
@@ -172,6 +177,8 @@ class Gated(Policy):
 
     def _kind(self, job: Job, rank: int) -> Hashable:
         """The kind of a job. Jobs of one kind can start on the same servers, and the first by key is the shortest."""
+        if job.preemption is not None:
+            return (job.preemption, self._kind(replace(job, preemption=None), rank))
         if job.charges:  # all jobs of a kind count against the same limits
             return (rank, job.id if rank < 0 else job.charges, job.profile, job.request)
         if rank:  # with returned jobs and other bands, the first by key may not be the shortest
@@ -193,6 +200,8 @@ class Gated(Policy):
         servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
         for entry in self._in_order(now, servers):
             placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
+            if placement is None and entry.job.preempts:
+                placement = self._place_by_preemption(entry, servers, now)
             if placement is None and self.reservation is None:
                 placement = self._reserve(entry, servers, previous, now)
             if placement is not None:
@@ -201,23 +210,44 @@ class Gated(Policy):
         return [*starts, *self._waits.values()] if self._waits else starts
 
     def _in_order(self, now: float, servers: Servers) -> Iterator[Waiting]:
-        """The jobs to consider: late jobs by age, then the others by workload.
+        """The jobs to consider: late jobs by age, then the others by workload; each behind those that may preempt it.
 
         If a job does not start, no job of its kind with the same or a longer runtime is considered: during a decision,
         free servers only decrease. Jobs that need more GPUs than are free are considered only until one has a
         reservation.
         """
         failed: dict[Hashable, float] = {}
-        for entry in self._queue.late(now):
+        late, heads = list(self._queue.late(now)), self._queue.heads
+        entries = self._queue.entries
+        ranks = self._ranks([*late, *(entries[key[-1]] for key in heads.values())]) if self._preempts else {}
+        for rank in sorted(set(ranks.values())) or [0]:
+            yield from self._late_in_order([each for each in late if _rank(each, ranks) == rank], servers, failed)
+            if servers.room:
+                yield from self._heads_in_order(rank, ranks, servers, failed)
+
+    def _ranks(self, waiting: Sequence[Waiting]) -> Ranks:
+        """The rank of each class of these jobs: behind those of the jobs that may preempt it."""
+        classes = {entry.job.preemption for entry in waiting}
+        order = precedence(classes)
+        return {each: order[each.kind] if each else 0 for each in classes}
+
+    def _late_in_order(
+        self, late: Sequence[Waiting], servers: Servers, failed: dict[Hashable, float]
+    ) -> Iterator[Waiting]:
+        for entry in late:
             if self._may_start(entry, servers, failed):
                 yield entry
                 if entry.job.id in self._queue.entries:
                     failed[entry.kind] = entry.seconds
-        if not servers.free:
-            return
+
+    def _heads_in_order(
+        self, rank: int, ranks: Ranks, servers: Servers, failed: Mapping[Hashable, float]
+    ) -> Iterator[Waiting]:
         heads = [(key, kind) for kind, key in self._queue.heads.items()]
+        if ranks:
+            heads = [head for head in heads if _rank(self._queue.entries[head[0][-1]], ranks) == rank]
         heapq.heapify(heads)
-        while heads and servers.free:
+        while heads and servers.room:
             key, kind = heapq.heappop(heads)
             entry = self._queue.entries[key[-1]]
             if self._may_start(entry, servers, failed):
@@ -227,7 +257,7 @@ class Gated(Policy):
                     heapq.heappush(heads, (head, kind))
 
     def _may_start(self, entry: Waiting, servers: Servers, failed: Mapping[Hashable, float]) -> bool:
-        if entry.job.gpus > servers.free and self.reservation is not None:
+        if entry.job.gpus > servers.room_for(entry.job) and self.reservation is not None:
             return False
         if servers.plan.over_limit(entry.job):
             return False
@@ -237,14 +267,14 @@ class Gated(Policy):
         job = entry.job
         best = entry.choices[0].best
         slowdown = placement.alpha / best if best else 1.0
-        servers.start(job, placement)
+        victims = servers.start(job, placement)
         self._leave(job.id)
         if self.contention is not None:
             self.contention.started(job.id, placement, job.profile)
         self._running_jobs.began(job.id, RunningJob(now, now + entry.seconds * slowdown, placement.gpus))
         if not job.predicted_iterations:
             self._unseen[job.id] = slowdown
-        return Start(job, placement, entry.key)
+        return Start(job, placement, entry.key, victims)
 
     # where to start
 
@@ -259,6 +289,21 @@ class Gated(Policy):
                 return self._placer.wider(job, servers, found) if alone else found
         own = previous is not None and previous.exclusive and previous.job.id == job.id and not reserved
         return self._on_kept(entry, servers, previous.mask) if own and previous is not None else None
+
+    def _place_by_preemption(self, entry: Waiting, servers: Servers, now: float) -> Placement | None:
+        """The best placement on GPUs that are free or that the job may preempt, where its victims lose least."""
+        job, able = entry.job, servers.preempting(entry.job)
+        if able is None or servers.preemption is None or job.gpus > able.free:
+            return None
+        for choice in entry.choices:
+            end = now + entry.lasts(choice.best)
+            allowed = self._allowed(able, end) & choice.group.mask & ~able.masks[0]
+            allowed = able.free_later(allowed, end) if self.reservation is not None else allowed
+            names = servers.preemption.by_loss(job, [self._nodes[at].name for at in bits(allowed)])
+            found = self._placer.on_first(job, choice, able, [able.view.bits[name] for name in names])
+            if found is not None:
+                return found
+        return None
 
     def _allowed(self, servers: Servers, end: float) -> int:
         """The servers without a reservation before this predicted end, as a mask."""
@@ -321,10 +366,13 @@ class Gated(Policy):
     # what users see, and restarts
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
-        late = dict.fromkeys(entry.job.id for entry in self._queue.late(now))
-        rest = sorted(entry.key for entry in self._queue.entries.values() if entry.job.id not in late)
-        order = [*late, *(key[-1] for key in rest)]
         entries = self._queue.entries
+        late = dict.fromkeys(entry.job.id for entry in self._queue.late(now))
+        rest = sorted(entry.key for entry in entries.values() if entry.job.id not in late)
+        order = [*late, *(key[-1] for key in rest)]
+        if self._preempts:
+            ranks = self._ranks(list(entries.values()))
+            order.sort(key=lambda job_id: _rank(entries[job_id], ranks))
         able = (job_id for job_id in order if entries[job_id].choices and not self._limited(entries[job_id]))
         head = next(able, None)
         return [(job_id, self._why(entries[job_id], ahead, head, now)) for ahead, job_id in enumerate(order)]
@@ -376,3 +424,7 @@ class Gated(Policy):
             if one.job_id in jobs:
                 self._enter(jobs[one.job_id], updated_rank(jobs[one.job_id], one.rank), one.since, one.seconds)
         self.reservation = restore_reservation(found.kept, self._nodes, jobs)
+
+
+def _rank(entry: Waiting, ranks: Ranks) -> int:
+    return ranks[entry.job.preemption] if ranks else 0
