@@ -56,6 +56,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "over-limit": ("limit",),
     "left": ("why",),
     "starting": (),
+    "preempting": ("victims", "kinds"),
     "not-started": (),
     "not-followed": (),
     "running": (),

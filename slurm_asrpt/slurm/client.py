@@ -8,7 +8,7 @@ from typing import Protocol
 
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.limits import SiteLimits
-from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
+from slurm_asrpt.slurm.preemption import NO_PREEMPTION, PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 
@@ -26,7 +26,7 @@ class SlurmConfig:
     multifactor: bool
     memory_consumed: bool
     accounts: bool = False
-    preemption: PreemptionDefaults = PreemptionDefaults()
+    preemption: PreemptionDefaults = NO_PREEMPTION
     slurm_uid: int = 0
     private_jobs: bool = False
     enforces_limits: bool = False

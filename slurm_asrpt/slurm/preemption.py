@@ -36,6 +36,9 @@ class PreemptionDefaults:
     youngest_first: bool = False
 
 
+NO_PREEMPTION = PreemptionDefaults()
+
+
 @dataclass(frozen=True)
 class PreemptionKind:
     """A QOS or partition. may: those whose jobs its jobs may preempt. mode: how its own jobs are preempted.
@@ -56,7 +59,7 @@ class PreemptionRules:
     """The rules of a site. kinds: by QOS or partition; empty if no job may preempt another."""
 
     kinds: Mapping[str, PreemptionKind] = field(default_factory=dict)
-    defaults: PreemptionDefaults = PreemptionDefaults()
+    defaults: PreemptionDefaults = NO_PREEMPTION
 
     def kind_of(self, record: JobRecord) -> str:
         """The QOS or partition as whose job others may preempt it."""

@@ -56,6 +56,7 @@ class FakeSlurm:
     starts_jobs: bool = True
     states: dict[str, str] = field(default_factory=dict)
     starts: Counter[str] = field(default_factory=Counter)
+    preempted: list[tuple[str, str]] = field(default_factory=list)
     resized: list[str] = field(default_factory=list)
     signals: list[tuple[str, str, bool]] = field(default_factory=list)
     site_factors: dict[str, int] = field(default_factory=dict)
@@ -297,6 +298,8 @@ class FakeSlurm:
         counts = slurm_split([free.get(name, 0) for name in sorted(names)], job.tasks) if names else None
         if counts is not None and job.exclusive == "node":  # it gets all GPUs of each node
             counts = tuple(free[name] for name in sorted(names))
+        if counts is None and self._preempt_for(job):
+            return
         if counts is None:
             self.records[job.job_id] = dataclasses.replace(job, reason="Resources")
             return
@@ -309,6 +312,22 @@ class FakeSlurm:
             job, state="RUNNING", reason="None", nodes=",".join(sorted(names)), start_time=self.now,
             gpus_by_node=dict(zip(sorted(names), counts, strict=True)),
         )  # fmt: skip
+
+    def _preempt_for(self, job: JobRecord) -> bool:
+        """Requeue the first jobs that make room for a pinned job. Returns whether there were enough of them."""
+        names = set(expand(job.required_nodes)) if job.required_nodes else set()
+        if not self.preempt.kinds or not names:
+            return False
+        may, running = self.preempt.preempts(job), self.preempt.victims(self.records.values(), self.now)
+        here = [r for r in running if self.preempt.kind_of(r) in may and r.gpus_by_node.keys() & names]
+        free = sum(self._free_for(job).get(name, 0) for name in names)
+        for count in range(1, len(here) + 1):
+            if free + sum(r.gpus_by_node.get(name, 0) for r in here[:count] for name in names) >= job.tasks:
+                for victim in here[:count]:
+                    self.preempted.append((victim.job_id, job.job_id))
+                    self.requeued(victim.job_id)
+                return True
+        return False
 
     def _free_for(self, job: JobRecord) -> dict[str, int]:
         """Free GPUs of the nodes that the job may use."""
