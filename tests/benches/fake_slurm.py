@@ -109,9 +109,13 @@ class FakeSlurm:
 
     def requeued(self, job_id: str) -> None:
         """Pending again under the same id; Slurm keeps node list and counts, and sets a new submit time."""
-        self.change(
-            job_id, state=PENDING, reason="BeginTime", submit_time=self.now, eligible_time=self.now + 120, nodes="",
-            gpus_by_node={}, start_time=0.0, end_time=0.0, restarts=self.records[job_id].restarts + 1,
+        self._requeued(job_id)
+        self._schedule()
+
+    def _requeued(self, job_id: str) -> None:
+        self.records[job_id] = dataclasses.replace(
+            self.records[job_id], state=PENDING, reason="BeginTime", submit_time=self.now, nodes="",
+            eligible_time=self.now + 120, gpus_by_node={}, start_time=0.0, end_time=0.0, restarts=self.records[job_id].restarts + 1,
         )  # fmt: skip
         self.starts.pop(job_id, None)
 
@@ -325,7 +329,7 @@ class FakeSlurm:
             if free + sum(r.gpus_by_node.get(name, 0) for r in here[:count] for name in names) >= job.tasks:
                 for victim in here[:count]:
                     self.preempted.append((victim.job_id, job.job_id))
-                    self.requeued(victim.job_id)
+                    self._requeued(victim.job_id)
                 return True
         return False
 
