@@ -89,6 +89,10 @@ class PreemptionPlan:
                 take_what_is_free(found, gpus, request)
         return found
 
+    def ids(self, kinds: Collection[str]) -> set[JobId]:
+        """The running jobs of these kinds that may be preempted."""
+        return {job.id for job in self._preemptable.jobs if job.kind in kinds}
+
     def add(self, job: Job, gpus: Mapping[str, int]) -> None:
         """Plan a start."""
         self._starts.append((gpus, job.request))

@@ -115,7 +115,8 @@ class FakeSlurm:
     def _requeued(self, job_id: str) -> None:
         self.records[job_id] = dataclasses.replace(
             self.records[job_id], state=PENDING, reason="BeginTime", submit_time=self.now, nodes="",
-            eligible_time=self.now + 120, gpus_by_node={}, start_time=0.0, end_time=0.0, restarts=self.records[job_id].restarts + 1,
+            eligible_time=self.now + 120, gpus_by_node={}, start_time=0.0, end_time=0.0,
+            restarts=self.records[job_id].restarts + 1,
         )  # fmt: skip
         self.starts.pop(job_id, None)
 

@@ -140,6 +140,27 @@ def test_free_gpus_come_first():
     assert where(4, free=NONE | {"n1": 2, "n3": 1}, running=few) == [({"n3": 4}, ["91"])]
 
 
+def test_a_preemptor_reserves_the_servers_that_others_leave_soonest():
+    """It needs a whole server, and jobs that it may not preempt run on each: on n1 the first of them ends."""
+    rest = [replace(job, id=JobId(f"8{n}"), kind="other", gpus={job_name: 1}) for n, (job, job_name) in enumerate(
+        (job, next(iter(job.gpus))) for job in FULL if job.id in ("90", "92", "95")
+    )]  # fmt: skip
+    victims = [
+        replace(job, gpus={name: count - (job.id in ("90", "92", "95")) for name, count in job.gpus.items()})
+        for job in FULL
+    ]
+    policy = make_policy("asrpt-gated", fabric=FABRIC)
+    policy.cluster_changed(NODES, 0.0)
+    ends = {"80": 500.0, "81": 60.0, "82": 400.0}
+    for job in (*victims, *rest):
+        policy.running(job.id, job.gpus, ends.get(job.id, 9000.0), 0.0)
+    policy.submitted(normal(1, 8), 0.0)
+    view = ClusterView(NODES, NONE)
+    view.preemptable = Preemptable(tuple(victims))
+    policy.decide(view, 0.0)
+    assert (policy.reservation.mask, policy.reservation.time) == (2, 60.0)
+
+
 def test_jobs_that_nothing_may_preempt_wait():
     other = [replace(job, kind="normal") for job in FULL]
     assert where(2, other) == []

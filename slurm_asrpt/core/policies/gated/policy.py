@@ -47,10 +47,11 @@ from slurm_asrpt.core.policies.base import (
     reason,
     updated_rank,
 )
-from slurm_asrpt.core.policies.gated.gpu_types import Choices, covering, within_limit
+from slurm_asrpt.core.policies.gated.gpu_types import Choice, Choices, covering, within_limit
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.placement import Placer
 from slurm_asrpt.core.policies.gated.queue import Waiting, Waitlist
+from slurm_asrpt.core.policies.gated.reservation import FreeTimes
 from slurm_asrpt.core.policies.gated.saved_state import (
     Queued,
     State,
@@ -352,9 +353,20 @@ class Gated(Policy):
         own = previous if previous is not None and previous.job.id == job.id and previous.exclusive else None
         if late and own is not None and own.mask & self._running_jobs.used:
             return replace(own, time=max([now, *(self._running_jobs.free_at[at] for at in bits(own.mask))]))
-        found = [(choice.group.free_times.soonest(job, servers, now), choice.best) for choice in entry.choices]
+        found = [(self._soonest(job, choice, servers, now), choice.best) for choice in entry.choices]
         (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
         return Reservation(job, mask, time, late)
+
+    def _soonest(self, job: Job, choice: Choice, servers: Servers, now: float) -> tuple[int, float]:
+        """The servers of a choice that will be free soonest, and when; jobs that it may preempt do not count."""
+        able = servers.preempting(job)
+        if able is None or servers.preemption is None:
+            return choice.group.free_times.soonest(job, servers, now)
+        gone = servers.preemption.ids(job.preempts)
+        staying = {job_id: run for job_id, run in self._running_jobs.runs.items() if job_id not in gone}
+        others = RunningJobs(self._nodes, staying)
+        others.extend_overdue(now)
+        return FreeTimes(self._nodes, others, choice.group.mask).soonest(job, able, now)
 
     def _is_late(self, entry: Waiting, now: float) -> bool:
         return entry.age[0] + self.patience_s <= now
