@@ -19,6 +19,8 @@ from slurm_asrpt.slurm.records import JobRecord
 MANAGED_MODES = frozenset({"REQUEUE", "CANCEL"})
 """A preempted job ends and its GPUs are free. In the other modes (SUSPEND, WITHIN) GPUs are shared in time."""
 
+GRACE_CHECKED_S = 30.0
+"""slurmctld looks so often whether a time of grace is over, as with time limits."""
 _DURATION = r"(?:([0-9]+)-)?([0-9]+):([0-9]+):([0-9]+)"
 
 
@@ -103,7 +105,8 @@ class PreemptionRules:
 
     def end_s(self, kinds: frozenset[str]) -> float:
         """How long preempted jobs of these kinds may take to end."""
-        return self.defaults.kill_s + max((self.kinds[kind].grace_s for kind in kinds), default=0.0)
+        grace_s = max((self.kinds[kind].grace_s for kind in kinds), default=0.0)
+        return self.defaults.kill_s + (grace_s + GRACE_CHECKED_S if grace_s else 0.0)
 
 
 QOS_FORMAT = "format=Name,Priority,Preempt,PreemptMode,GraceTime,PreemptExemptTime"

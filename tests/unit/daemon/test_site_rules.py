@@ -145,9 +145,9 @@ def test_jobs_within_their_exempt_time_are_not_preempted(gated):
     assert gated.slurm.records[job_id].nodes == "n1"
 
 
-@pytest.mark.parametrize(("waits_s", "withdrawn"), [(70, False), (80, True)])
+@pytest.mark.parametrize(("waits_s", "withdrawn"), [(100, False), (110, True)])
 def test_a_start_may_take_as_long_as_the_preempted_jobs(gated, waits_s, withdrawn):
-    """10 s for any start, 60 s of grace, 5 s of KillWait."""
+    """10 s for any start, 60 s of grace that is checked every 30 s, 5 s of KillWait."""
     preemption(gated, grace_s=60.0)
     full_of_scavengers(gated)
     gated.slurm.starts_jobs = False

@@ -38,7 +38,7 @@ def test_a_qos_names_those_that_its_jobs_may_preempt(qos):
     assert (qos.kinds["scavenger"].mode, qos.kinds["polite"].mode) == ("REQUEUE", "CANCEL")
     assert (qos.kinds["scavenger"].exempt_s, qos.kinds["polite"].exempt_s) == (7.0, 300.0)
     assert qos.end_s(frozenset({"scavenger"})) == 2.0
-    assert qos.end_s(frozenset({"scavenger", "polite"})) == 92.0
+    assert qos.end_s(frozenset({"scavenger", "polite"})) == 122.0
 
 
 def test_victims_are_in_slurms_order_without_exempt_jobs(qos):
@@ -64,7 +64,7 @@ def test_a_partition_preempts_those_of_lower_tiers(partitions):
     assert not partitions.is_manageable(record(partition="high")), "jobs of gpu would be suspended"
     assert not partitions.is_manageable(record(partition="gpu,high")), "the partitions differ"
     assert partitions.is_manageable(record(partition="low,never"))
-    assert partitions.end_s(frozenset({"low"})) == 35.0
+    assert partitions.end_s(frozenset({"low"})) == 65.0
 
 
 def test_a_site_without_preemption_has_no_rules():
