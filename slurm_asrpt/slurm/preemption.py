@@ -28,7 +28,8 @@ _DURATION = r"(?:([0-9]+)-)?([0-9]+):([0-9]+):([0-9]+)"
 class PreemptionDefaults:
     """What slurm.conf says. by: "qos", "partition_prio", or "" for no preemption. mode: PreemptMode.
 
-    exempt_s: PreemptExemptTime. kill_s: KillWait. youngest_first: whether PreemptParameters says so.
+    exempt_s: PreemptExemptTime. kill_s: KillWait. youngest_first: whether SchedulerParameters
+    (from 23.11: PreemptParameters) says so.
     """
 
     by: str = ""
@@ -121,7 +122,8 @@ def defaults_of(config: Mapping[str, str]) -> PreemptionDefaults:
         mode,
         _seconds(exempt) if re.fullmatch(_DURATION, exempt) else 0.0,
         float(wait) if wait.isdecimal() else 0.0,
-        "youngest_first" in config.get("PreemptParameters", "").split(","),
+        "preempt_youngest_first" in config.get("SchedulerParameters", "").split(",")
+        or "youngest_first" in config.get("PreemptParameters", "").split(","),
     )
 
 

@@ -76,6 +76,7 @@ def test_slurm_conf_says_how():
     config = {"PreemptType": "preempt/qos", "PreemptMode": "GANG,REQUEUE", "KillWait": "30 sec"}
     assert defaults_of(config) == PreemptionDefaults("qos", "REQUEUE", 0.0, 30.0)
     more = {"PreemptExemptTime": "1-00:01:00", "PreemptParameters": "reorder_count=2,youngest_first"}
+    assert defaults_of(config | {"SchedulerParameters": "defer,preempt_youngest_first"}).youngest_first
     assert defaults_of(config | more) == PreemptionDefaults("qos", "REQUEUE", 86460.0, 30.0, True)
     assert defaults_of({"PreemptType": "preempt/partition_prio", "PreemptMode": "OFF"}).by == ""
     assert defaults_of({"PreemptType": "preempt/none"}) == PreemptionDefaults()
