@@ -85,6 +85,17 @@ PartitionName=urgent Nodes=n[1-2] PriorityTier=10"""
         asrpt.wait(victim, "COMPLETED")
 
 
+def test_jobs_that_may_preempt_others_by_suspension_are_left_to_slurm():
+    extra = """PreemptType=preempt/partition_prio
+PreemptMode=SUSPEND,GANG
+PartitionName=urgent Nodes=n[1-2] PriorityTier=10"""
+    with other_cluster(80, "asrpt-gated", ("gpu", "urgent"), slurm_conf_extra=extra) as asrpt:
+        urgent, other = asrpt.submit("-p", "urgent", "--gpus=1"), asrpt.submit("--gpus=1")
+        asrpt.wait_all([urgent, other], "COMPLETED")
+        assert asrpt.audit(urgent, "left")[0]["why"] == "suspends"
+        assert asrpt.audit(other, "start")
+
+
 def test_sacct_shows_the_tag_and_the_gpus():
     missing = [name for name in ("slurmdbd", "mariadbd") if shutil.which(name) is None]
     if missing:
