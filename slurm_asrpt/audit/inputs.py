@@ -13,11 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from slurm_asrpt.config.settings import parse_policy_settings
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Startup
-from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
+from slurm_asrpt.core.job import Job, JobId, JobProfile, PreemptionClass, Request
 from slurm_asrpt.core.limits import Charges, Headroom
 from slurm_asrpt.core.policies import power_saving
 from slurm_asrpt.core.policies.base import Decision, Preempt, Reason, Start
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
+from slurm_asrpt.core.preemptable import Preemptable
 
 T = TypeVar("T")
 MAX_GPUS = 100_000
@@ -26,14 +27,20 @@ MAX_GPUS = 100_000
 
 @dataclass(frozen=True)
 class Inputs(PolicySnapshot):
-    """The inputs of a decision. jobs: those in the policy's queue. startup: nodes that are not up."""
+    """The inputs of a decision. jobs: those in the policy's queue.
+
+    startup: nodes that are not up. preemptable: running jobs that they may preempt.
+    """
 
     jobs: tuple[Job, ...]
     startup: Startup | None = None
+    preemptable: Preemptable | None = None
 
     def view(self) -> ClusterView:
         headroom = Headroom(self.headroom)
-        return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, headroom, self.startup)
+        view = ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, headroom, self.startup)
+        view.preemptable = self.preemptable
+        return view
 
 
 Count = Annotated[int, Field(ge=0, le=MAX_GPUS)]
@@ -62,8 +69,11 @@ class Document(BaseModel):
     charges: dict[str, Charges] = Field(default_factory=dict)
     startup: Startup | None = None
     weights: dict[str, float] = Field(default_factory=dict)
+    preemption: dict[str, PreemptionClass] = Field(default_factory=dict)
+    preemptable: Preemptable | None = None
 
 
+_PREEMPTABLE = TypeAdapter(Preemptable)
 _PROFILES, _REQUESTS = TypeAdapter(tuple[JobProfile, ...]), TypeAdapter(tuple[Request, ...])
 _STARTUP = TypeAdapter(Startup)
 
@@ -79,6 +89,7 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
     return {
         **limits,
         **({"weights": weights} if weights else {}),
+        **_preemption(inputs),
         "now": inputs.now,
         "policy": inputs.policy,
         "settings": dict(inputs.settings),
@@ -93,6 +104,14 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
         "jobs": [_row(job, profile_at[id(job.profile)], request_at[id(job.request)]) for job in inputs.jobs],
         **startup,
     }
+
+
+def _preemption(inputs: Inputs) -> dict[str, Any]:
+    """Empty where no job may preempt another."""
+    classes = {str(job.id): job.preemption for job in inputs.jobs if job.preemption is not None}
+    shown = {id_: {"kind": each.kind, "preempts": sorted(each.preempts)} for id_, each in classes.items()}
+    running = {"preemptable": _PREEMPTABLE.dump_python(inputs.preemptable)} if inputs.preemptable else {}
+    return {**({"preemption": shown} if shown else {}), **running}
 
 
 def _numbered(values: Iterable[T]) -> tuple[tuple[T, ...], dict[int, int]]:
@@ -126,9 +145,14 @@ def from_document(raw: Any) -> Inputs:
     checked = parse_policy_settings({**found.settings, "name": found.policy})
     values["settings"] = {name: getattr(checked, name) for name in found.settings}
     jobs = (_job(row, found.profiles, found.requests) for row in found.jobs)
-    charges, weights = found.charges, found.weights
-    known = (replace(job, charges=charges.get(job.id, ()), weight=weights.get(job.id, 1.0)) for job in jobs)
-    return Inputs(**values, jobs=tuple(known), startup=found.startup)
+    ruled = (_ruled(job, found) for job in jobs)
+    return Inputs(**values, jobs=tuple(ruled), startup=found.startup, preemptable=found.preemptable)
+
+
+def _ruled(job: Job, found: Document) -> Job:
+    """The job with what the site's rules say of it."""
+    charges, weight = found.charges.get(job.id, ()), found.weights.get(job.id, 1.0)
+    return replace(job, charges=charges, weight=weight, preemption=found.preemption.get(job.id))
 
 
 def _job(row: Row, profiles: Sequence[JobProfile], requests: Sequence[Request]) -> Job:
@@ -173,7 +197,8 @@ def _decision(decision: Decision) -> dict[str, Any]:
     if isinstance(decision, Start):
         placement = decision.placement
         where = {"gpus": dict(placement.gpus), "ranks": list(placement.ranks), "alpha": placement.alpha}
-        return {"job": decision.job.id, "start": where, "key": list(decision.key)}
+        preempts = {"preempts": [victim.id for victim in decision.victims]} if decision.victims else {}
+        return {"job": decision.job.id, "start": where, "key": list(decision.key), **preempts}
     return {"job": decision.job.id, "wait": _why(decision.reason), "until": decision.until}
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
 from slurm_asrpt.core.limits import Headroom
+
+if TYPE_CHECKING:
+    from slurm_asrpt.core.preemptable import Preemptable
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,7 @@ class ClusterView:
     version: counts the changes; the same view with the same version is the same state.
     headroom: what is left of the site's limits; its owner takes and gives back charges there.
     startup: nodes that are not up yet; their GPUs count as free. None if all are up.
+    preemptable: running jobs that the site lets others preempt; None if there are none. Their GPUs are not free here.
 
     Raises ValueError if the free GPUs of a node would fall below zero or exceed its GPUs: no GPU is allocated twice.
     """
@@ -144,6 +149,7 @@ class ClusterView:
     ) -> None:
         self.headroom = headroom or Headroom()
         self.startup = startup
+        self.preemptable: Preemptable | None = None
         self.nodes = tuple(sorted(nodes, key=lambda n: n.index))
         self.by_name = {node.name: node for node in self.nodes}
         kinds = kinds_of(self.nodes)

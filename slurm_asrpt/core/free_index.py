@@ -7,6 +7,7 @@ A start changes two bits per node, and the masks give the servers for an ordinar
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter
@@ -70,6 +71,16 @@ class Plan:
         if self._free_for or self._room:
             self._free_for, self._room = {}, {}
         self.free -= job.gpus
+
+    def add_preempting(self, job: Job, placement: Placement) -> None:
+        """Plan a start for which jobs are preempted: it takes what is free on its nodes."""
+        free = self.view().free
+        whole = {name: count for name, count in placement.gpus.items() if count <= free[name]}
+        rest = {name: free[name] for name in placement.gpus if name not in whole and free[name]}
+        before = self.free
+        self.add(job, replace(placement, gpus=whole))
+        self._starts.append((replace(placement, gpus=rest), replace(job, request=ANYWHERE)))
+        self.free = before - sum(whole.values()) - sum(rest.values())
 
     def over_limit(self, job: Job) -> str | None:
         """The limit of the site that keeps the job from starting beside the starts; None if none does."""

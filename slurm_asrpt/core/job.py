@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NewType
+from typing import Any, NamedTuple, NewType
 
 from slurm_asrpt.core.limits import Charges
 
@@ -217,6 +217,17 @@ class Request:
 
 
 ANYWHERE = Request()
+NOTHING: frozenset[str] = frozenset()
+
+
+class PreemptionClass(NamedTuple):
+    """What the site's rules on preemption say of a job.
+
+    kind: the QOS or partition as whose job others may preempt it. preempts: the kinds of jobs that it may preempt.
+    """
+
+    kind: str
+    preempts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +240,7 @@ class Job:
     band: jobs of a lower band go first, before the policy's own order (the site's priorities); 0 without priorities.
     weight: how much the site favors the job within its band: its work counts divided by this.
     charges: what it counts against the site's limits while it runs.
+    preemption: which jobs it may preempt, and which may preempt it; None where no job may.
 
     Raises ValueError if the GPUs differ from the profile's, the request splits its slices, or a number is invalid.
     """
@@ -245,6 +257,7 @@ class Job:
     band: int = 0
     charges: Charges = ()
     weight: float = 1.0
+    preemption: PreemptionClass | None = None
 
     def __post_init__(self) -> None:
         if self.gpus != self.profile.gpus:
@@ -259,6 +272,11 @@ class Job:
             raise ValueError(f"a time limit must be above 0 s, not {self.time_limit}")
         if self.profile.tensor > 1:  # slices share a server (paper, section VI)
             object.__setattr__(self, "request", self.request.in_groups(self.profile.tensor))
+
+    @property
+    def preempts(self) -> frozenset[str]:
+        """The kinds of jobs that it may preempt."""
+        return self.preemption.preempts if self.preemption else NOTHING
 
     @property
     def profiled(self) -> bool:
@@ -292,6 +310,7 @@ def trusted_job(
     draft.id, draft.user, draft.gpus, draft.profile, draft.request = job_id, user, gpus, profile, request
     draft.predicted_iterations, draft.submit_time = predicted_iterations, submit_time
     draft.group, draft.time_limit, draft.band, draft.charges, draft.weight = group, time_limit, 0, (), 1.0
+    draft.preemption = None
     draft.__class__ = Job
     job: Job = draft
     return job

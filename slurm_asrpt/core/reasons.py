@@ -58,6 +58,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "over-limit": ("limit",),
     "left": ("why",),
     "starting": (),
+    "preempting": ("victims", "kinds"),
     "not-started": (),
     "not-followed": (),
     "configuring": (),

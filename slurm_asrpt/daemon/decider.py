@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.policies.base import Policy, Preempt, Start, Wait
+from slurm_asrpt.core.policies.base import Phase, Policy, Preempt, Reason, Start, Wait, reason
+from slurm_asrpt.core.preemptable import take_what_is_free
 from slurm_asrpt.daemon import placements
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.admission import explain_wait
-from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import with_cause
 from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.power_saving import startup_of
 from slurm_asrpt.daemon.preemption import Preemption
@@ -33,7 +35,7 @@ class Decider:
         policy: Policy,
         jobs: JobTable,
         cluster: ClusterState,
-        limits: LimitsWatch,
+        rules: SiteRules,
         preemption: Preemption,
         audit: AuditWriter,
         mode: OperatingMode,
@@ -42,16 +44,18 @@ class Decider:
         self.decided: decisions.RecordedDecision | None = None
         """The last decision."""
         self._settings, self._state_folder = settings.policy, settings.paths.state
-        self._jobs, self._limits = jobs, limits
+        self._jobs, self._rules = jobs, rules
         self._preemption, self._audit, self._mode = preemption, audit, mode
 
     def decide(self, now: float) -> list[ManagedJob]:
         """Let the policy decide, and pin the jobs that it starts. Returns these jobs."""
         view = self.cluster.view.copy()
         starting = self._jobs.in_state(JobState.PINNED)
+        claimed = Counter[str]()
         for job in starting:
-            placements.reserve(view, job)
-        view.headroom = self._limits.headroom(starting)
+            claimed.update(placements.reserve(view, job))
+        view.headroom = self._rules.limits.headroom(starting)
+        view.preemptable = self._rules.preemptable(claimed, now)
         not_up, delay_s = self.cluster.not_up, self.cluster.startup_delay.seconds
         view.startup = startup_of(not_up, delay_s, view, self._jobs.in_state(JobState.RUNNING), now)
         fabric = self.cluster.fabric
@@ -81,17 +85,24 @@ class Decider:
 
     def _pin(self, start: Start, now: float) -> ManagedJob:
         job, placement, enforcing = self._jobs[start.job.id], start.placement, self._mode.enforcing
-        job.pinned(placement, now, job.original or writeback.original(job.record), written=enforcing)
+        why, original = self._why_starting(start), job.original or writeback.original(job.record)
+        job.pinned(placement, now, original, enforcing, why, self._rules.end_s(start.victims))
         block = placements.block_order(placement.gpus)
         job.needs_map(enforcing and job.one_task_per_gpu and start.job.profiled and placement.ranks != block)
         return job
+
+    def _why_starting(self, start: Start) -> Reason:
+        if not start.victims:
+            return reason(Phase.STARTING, "starting")
+        kinds = self._rules.kinds_of(start.victims)
+        return reason(Phase.STARTING, "preempting", victims=len(start.victims), kinds=kinds)
 
     def _record_start(self, job: ManagedJob, start: Start, view: ClusterView, number: int, now: float) -> None:
         """Record a start. view: the free resources before it; this start's are removed from it."""
         best, compared = self.cluster.best_alpha(start.job), number <= decisions.MAX_COMPARED
         recorded = decisions.start_facts(start, best, view, self._settings.name, self.cluster.fabric, compared)
         self._audit.record(now, "start", start.job.id, mapped=job.mapped, **recorded)
-        view.take(start.placement.gpus, start.job.request)
+        take_what_is_free(view, start.placement.gpus, start.job.request)
         view.headroom.take(start.job.charges)
 
     def _note_wait(self, job: ManagedJob, wait: Wait, now: float) -> None:

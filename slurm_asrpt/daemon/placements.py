@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import JobProfile, Request
 from slurm_asrpt.core.placement.selection import placement_on
+from slurm_asrpt.core.preemptable import take_what_is_free
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.speed import at_speed, slowest
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.profiles import Profiles
-from slurm_asrpt.slurm.records import JobRecord
 
 
 def block_order(gpus: Mapping[str, int]) -> tuple[str, ...]:
@@ -81,17 +81,7 @@ def _block_alpha(profile: JobProfile, servers: Sequence[Node], counts: Mapping[s
     return iteration_time(at_speed(profile, slowest(profile, servers)), ranks, [node.gpus for node in servers], fabric)
 
 
-def reserve(view: ClusterView, job: ManagedJob) -> None:
-    """Reserve the GPUs of a start that Slurm does not show yet; at least 0 stay, because nodes may have changed."""
+def reserve(view: ClusterView, job: ManagedJob) -> Mapping[str, int]:
+    """Reserve the GPUs of a start that Slurm does not show yet. Returns by node those that are not free yet."""
     request = job.job.request if job.job is not None else Request()
-    for name, count in (job.pin.gpus if job.pin is not None else {}).items():
-        if name in view.free:
-            view.take({name: min(count, view.free[name])}, request)
-
-
-def resources_of(record: JobRecord, gpus: int) -> Request:
-    """The CPUs and memory that a job releases at its end."""
-    memory = record.memory_per_gpu or record.memory_per_cpu * record.cpus / max(gpus, 1)
-    return Request(
-        cpus_per_gpu=record.cpus / max(gpus, 1), memory_per_gpu=memory, memory_per_node=record.memory_per_node
-    )
+    return take_what_is_free(view, job.pin.gpus if job.pin is not None else {}, request)

@@ -9,7 +9,7 @@ from slurm_asrpt.core.cluster import ClusterView, Startup
 from slurm_asrpt.core.job import Request
 from slurm_asrpt.core.policies.running_jobs import RunningJob, expected_end
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
-from slurm_asrpt.daemon.placements import resources_of
+from slurm_asrpt.slurm.request import resources_of
 
 
 def startup_of(

@@ -19,12 +19,11 @@ from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import Interruption, JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
-from slurm_asrpt.daemon.placements import resources_of
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import PENDING
-from slurm_asrpt.slurm.request import LeftToSlurm, read_request
+from slurm_asrpt.slurm.request import LeftToSlurm, read_request, resources_of
 from slurm_asrpt.spool import checkpoint_mark
 from slurm_asrpt.switch import OperatingMode
 

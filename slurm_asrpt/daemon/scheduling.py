@@ -70,14 +70,14 @@ def assemble(
     jobs = JobTable(saved.get("jobs"))
     cluster = ClusterState(settings, slurm.memory_consumed, slurm.resume_timeout_s)
     cluster.startup_delay.load(saved.get("startup_delay"))
-    rules = SiteRules(client, slurm, settings.policy.fairshare_bands)
+    rules = SiteRules(client, slurm, settings.policy.fairshare_bands, policy.preempting)
     feed = PolicyFeed(policy, settings.policy.name, saved, jobs, cluster, recent, audit)
     runs = RunRecorder(history, recent, progress)
     lifecycle = JobLifecycle(settings, jobs, cluster, feed, profiles, audit, mode, runs)
     preemption = Preemption(settings, policy, jobs, cluster, client, audit, mode)
     admission = Admission(settings, cluster, rules, profiles, mode)
     eligibility = Eligibility(jobs, admission, feed, preemption, audit, mode)
-    decider = Decider(settings, policy, jobs, cluster, rules.limits, preemption, audit, mode)
+    decider = Decider(settings, policy, jobs, cluster, rules, preemption, audit, mode)
 
     saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent, cluster)
     leases, rank_maps = (

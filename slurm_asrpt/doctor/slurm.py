@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 
 from slurm_asrpt.config.settings import Mode, Settings
+from slurm_asrpt.core.policies.registry import policy_class
 from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.install.slurm_conf import ON_CONTROLLER, SCRIPTS, State, wanted_lines, words
 from slurm_asrpt.slurm.parse import release
+from slurm_asrpt.slurm.preemption import MANAGED_MODES, defaults_of
 from slurm_asrpt.slurm.writeback import PINNED_SITE_FACTOR
 from slurm_asrpt.text import counted
 
@@ -48,7 +50,11 @@ def conf(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding
 
 def fights(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
     """No setting of Slurm limits asrptd or undoes what it does."""
-    checks = (_pace(settings, snapshot.config), _priority(settings, snapshot.config), _preemption(snapshot.config))
+    checks = (
+        _pace(settings, snapshot.config),
+        _priority(settings, snapshot.config),
+        _preemption(settings, snapshot.config),
+    )
     more = (
         _prologs(snapshot.config),
         _remembers(settings, snapshot.config),
@@ -95,11 +101,15 @@ def _priority(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding
         yield warning("priority", text, "divide all PriorityWeight settings by the same number")
 
 
-def _preemption(config: Mapping[str, str]) -> Iterator[Finding]:
-    kind = config.get("PreemptType", "preempt/none")
-    if kind not in ("preempt/none", "(null)", ""):
-        text = f"PreemptType={kind}: Slurm may preempt jobs that asrptd has placed; asrptd itself waits for free GPUs"
-        yield warning("preemption", text, "set PreemptMode=OFF on the managed partitions, unless this is intended")
+def _preemption(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
+    rules = defaults_of(config)
+    if rules.by and not MANAGED_MODES.issuperset({rules.mode}):
+        text = f"PreemptMode={rules.mode}: jobs that may preempt others in this way are left to Slurm"
+        yield warning("preemption", text, "set PreemptMode=REQUEUE or CANCEL for the jobs that may be preempted")
+    elif rules.by and not policy_class(settings.policy.name).preempting:
+        name = settings.policy.name
+        text = f"PreemptType=preempt/{rules.by}: jobs that may preempt others are left to Slurm under policy {name}"
+        yield warning("preemption", text, "use policy asrpt-gated")
 
 
 def _prologs(config: Mapping[str, str]) -> Iterator[Finding]:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
-from slurm_asrpt.slurm import incremental, parse
+from slurm_asrpt.slurm import incremental, parse, preemption
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, parse_partition_qos
+from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.priorities import SitePriorities, parse_weights, site_priorities
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
@@ -49,7 +50,7 @@ class CliClient:
             memory_consumed="memory" in values.get("SelectTypeParameters", "").lower(),
             time=parse.parse_config_time(answer),
             accounts=values.get("AccountingStorageType", "") == "accounting_storage/slurmdbd",
-            preempt_by=parse.preempt_by(values),
+            preemption=preemption.defaults_of(values),
             slurm_uid=parse.uid_in(values.get("SlurmUser", "")),
             enforces_limits=parse.enforces_limits(values),
             private_jobs="jobs" in values.get("PrivateData", "").split(","),
@@ -91,10 +92,12 @@ class CliClient:
     def fair_shares(self) -> Mapping[tuple[str, str], float]:
         return parse.parse_shares(self.run("sshare", "-P", "-n", "-a", "-o", "User,Account,FairShare"))
 
-    def preempting(self, by: str) -> frozenset[str]:
-        if by == "qos":
-            return parse.parse_preempting_qos(self.run("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Preempt"))
-        return parse.parse_preempting_partitions(self.run("scontrol", "-o", "show", "partition"))
+    def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
+        if defaults.by == "qos":
+            return preemption.parse_qos(
+                self.run("sacctmgr", "-n", "-P", "show", "qos", preemption.QOS_FORMAT), defaults
+            )
+        return preemption.parse_partitions(self.run("scontrol", "-o", "show", "partition"), defaults)
 
     def limits(self, enforced: bool) -> SiteLimits:
         licenses = parse_licenses(self.run("scontrol", "-o", "show", "license"))

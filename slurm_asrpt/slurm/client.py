@@ -8,6 +8,7 @@ from typing import Protocol
 
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.limits import SiteLimits
+from slurm_asrpt.slurm.preemption import NO_PREEMPTION, PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
@@ -16,7 +17,7 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 class SlurmConfig:
     """The settings of slurm.conf that asrptd uses.
 
-    accounts: accounting uses slurmdbd. preempt_by: "qos", "partition_prio", or "". slurm_uid: uid of SlurmUser.
+    accounts: accounting uses slurmdbd. preemption: what slurm.conf says of it. slurm_uid: uid of SlurmUser.
     private_jobs: PrivateData contains jobs. enforces_limits: jobs are held to the limits of QOS and associations.
     time: slurmctld's clock when it answered, in whole seconds; 0: unknown.
     resume_timeout_s: seconds within which a node that is powered up must have answered.
@@ -27,7 +28,7 @@ class SlurmConfig:
     multifactor: bool
     memory_consumed: bool
     accounts: bool = False
-    preempt_by: str = ""
+    preemption: PreemptionDefaults = NO_PREEMPTION
     slurm_uid: int = 0
     private_jobs: bool = False
     enforces_limits: bool = False
@@ -61,8 +62,8 @@ class SlurmClient(Protocol):
     def fair_shares(self) -> Mapping[tuple[str, str], float]:
         """The fair-share factor, 0 to 1, by user and account."""
 
-    def preempting(self, by: str) -> frozenset[str]:
-        """The QOS, or partitions (see ``SlurmConfig.preempt_by``), whose jobs may preempt others."""
+    def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
+        """Which jobs may preempt which. defaults: ``SlurmConfig.preemption``."""
 
     def limits(self, enforced: bool) -> SiteLimits:
         """The limits of licenses and, if they are enforced, of QOS and associations."""

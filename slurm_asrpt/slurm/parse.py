@@ -223,10 +223,10 @@ def fold(names: Iterable[str]) -> str:
 def parse_nodes(text: str) -> list[NodeRecord]:
     """``scontrol -d -o show node``: one line per node, in node-table order."""
     lines = [line for line in text.splitlines() if line.startswith("NodeName=")]
-    return [_node(_pairs(line), index) for index, line in enumerate(lines)]
+    return [_node(pairs_of(line), index) for index, line in enumerate(lines)]
 
 
-def _pairs(line: str) -> dict[str, str]:
+def pairs_of(line: str) -> dict[str, str]:
     """The fields of a line. The first field of a name counts: free text, such as Reason, is at the end."""
     pairs: dict[str, str] = {}
     for word in line.split():
@@ -262,7 +262,7 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
 def parse_reservations(text: str, nodes: Iterable[NodeRecord]) -> list[Reservation]:
     """``scontrol -o show reservation`` with times in seconds. Those of licenses or single cores are left out."""
     cpus = {node.name: node.cpus for node in nodes}
-    lines = [_pairs(line) for line in text.splitlines() if line.startswith("ReservationName=")]
+    lines = [pairs_of(line) for line in text.splitlines() if line.startswith("ReservationName=")]
     try:
         found = [_reservation(pairs) for pairs in lines]
     except (KeyError, ValueError) as error:
@@ -303,31 +303,9 @@ def parse_shares(text: str) -> dict[tuple[str, str], float]:
         raise SlurmError(f"cannot parse the output of sshare ({error!r})") from error
 
 
-def preempt_by(config: Mapping[str, str]) -> str:
-    """How jobs preempt others: "qos", "partition_prio", or "" for not at all."""
-    kind = config.get("PreemptType", "").removeprefix("preempt/")
-    return kind if kind in ("qos", "partition_prio") and config.get("PreemptMode", "OFF") != "OFF" else ""
-
-
 def enforces_limits(config: Mapping[str, str]) -> bool:
     """Whether AccountingStorageEnforce holds jobs to limits; "safe" and "qos" alone do not say so in 22.05."""
     return not {"limits", "safe", "all"}.isdisjoint(config.get("AccountingStorageEnforce", "").split(","))
-
-
-def parse_preempting_partitions(text: str) -> frozenset[str]:
-    """``scontrol -o show partition``: partitions with a higher tier than another one."""
-    rows = [_pairs(line) for line in text.splitlines() if line.startswith("PartitionName=")]
-    try:
-        tiers = {row["PartitionName"]: int(row["PriorityTier"]) for row in rows}
-    except (KeyError, ValueError) as error:
-        raise SlurmError(f"cannot parse the output of scontrol show partition ({error!r})") from error
-    return frozenset(name for name, tier in tiers.items() if tier > min(tiers.values()))
-
-
-def parse_preempting_qos(text: str) -> frozenset[str]:
-    """``sacctmgr -n -P show qos format=Name,Preempt``: QOS that may preempt another one."""
-    rows = [line.split("|") for line in text.splitlines()]
-    return frozenset(row[0] for row in rows if len(row) > 1 and row[1])
 
 
 def parse_allocations(text: str) -> dict[str, dict[str, int]]:

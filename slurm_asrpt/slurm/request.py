@@ -270,3 +270,11 @@ def satisfies(features: frozenset[str], constraint: str) -> bool:
     if len(open_so_far) > 1:
         raise ValueError(f"a parenthesis of {constraint!r} is not closed")
     return open_so_far[0][0]
+
+
+def resources_of(record: JobRecord, gpus: int) -> Request:
+    """The CPUs and memory that a job releases at its end."""
+    memory = record.memory_per_gpu or record.memory_per_cpu * record.cpus / max(gpus, 1)
+    return Request(
+        cpus_per_gpu=record.cpus / max(gpus, 1), memory_per_gpu=memory, memory_per_node=record.memory_per_node
+    )

@@ -21,7 +21,7 @@ class Wording:
     change: str = ""
 
 
-_COUNTED = (("GPU", "need"), ("job", "ahead"), ("task", "more"))
+_COUNTED = (("GPU", "need"), ("job", "ahead"), ("job", "victims"), ("task", "more"))
 """Facts that are counts: the texts have ``{GPUs}``, ``{jobs}`` and ``{tasks}``, which become singular or plural."""
 _DURATIONS = ("remaining_s", "work_s", "left_s")
 """Facts in seconds. The texts have them without ``_s``, in Slurm's notation."""
@@ -161,6 +161,11 @@ WORDS = {
         "asrptd chooses the nodes, and Slurm starts the job there",
         "no action needed: Slurm starts it in a moment",
     ),
+    "preempting": Wording(
+        "released to Slurm on the chosen nodes; preempts {jobs} of {kinds}",
+        "the site lets this job preempt them; asrptd chooses the nodes where they lose least, Slurm the jobs there",
+        "no action needed: Slurm starts it when the preempted jobs have ended",
+    ),
     "not-started": Wording(
         "Slurm did not start it on the chosen nodes; asrptd plans it again",
         "if Slurm does not start a job, asrptd withdraws the placement and retries after a pause",
@@ -196,7 +201,8 @@ LEFT_WORDS = {
     "mixed": "only nodes with several GPU types or MIG instances could hold it",
     "deadline": "it has a deadline (--deadline)",
     "expand": "it gives its nodes to another job (--dependency=expand)",
-    "preempts": "its QOS or partition may preempt other jobs",
+    "preempts": "it may preempt other jobs, on which only policy asrpt-gated counts",
+    "suspends": "it may preempt jobs that Slurm suspends (PreemptMode=SUSPEND), or only in some of its partitions",
     "socket": "it asks for GPUs per socket",
     "nogpu": "it asks for no GPUs",
     "shape": "its form of GPU request is not managed",

@@ -22,6 +22,7 @@ from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
 
@@ -47,8 +48,7 @@ class FakeSlurm:
     reserved: list[Reservation] = field(default_factory=list)
     shares: dict[tuple[str, str], float] = field(default_factory=dict)
     accounting: bool = True
-    preempt_by: str = ""
-    preemptors: frozenset[str] = frozenset()
+    preempt: PreemptionRules = field(default_factory=PreemptionRules)
     site_limits: SiteLimits = field(default_factory=SiteLimits)
     site_priorities: SitePriorities = field(default_factory=SitePriorities)
     records: dict[str, JobRecord] = field(default_factory=dict)
@@ -58,6 +58,7 @@ class FakeSlurm:
     starts_jobs: bool = True
     states: dict[str, str] = field(default_factory=dict)
     starts: Counter[str] = field(default_factory=Counter)
+    preempted: list[tuple[str, str]] = field(default_factory=list)
     resized: list[str] = field(default_factory=list)
     signals: list[tuple[str, str, bool]] = field(default_factory=list)
     site_factors: dict[str, int] = field(default_factory=dict)
@@ -110,9 +111,14 @@ class FakeSlurm:
 
     def requeued(self, job_id: str) -> None:
         """Pending again under the same id; Slurm keeps node list and counts, and sets a new submit time."""
-        self.change(
-            job_id, state=PENDING, reason="BeginTime", submit_time=self.now, eligible_time=self.now + 120, nodes="",
-            gpus_by_node={}, start_time=0.0, end_time=0.0, restarts=self.records[job_id].restarts + 1,
+        self._requeued(job_id)
+        self._schedule()
+
+    def _requeued(self, job_id: str) -> None:
+        self.records[job_id] = dataclasses.replace(
+            self.records[job_id], state=PENDING, reason="BeginTime", submit_time=self.now, nodes="",
+            eligible_time=self.now + 120, gpus_by_node={}, start_time=0.0, end_time=0.0,
+            restarts=self.records[job_id].restarts + 1,
         )  # fmt: skip
         self.starts.pop(job_id, None)
 
@@ -148,7 +154,7 @@ class FakeSlurm:
 
     def config(self) -> SlurmConfig:
         self.check_available()
-        return SlurmConfig("22.05.8", "fake", self.multifactor, False, self.shares != {}, self.preempt_by)
+        return SlurmConfig("22.05.8", "fake", self.multifactor, False, self.shares != {}, self.preempt.defaults)
 
     def jobs(self) -> list[JobRecord]:
         self.check_available()
@@ -174,9 +180,9 @@ class FakeSlurm:
         self._check_accounting()
         return self.shares
 
-    def preempting(self, by: str) -> frozenset[str]:
+    def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
         self._check_accounting()
-        return self.preemptors
+        return self.preempt
 
     def limits(self, enforced: bool) -> SiteLimits:
         return self.site_limits
@@ -311,6 +317,8 @@ class FakeSlurm:
         counts = slurm_split([free.get(name, 0) for name in sorted(names)], job.tasks) if names else None
         if counts is not None and job.exclusive == "node":  # it gets all GPUs of each node
             counts = tuple(free[name] for name in sorted(names))
+        if counts is None and self._preempt_for(job):
+            return
         if counts is None:
             self.records[job.job_id] = dataclasses.replace(job, reason="Resources")
             return
@@ -324,6 +332,22 @@ class FakeSlurm:
             job, state="RUNNING" if up else "CONFIGURING", reason="None", nodes=",".join(sorted(names)),
             start_time=self.now, gpus_by_node=dict(zip(sorted(names), counts, strict=True)),
         )  # fmt: skip
+
+    def _preempt_for(self, job: JobRecord) -> bool:
+        """Requeue the first jobs that make room for a pinned job. Returns whether there were enough of them."""
+        names = set(expand(job.required_nodes)) if job.required_nodes else set()
+        if not self.preempt.kinds or not names:
+            return False
+        may, running = self.preempt.preempts(job), self.preempt.victims(self.records.values(), self.now)
+        here = [r for r in running if self.preempt.kind_of(r) in may and r.gpus_by_node.keys() & names]
+        free = sum(self._free_for(job).get(name, 0) for name in names)
+        for count in range(1, len(here) + 1):
+            if free + sum(r.gpus_by_node.get(name, 0) for r in here[:count] for name in names) >= job.tasks:
+                for victim in here[:count]:
+                    self.preempted.append((victim.job_id, job.job_id))
+                    self._requeued(victim.job_id)
+                return True
+        return False
 
     def _free_for(self, job: JobRecord) -> dict[str, int]:
         """Free GPUs of the nodes that the job may use."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.limits import SiteLimits
+from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
@@ -45,8 +46,8 @@ class RecordedClient:
     def fair_shares(self) -> Mapping[tuple[str, str], float]:
         return {}
 
-    def preempting(self, by: str) -> frozenset[str]:
-        return frozenset()
+    def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
+        return PreemptionRules()
 
     def limits(self, enforced: bool) -> SiteLimits:
         return SiteLimits()

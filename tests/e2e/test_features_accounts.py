@@ -87,15 +87,14 @@ def test_a_queue_over_a_limit_keeps_all_gpus_busy_without_a_refused_start(lab: C
     sacctmgr(lab, "modify", "qos", "limited", "set", "MaxTRESPerUser=gres/gpu=-1", "MaxJobsPerUser=1")
 
 
-def test_jobs_of_a_preempting_qos_are_left_to_slurm_and_preempted_jobs_run_again(lab: Cluster):
+def test_a_new_preempting_qos_is_managed_and_preempted_jobs_run_again(lab: Cluster):
     script = "[ $SLURM_RESTART_COUNT ] || sleep 600"
     victim = lab.submit("-N2", "--gres=gpu:4", "--requeue", script=script, user="asrpt1")
     lab.wait(victim, "RUNNING")
     wait_for(lambda: lab.audit(victim, "running"), "asrptd has seen it run", 10)
     urgent = lab.submit("--gpus=1", "--qos=urgent", script="sleep 5", user="asrpt2")
     lab.wait(urgent, "RUNNING", "COMPLETED")
-    wait_for(lambda: lab.audit(urgent, "left"), "asrptd has seen its QOS", 10)
-    assert lab.audit(urgent, "left")[0]["why"] == "preempts"
+    assert lab.audit(urgent, "start")[0]["preempts"] == [victim]
     lab.wait(victim, "PENDING")
     lab.start_again(victim)
     lab.wait(victim, "COMPLETED")

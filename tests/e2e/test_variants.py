@@ -66,20 +66,34 @@ def test_easy_backfill_uses_time_limits():
         assert jobs[head].start_time <= jobs[long].start_time
 
 
-def test_jobs_of_a_preempting_partition_are_left_to_slurm_and_preempted_jobs_run_again():
+@pytest.mark.parametrize(("policy", "event"), [("asrpt", "left"), ("asrpt-gated", "start")])
+def test_jobs_of_a_preempting_partition_start_and_preempted_jobs_run_again(policy: str, event: str):
+    """Only asrpt-gated counts on preemption; other policies leave such jobs to Slurm."""
     extra = """PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=urgent Nodes=n[1-2] PriorityTier=10"""
-    with other_cluster(80, partitions=("gpu", "urgent"), slurm_conf_extra=extra) as asrpt:
+    with other_cluster(80, policy, ("gpu", "urgent"), slurm_conf_extra=extra) as asrpt:
         victim = asrpt.submit("-n8", "--gpus-per-task=1", "--requeue", script="[ $SLURM_RESTART_COUNT ] || sleep 600")
         asrpt.wait(victim, "RUNNING")
         wait_for(lambda: asrpt.audit(victim, "running"), "asrptd has seen it run", 10)
         urgent = asrpt.submit("-p", "urgent", "--gpus=1", script="sleep 3")
         asrpt.wait(urgent, "RUNNING", "COMPLETED")
-        wait_for(lambda: asrpt.audit(urgent, "left"), "asrptd has left it to Slurm", 10)
-        assert asrpt.audit(urgent, "left")[0]["why"] == "preempts"
+        wait_for(lambda: asrpt.audit(urgent, event), event, 10)
+        found = asrpt.audit(urgent, event)[0]
+        assert found["why"] == "preempts" if event == "left" else found["preempts"] == [victim]
         asrpt.start_again(victim)
         asrpt.wait(victim, "COMPLETED")
+
+
+def test_jobs_that_may_preempt_others_by_suspension_are_left_to_slurm():
+    extra = """PreemptType=preempt/partition_prio
+PreemptMode=SUSPEND,GANG
+PartitionName=urgent Nodes=n[1-2] PriorityTier=10"""
+    with other_cluster(80, "asrpt-gated", ("gpu", "urgent"), slurm_conf_extra=extra) as asrpt:
+        urgent, other = asrpt.submit("-p", "urgent", "--gpus=1"), asrpt.submit("--gpus=1")
+        asrpt.wait_all([urgent, other], "COMPLETED")
+        assert asrpt.audit(urgent, "left")[0]["why"] == "suspends"
+        assert asrpt.audit(other, "start")
 
 
 def test_sacct_shows_the_tag_and_the_gpus():

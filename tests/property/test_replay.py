@@ -13,12 +13,20 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.audit.inputs import canonical, from_document
 from slurm_asrpt.audit.snapshot import difference, from_bytes, replay, to_bytes
+from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionKind, PreemptionRules
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm
 
 SIZES = (4, 4, 2, 8)
 PAUSES = st.sampled_from([0.0, 1.0, 1.0, 7.0, 30.0, 400.0, 7 * 86400.0, 0.123])
 PROFILES = {6: "tail", 4: "flat", 8: "sliced"}
+NORMAL_FIRST = PreemptionRules(
+    {
+        "normal": PreemptionKind(frozenset({"scavenger"}), "REQUEUE", 1),
+        "scavenger": PreemptionKind(frozenset(), "REQUEUE", 0, grace_s=3.0, exempt_s=2.0),
+    },
+    PreemptionDefaults("qos", "REQUEUE"),
+)
 submissions = st.tuples(
     st.just("submit"), st.sampled_from([1, 1, 2, 3, 4, 6, 8, 10, 40]), st.sampled_from([0, 0, 5, 100, 10**6])
 )
@@ -30,7 +38,8 @@ events = submissions | st.tuples(
 def happens(bench: Bench, what: str, pick: int, more: int) -> None:
     slurm = bench.slurm
     if what == "submit":
-        slurm.submit(pick, more, PROFILES.get(pick, "") if more else "", time_limit=float(more % 7 * 600))
+        qos = "normal" if more == 5 or pick == 3 else "scavenger"
+        slurm.submit(pick, more, PROFILES.get(pick, "") if more else "", time_limit=float(more % 7 * 600), qos=qos)
     elif what == "node":
         slurm.node_state(f"n{pick % 4 + 1}", "IDLE+DRAIN" if pick % 8 < 4 else "IDLE")
     elif what == "restart":
@@ -57,12 +66,15 @@ def check_replay(bench: Bench) -> None:
     assert from_document(json.loads(canonical(decided.document))) == decided.inputs
 
 
+@pytest.mark.parametrize("preempt", [PreemptionRules(), NORMAL_FIRST], ids=["", "preempting"])
 @pytest.mark.parametrize("policy", ["asrpt", "asrpt-gated", "easy-backfill", "wcs-duration"])
 @settings(max_examples=25, deadline=None)
 @given(walk=st.lists(st.tuples(st.lists(events, max_size=4), PAUSES), min_size=1, max_size=12))
-def test_every_decision_is_replayed_byte_for_byte(policy: str, walk: list[tuple[list[Any], float]]) -> None:
+def test_every_decision_is_replayed_byte_for_byte(
+    policy: str, preempt: PreemptionRules, walk: list[tuple[list[Any], float]]
+) -> None:
     with tempfile.TemporaryDirectory(prefix="asrpt-replay-") as folder:
-        bench = Bench(Path(folder), FakeSlurm(SIZES), policy=policy, tau=20.0)
+        bench = Bench(Path(folder), FakeSlurm(SIZES, preempt=preempt), policy=policy, tau=20.0)
         try:
             for happenings, pause in walk:
                 for happening in happenings:

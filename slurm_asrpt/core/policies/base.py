@@ -13,6 +13,7 @@ from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
 from slurm_asrpt.core.placement.selection import has_room
 from slurm_asrpt.core.policies.options import PolicyOptions
+from slurm_asrpt.core.preemptable import PreemptableJob
 from slurm_asrpt.core.reasons import Phase as Phase
 from slurm_asrpt.core.reasons import Reason as Reason
 from slurm_asrpt.core.reasons import behind as behind
@@ -21,11 +22,15 @@ from slurm_asrpt.core.reasons import reason as reason
 
 @dataclass(slots=True)  # not frozen, at half the cost: a simulation creates one per event
 class Start:
-    """Start the job now in this placement. key: its sort key in the queue; ``key_names`` names the parts."""
+    """Start the job now in this placement. key: its sort key in the queue; ``key_names`` names the parts.
+
+    victims: the running jobs that Slurm is expected to preempt for it.
+    """
 
     job: Job
     placement: Placement
     key: tuple[Any, ...] = field(default=(), compare=False)
+    victims: tuple[PreemptableJob, ...] = ()
 
 
 @dataclass(slots=True)
@@ -53,13 +58,15 @@ class Policy(ABC):
     """Events in, decisions out. A policy reads no clock, never sleeps and does no I/O.
 
     Options: the model of its settings. start_key: the names of the first parts of ``Start.key``. bands: whether it
-    starts jobs of a lower ``Job.band`` first, and divides work by ``Job.weight`` if it orders by work.
+    starts jobs of a lower ``Job.band`` first, and divides work by ``Job.weight`` if it orders by work. preempting:
+    whether it starts jobs on GPUs of those that they may preempt (``ClusterView.preemptable``).
     ``queue_policy.QueuePolicy`` implements all but the order of the jobs.
     """
 
     Options: ClassVar[type[PolicyOptions]] = PolicyOptions
     start_key: ClassVar[tuple[str, ...]] = ()
     bands: ClassVar[bool] = False
+    preempting: ClassVar[bool] = False
 
     def __init__(self, fabric: Fabric, options: PolicyOptions) -> None:
         self.fabric, self.options = fabric, options

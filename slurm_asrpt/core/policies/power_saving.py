@@ -16,6 +16,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement, Startup
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies.base import Decision, Policy, PreemptivePolicy, SeesRunning, Start
+from slurm_asrpt.core.preemptable import take_what_is_free
 
 LOOKED_AT = 200
 """Waiting jobs, the first in the queue, for which nodes may be powered up in one decision."""
@@ -37,7 +38,8 @@ def decide(policy: Policy, view: ClusterView, waiting: Iterable[Job], now: float
     starts = [decision for decision in first if isinstance(decision, Start)]
     left = up.copy()
     for start in starts:
-        left.take(start.placement.gpus, start.job.request)
+        take_what_is_free(left, start.placement.gpus, start.job.request)
+        left.headroom.take(start.job.charges)
     needed = _to_power_up(policy, view, left, {job.id: job for job in waiting}, now)
     if not needed:
         return first
@@ -76,6 +78,9 @@ def _to_power_up(
         soon.give(gpus, request)
     for job_id, _ in islice(policy.queue(now), LOOKED_AT):
         job = waiting[job_id]
+        if later.headroom.exceeded(job.charges):
+            continue
+        later.headroom.take(job.charges)
         here, there = _room(soon, job, policy.fabric), _room(later, job, policy.fabric)
         if here is not None and (there is None or here.alpha <= there.alpha):
             soon.take(here.gpus, job.request)

@@ -18,12 +18,12 @@ from slurm_asrpt.daemon.jobs.arrays import TaskCounts
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
-from slurm_asrpt.daemon.placements import resources_of
 from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch
 from slurm_asrpt.forecast.arrays import PendingTasks
 from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, Running, Snapshot, Waiting
 from slurm_asrpt.slurm.notation import read_tasks
+from slurm_asrpt.slurm.request import resources_of
 
 LEAST_PERIODS = 10
 """In multiples of ``forecast_s``; a shorter time is too short to estimate the arrival rate."""

@@ -53,14 +53,13 @@ class Admission:
         record = unpinned(job.record, job.original)
         if record.array_tasks and not (self._mode.current is not Mode.SHADOW and record.can_be_parted):
             raise LeftToSlurm("array")
-        if self._rules.preempts(record):
-            raise LeftToSlurm("preempts")
+        preemption = self._rules.preemption_class(record)
         job.near(self._rules.barring(record, now), self._rules.drawing(record, now))
         band, weight, charges = self._rules.band(job), job.standing.weight, self._rules.limits.charges(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
         drawn = tuple(r.nodes for r in job.drawn_by)
-        made_from = (request_values(record), job.tag, avoided, reserved, drawn)
+        made_from = (request_values(record), job.tag, avoided, reserved, drawn, preemption)
         if made_from == job.admitted and job.job is not None:
             known = job.job
             if (known.band, known.weight, known.charges) == (band, weight, charges):
@@ -68,7 +67,9 @@ class Admission:
             job.ranked(band, weight, charges)
             return True
         requested, unrestricted = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
-        unrestricted = dataclasses.replace(unrestricted, band=band, weight=weight, charges=charges)
+        unrestricted = dataclasses.replace(
+            unrestricted, band=band, weight=weight, charges=charges, preemption=preemption
+        )
         unrestricted = within_reservations(unrestricted, drawn)
         allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)

@@ -16,7 +16,7 @@ from typing import Any
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.limits import Charges
-from slurm_asrpt.core.policies.base import Phase, Reason, reason
+from slurm_asrpt.core.policies.base import Reason
 from slurm_asrpt.core.priorities import DEFAULT, Standing
 from slurm_asrpt.daemon.jobs.saved_state import (
     FROM_SLURM,
@@ -145,10 +145,15 @@ class ManagedJob(SavedJob):
 
     # a start
 
-    def pinned(self, placement: Placement, now: float, original: Original, written: bool) -> None:
-        """The policy starts it in this placement. written: Slurm is updated, which overwrites ``original``."""
-        self.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, original)
-        self.state, self.reason = JobState.PINNED, reason(Phase.STARTING, "starting")
+    def pinned(
+        self, placement: Placement, now: float, original: Original, written: bool, why: Reason, grace_s: float = 0.0
+    ) -> None:
+        """The policy starts it in this placement. written: Slurm is updated, which overwrites ``original``.
+
+        grace_s: so much longer than others the start may take.
+        """
+        self.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, original, grace_s)
+        self.state, self.reason = JobState.PINNED, why
         self.decided_tasks = self.record.array_tasks
         self.decided_at = self.decided_at or now
         if written:

@@ -35,13 +35,17 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True)
 class Pin:
-    """A decided start: where, when (``at``), and what it overwrites."""
+    """A decided start: where, when (``at``), and what it overwrites.
+
+    grace_s: so long Slurm may take to preempt jobs for it.
+    """
 
     gpus: dict[str, int]
     ranks: list[str]
     alpha: float
     at: float
     original: Original
+    grace_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from slurm_asrpt.core.job import JobId, PreemptionClass
 from slurm_asrpt.core.policies.base import band_of
+from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
+from slurm_asrpt.slurm.preemption import PreemptionRules
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation
+from slurm_asrpt.slurm.request import LeftToSlurm, resources_of
 
 T = TypeVar("T")
 LOG = logging.getLogger("asrptd")
@@ -24,13 +28,14 @@ REREAD_S = 60.0
 class SiteRules:
     """Reservations are read every cycle, the rest once a minute; old values are kept while slurmdbd is down."""
 
-    def __init__(self, client: SlurmClient, slurm: SlurmConfig, fairshare_bands: int) -> None:
-        """fairshare_bands: from the settings."""
+    def __init__(self, client: SlurmClient, slurm: SlurmConfig, fairshare_bands: int, preempting: bool) -> None:
+        """fairshare_bands: from the settings. preempting: whether the policy counts on preemption."""
         self.limits = LimitsWatch(client, slurm.enforces_limits)
         self.priorities = PriorityWatch(client)
-        self._client, self._preempt_by, self._bands = client, slurm.preempt_by, fairshare_bands
+        self._client, self._slurm, self._bands, self._preempting = client, slurm, fairshare_bands, preempting
         self._reservations: list[Reservation] = []
-        self._preempting: frozenset[str] = frozenset()
+        self._preemption = PreemptionRules()
+        self._records: Sequence[JobRecord] = ()
         self._shares: Mapping[tuple[str, str], float] = {}
         self._read = -math.inf
         self._logged = ""  # the last error, so that it is not logged every cycle
@@ -38,14 +43,14 @@ class SiteRules:
     def follow(self, nodes: Sequence[NodeRecord], records: Sequence[JobRecord], now: float) -> None:
         """Read what may have changed. records: all jobs."""
         self.limits.follow(records, now)
-        client, by = self._client, self._preempt_by
+        self._records, client, defaults = records, self._client, self._slurm.preemption
         found = self._latest(lambda: client.reservations(nodes), self._reservations)
         self._reservations = sorted(found, key=lambda r: (r.start, r.name))
         if now < self._read + REREAD_S:
             return
         self._read = now
-        if by:
-            self._preempting = self._latest(lambda: client.preempting(by), self._preempting)
+        if defaults.by:
+            self._preemption = self._latest(lambda: client.preemption(defaults), self._preemption)
         if self._bands > 1:
             self._shares = self._latest(client.fair_shares, self._shares)
 
@@ -83,10 +88,37 @@ class SiteRules:
     def _magnetic(self, now: float) -> list[Reservation]:
         return [r for r in self._reservations if r.magnetic and r.start <= now < r.end]
 
-    def preempts(self, record: JobRecord) -> bool:
-        """Whether its QOS or partition may preempt others. It could not if its start waited for free GPUs."""
-        own = {record.qos} if self._preempt_by == "qos" else set(record.partition.split(","))
-        return not self._preempting.isdisjoint(own)
+    def preemption_class(self, record: JobRecord) -> PreemptionClass | None:
+        """Which jobs it may preempt, and which may preempt it; None where no job may. Raises LeftToSlurm."""
+        rules = self._preemption
+        if not rules.kinds:
+            return None
+        if not rules.is_manageable(record):
+            raise LeftToSlurm("suspends")
+        preempts = rules.preempts(record)
+        if not self._preempting:
+            if preempts:
+                raise LeftToSlurm("preempts")
+            return None
+        kind = rules.kind_of(record)
+        return PreemptionClass(kind, preempts) if preempts or kind in rules.preempted else None
+
+    def preemptable(self, claimed: Mapping[str, int], now: float) -> Preemptable | None:
+        """The running jobs that others may preempt. claimed: GPUs by node that jobs about to start take from them."""
+        rules = self._preemption
+        if not (rules.kinds and self._preempting):
+            return None
+        jobs = tuple(_preemptable(record, rules.kind_of(record), now) for record in rules.victims(self._records, now))
+        return Preemptable(jobs, claimed) if jobs else None
+
+    def end_s(self, victims: Sequence[PreemptableJob]) -> float:
+        """How long these jobs may take to end once Slurm preempts them, seconds."""
+        return self._preemption.end_s(frozenset(victim.kind for victim in victims)) if victims else 0.0
+
+    def kinds_of(self, victims: Sequence[PreemptableJob]) -> str:
+        """The QOS or partitions of these jobs, for users."""
+        word = "QOS" if self._slurm.preemption.by == "qos" else "partition"
+        return f"{word} {', '.join(sorted({victim.kind for victim in victims}))}"
 
     def rank(self, jobs: Sequence[ManagedJob], now: float) -> None:
         """Rank the pending jobs by the site's priorities."""
@@ -105,3 +137,9 @@ class SiteRules:
 
 def _nodes(reservations: Sequence[Reservation]) -> frozenset[str]:
     return frozenset(name for reservation in reservations for name in reservation.nodes)
+
+
+def _preemptable(record: JobRecord, kind: str, now: float) -> PreemptableJob:
+    gpus = sum(record.gpus_by_node.values())
+    lost = gpus * max(0.0, now - record.start_time)
+    return PreemptableJob(JobId(record.job_id), kind, record.gpus_by_node, lost, resources_of(record, gpus))

@@ -68,6 +68,7 @@ def _inputs(
         free_cpus=view.free_cpus and view.free_cpus.copy(),
         free_memory=view.free_memory and view.free_memory.copy(),
         headroom=view.headroom.room.copy(),
+        preemptable=view.preemptable,
         jobs=tuple(j.job for j in jobs.values() if j.state is JobState.QUEUED and j.job is not None),
         startup=view.startup,
     )
@@ -81,6 +82,8 @@ def start_facts(
 ) -> dict[str, Any]:
     """Where a job starts, its key, and where else it could start. best: α̃_min. view: before the start."""
     facts: dict[str, Any] = {"gpus": dict(start.placement.gpus), "alpha": start.placement.alpha, "alpha_min": best}
+    if start.victims:
+        facts["preempts"] = [str(victim.id) for victim in start.victims]
     names = key_names(policy)
     facts["key"] = {name: part for name, part in zip(names, start.key, strict=False) if name}
     if compared:

@@ -71,7 +71,7 @@ class StartWithdrawal:
         for job in self._jobs.pending(JobState.PINNED):
             if job.record.array_tasks != job.decided_tasks:
                 job.next_task()
-            elif job.pin is not None and now - job.pin.at > self._settings.unpin_after_s:
+            elif job.pin is not None and now - job.pin.at > self._settings.unpin_after_s + job.pin.grace_s:
                 self.did_not_start(job, job.record.reason, now)
 
     def carrying_pins(self, now: float, *states: JobState) -> list[ManagedJob]:
@@ -108,7 +108,7 @@ class StartWithdrawal:
         assert job.pin is not None  # noqa: S101  (the caller has seen to it)
         if self._pins.has_lost_nodes(job):
             return NODE_LOST
-        late = now - max(job.pin.at, job.pin_written_at) > self._settings.unpin_after_s
+        late = now - max(job.pin.at, job.pin_written_at) > self._settings.unpin_after_s + job.pin.grace_s
         return (job.record.reason or "None") if late or is_limit(job.record.reason) else ""
 
     def _kind(self, slurm_reason: str) -> str:

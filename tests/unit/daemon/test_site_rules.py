@@ -8,6 +8,7 @@ from slurm_asrpt.core.policies import banded_policies, make_policy, policy_names
 from slurm_asrpt.core.policies.base import band_of
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionKind, PreemptionRules
 from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
 from slurm_asrpt.slurm.records import Reservation
 from slurm_asrpt.status.explain import explain
@@ -77,27 +78,121 @@ def test_a_reservation_is_the_reason_only_if_it_alone_blocks_the_job(bench):
 # preemption
 
 
-def preemption(bench, by, *names):
-    bench.slurm.preempt_by, bench.slurm.preemptors = by, frozenset(names)
+def preemption(bench, by="qos", mode="REQUEUE", grace_s=0.0, exempt_s=0.0):
+    """normal (or partition gpu) may preempt scavenger (partition low)."""
+    first, second = ("normal", "scavenger") if by == "qos" else ("gpu", "low")
+    kinds = {
+        first: PreemptionKind(frozenset({second}), "REQUEUE", 1),
+        second: PreemptionKind(frozenset(), mode, 0, grace_s, exempt_s),
+    }
+    bench.slurm.preempt = PreemptionRules(kinds, PreemptionDefaults(by, "REQUEUE", kill_s=5.0))
     bench.restart()
 
 
-@pytest.mark.parametrize(("by", "names"), [("qos", {"urgent"}), ("partition_prio", {"gpu"})])
-def test_jobs_that_may_preempt_are_left_to_slurm(bench, by, names):
-    preemption(bench, by, *names)
-    job_id = bench.slurm.submit(4, qos="urgent")
-    other = bench.slurm.submit(4, qos="normal")
+@pytest.fixture
+def gated(make_bench):
+    return make_bench(policy="asrpt-gated")
+
+
+def full_of_scavengers(bench):
+    """One GPU each, the last ones on node n3."""
+    jobs = []
+    for name in ("n1", "n2", "n3"):
+        jobs += [bench.slurm.submit(1, qos="scavenger", requeue=True, required_nodes=name) for _ in range(4)]
+        bench.cycle(10)
+    assert {bench.state(job_id) for job_id in jobs} == {"RUNNING"}
+    return jobs
+
+
+def test_a_preemptor_starts_where_the_preempted_jobs_lose_least(gated):
+    preemption(gated)
+    jobs = full_of_scavengers(gated)
+    job_id = gated.slurm.submit(2, qos="normal")
+    gated.cycle(1, seconds=0.0)
+    assert row(gated, job_id).text == "released to Slurm on the chosen nodes; preempts 2 jobs of QOS scavenger"
+    gated.cycle(2)
+    assert gated.slurm.records[job_id].nodes == "n3"
+    assert gated.slurm.preempted == [(jobs[8], job_id), (jobs[9], job_id)]
+    assert gated.audit("start", job_id)[0]["preempts"] == [jobs[8], jobs[9]]
+    assert not gated.audit("left")
+
+
+def test_a_preempted_job_is_in_the_queue_again_after_slurms_delay(gated):
+    preemption(gated)
+    jobs = full_of_scavengers(gated)
+    job_id = gated.slurm.submit(4, qos="normal")
+    gated.cycle(3)
+    assert {gated.state(each) for each in jobs[8:]} == {"PENDING"}
+    assert {row(gated, each).reason for each in jobs[8:]} == {"begin"}
+    gated.slurm.end(job_id)
+    gated.cycle(125)
+    assert {gated.state(each) for each in jobs} == {"RUNNING"}
+
+
+def test_preemptors_that_start_together_use_different_gpus(gated):
+    preemption(gated)
+    full_of_scavengers(gated)
+    waiting = [gated.slurm.submit(gpus, qos="normal") for gpus in (4, 3, 3, 2)]
+    gated.cycle(3)
+    assert [gated.state(job_id) for job_id in waiting] == ["PENDING"] + ["RUNNING"] * 3, "those with less work go first"
+    assert not gated.audit("not-started")
+
+
+def test_jobs_within_their_exempt_time_are_not_preempted(gated):
+    preemption(gated, exempt_s=60.0)
+    full_of_scavengers(gated)
+    job_id = gated.slurm.submit(4, qos="normal")
+    gated.cycle(3)
+    assert row(gated, job_id).reason in ("gpus", "reserved")
+    gated.cycle(40)
+    assert gated.slurm.records[job_id].nodes == "n1"
+
+
+@pytest.mark.parametrize(("waits_s", "withdrawn"), [(100, False), (110, True)])
+def test_a_start_may_take_as_long_as_the_preempted_jobs(gated, waits_s, withdrawn):
+    """10 s for any start, 60 s of grace that is checked every 30 s, 5 s of KillWait."""
+    preemption(gated, grace_s=60.0)
+    full_of_scavengers(gated)
+    gated.slurm.starts_jobs = False
+    gated.slurm.submit(4, qos="normal")
+    gated.cycle(waits_s)
+    assert bool(gated.audit("not-started")) == withdrawn
+
+
+def test_waiting_preemptors_go_before_the_jobs_that_they_may_preempt(gated):
+    preemption(gated)
+    blockers = [gated.slurm.submit(4, qos="other") for _ in range(3)]
+    gated.cycle(2)
+    scavenger = gated.slurm.submit(4, 10, qos="scavenger")
+    job_id = gated.slurm.submit(4, 1000, qos="normal")
+    gated.cycle()
+    assert [each for each, _ in gated.scheduler.decider.policy.queue(gated.slurm.now)] == [job_id, scavenger]
+    gated.slurm.end(blockers[0])
+    gated.cycle(3)
+    assert (gated.state(job_id), gated.state(scavenger)) == ("RUNNING", "PENDING")
+
+
+@pytest.mark.parametrize(("by", "mode", "policy", "why"), [
+    ("qos", "SUSPEND", "asrpt-gated", "suspends"),
+    ("partition_prio", "SUSPEND", "asrpt-gated", "suspends"),
+    ("qos", "REQUEUE", "fifo", "preempts"),
+    ("partition_prio", "CANCEL", "fifo", "preempts"),
+])  # fmt: skip
+def test_other_preemptors_are_left_to_slurm(make_bench, by, mode, policy, why):
+    bench = make_bench(policy=policy)
+    preemption(bench, by, mode)
+    job_id, other = bench.slurm.submit(4, qos="normal"), bench.slurm.submit(4, qos="scavenger")
     bench.cycle(2)
-    assert bench.audit("left", job_id)[0]["why"] == "preempts"
+    assert bench.audit("left", job_id)[0]["why"] == why
     assert bool(bench.audit("left", other)) == (by == "partition_prio")
 
 
 def test_while_slurmdbd_is_down_its_last_answer_is_used(bench, caplog):
-    preemption(bench, "qos", "urgent")
+    preemption(bench)
     bench.cycle()
     bench.slurm.accounting = False
     bench.slurm.tick(120.0)
-    job_id = bench.slurm.submit(4, qos="urgent")
+    job_id = bench.slurm.submit(4, qos="normal")
     bench.cycle()
     assert bench.audit("left", job_id)[0]["why"] == "preempts"
     assert caplog.text.count("slurmdbd is away; the previous answer stays in force") == 1

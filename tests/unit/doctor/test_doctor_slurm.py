@@ -123,7 +123,10 @@ def test_a_slurm_that_does_not_answer_is_a_single_finding(settings: Settings) ->
         ({"GresTypes": "(null)"}, "slurm.conf", State.FAILURE, "GresTypes=gpu"),
         ({"SelectType": "select/linear"}, "slurm.conf", State.FAILURE, "cons_tres"),
         ({"Prolog": "(null)"}, "slurm.conf", State.WARNING, "asrpt-prolog"),
-        ({"PreemptType": "preempt/qos"}, "preemption", State.WARNING, "PreemptMode=OFF"),
+        (
+            {"PreemptType": "preempt/partition_prio", "PreemptMode": "GANG,SUSPEND"},
+            *("preemption", State.WARNING, "PreemptMode=REQUEUE or CANCEL"),
+        ),
         ({"PrologFlags": "Alloc,NoHold"}, "prolog", State.WARNING, "NoHold"),
         ({"MinJobAge": "5 sec"}, "memory", State.WARNING, "MinJobAge=300"),
         ({"MaxJobCount": "2"}, "room", State.WARNING, "2 of at most 2"),

@@ -343,14 +343,3 @@ def test_fair_share_factors_are_parsed():
     assert parse.parse_shares(text) == {("root", "root"): 1.0, ("asrpt1", "lab"): 0.25}
     with pytest.raises(SlurmError, match="sshare"):
         parse.parse_shares("asrpt1|lab|much\n")
-
-
-def test_qos_and_partitions_that_may_preempt_are_parsed():
-    assert parse.parse_preempting_qos("normal|\nhigh|normal\nurgent|high,normal\n") == {"high", "urgent"}
-    tiers = "PartitionName=gpu PriorityJobFactor=1 PriorityTier=1\nPartitionName=debug PriorityTier=10\n"
-    assert parse.parse_preempting_partitions(tiers) == {"debug"}
-    with pytest.raises(SlurmError, match="show partition"):
-        parse.parse_preempting_partitions("PartitionName=gpu\n")
-    assert parse.preempt_by({"PreemptType": "preempt/qos", "PreemptMode": "REQUEUE"}) == "qos"
-    assert parse.preempt_by({"PreemptType": "preempt/partition_prio", "PreemptMode": "OFF"}) == ""
-    assert parse.preempt_by({"PreemptType": "preempt/none"}) == ""

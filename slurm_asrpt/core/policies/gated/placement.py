@@ -36,6 +36,16 @@ class Placer:
         allowed = servers.free_later(allowed, end) if reserved else allowed
         return self.general(job, choice, servers, self._nearest(job, choice, servers, allowed, end), self._gate)
 
+    def on_first(self, job: Job, choice: Choice, servers: Servers, among: Sequence[int]) -> Placement | None:
+        """The placement on the first of these servers that suffice. among: the bits of the servers, the best first."""
+        found = self.general(job, choice, servers, sum(among), self._gate)
+        low, high = choice.group.free_times.needs(job).servers, len(among)
+        while found is not None and low < high:
+            middle = (low + high) // 2
+            fewer = self.general(job, choice, servers, sum(among[:middle]), self._gate)
+            found, low, high = (found, middle + 1, high) if fewer is None else (fewer, low, middle)
+        return found
+
     def wider(self, job: Job, servers: Servers, found: Placement) -> Placement:
         """``found``, or, with contention, a faster placement on more servers."""
         if self._contention is None or len(found.gpus) == 1:

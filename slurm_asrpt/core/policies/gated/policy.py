@@ -34,7 +34,7 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
-from slurm_asrpt.core.job import ANYWHERE, Job, JobId, id_key
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, PreemptionClass, id_key
 from slurm_asrpt.core.placement.selection import packed_alpha
 from slurm_asrpt.core.policies.base import (
     Decision,
@@ -52,10 +52,11 @@ from slurm_asrpt.core.policies.base import (
     reason,
     updated_rank,
 )
-from slurm_asrpt.core.policies.gated.gpu_types import Choices, covering, within_limit
+from slurm_asrpt.core.policies.gated.gpu_types import Choice, Choices, covering, within_limit
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.placement import Placer
 from slurm_asrpt.core.policies.gated.queue import Waiting, Waitlist
+from slurm_asrpt.core.policies.gated.reservation import FreeTimes
 from slurm_asrpt.core.policies.gated.saved_state import (
     Queued,
     State,
@@ -66,7 +67,9 @@ from slurm_asrpt.core.policies.gated.saved_state import (
 from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
 from slurm_asrpt.core.policies.nic_contention import NicContention
 from slurm_asrpt.core.policies.running_jobs import NO_END_S, RunningJob, RunningJobs
+from slurm_asrpt.core.preemptable import precedence
 
+Ranks = Mapping[PreemptionClass | None, int]
 FIRST_GUESS_S = 3600.0
 """Assumed runtime of a job of an unseen group before any such job has ended."""
 _INF = float("inf")
@@ -82,6 +85,7 @@ class Gated(Policy):
     Options = GatedOptions
     start_key = ("rank", "gpu_seconds", "submitted")
     bands = True
+    preempting = True
 
     def __init__(self, fabric: Fabric, options: GatedOptions) -> None:
         super().__init__(fabric, options)
@@ -96,6 +100,7 @@ class Gated(Policy):
         self._unseen_runs, self._unseen_s = 1, FIRST_GUESS_S
         self._unseen: dict[JobId, float] = {}  # running jobs of unseen groups: α/α̃_min
         self._returns = 0
+        self._preempts = False  # whether a job has come that may preempt others
         self.reservation: Reservation | None = None  # after the last decision
         self._waits: dict[JobId, Wait] = {}  # from the last decision
         self._left: Plan | None = None  # the cluster after the last decision
@@ -165,6 +170,7 @@ class Gated(Policy):
 
     def _enter(self, job: Job, rank: float, since: float, unseen_s: float | None = None) -> None:
         """Queue a job. unseen_s: the assumed runtime of a job without a prediction, if it was set before."""
+        self._preempts = self._preempts or bool(job.preempts)
         choices, to_reference = self._choices.of(job)
         unseen_s = unseen_s or self._unseen_s / self._unseen_runs
         seconds = job.predicted_iterations * (choices[0].best if choices else 1.0) or unseen_s
@@ -179,6 +185,8 @@ class Gated(Policy):
 
     def _shape(self, job: Job) -> Hashable:
         """The shape of a job. Jobs of one shape can start on the same servers, and count against the same limits."""
+        if job.preemption is not None:
+            return (job.preemption, self._shape(replace(job, preemption=None)))
         if job.charges:
             return (job.charges, job.profile, job.request)
         if job.request is not ANYWHERE:
@@ -199,6 +207,8 @@ class Gated(Policy):
         servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
         for entry in self._in_order(now, servers):
             placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
+            if placement is None and entry.job.preempts:
+                placement = self._place_by_preemption(entry, servers, now)
             if placement is None and self.reservation is None:
                 placement = self._reserve(entry, servers, previous, now)
             if placement is not None:
@@ -207,32 +217,49 @@ class Gated(Policy):
         return [*starts, *self._waits.values()] if self._waits else starts
 
     def _in_order(self, now: float, servers: Servers) -> Iterator[Waiting]:
-        """The jobs to consider, band by band: late jobs by age, then the others by workload.
+        """The jobs to consider, each behind those that may preempt it, by band: late jobs by age, then by workload.
 
         If a job does not start, no job of its shape with the same or a longer runtime is considered: during a decision,
         free servers only decrease. Jobs that need more GPUs than are free are considered only until one has a
         reservation.
         """
         failed: dict[Hashable, float] = {}
-        late = list(self._queue.late(now))
-        for band in sorted({entry.job.band for entry in late}):
-            yield from self._heads(servers, failed, band)
-            for entry in late:
-                if entry.job.band == band and self._may_start(entry, servers, failed):
-                    yield entry
-                    if entry.job.id in self._queue.entries:
-                        failed[entry.shape] = entry.seconds
-        yield from self._heads(servers, failed, _INF)
+        late, entries = list(self._queue.late(now)), self._queue.entries
+        heads = [entries[key[-1]] for line in self._queue.lines.values() for key in line.heads.values()]
+        ranks = self._ranks([*late, *heads]) if self._preempts else {}
+        for rank in sorted(set(ranks.values())) or [0]:
+            aged = [entry for entry in late if _rank(entry, ranks) == rank]
+            for band in sorted({entry.job.band for entry in aged}):
+                yield from self._heads(servers, failed, band, ranks, rank)
+                yield from self._aged([entry for entry in aged if entry.job.band == band], servers, failed)
+            yield from self._heads(servers, failed, _INF, ranks, rank)
 
-    def _heads(self, servers: Servers, failed: dict[Hashable, float], before: float) -> Iterator[Waiting]:
-        """The jobs of the bands below ``before``, by workload."""
-        if not servers.free:
+    def _ranks(self, waiting: Sequence[Waiting]) -> Ranks:
+        """The rank of each class of these jobs: behind those of the jobs that may preempt it."""
+        classes = {entry.job.preemption for entry in waiting}
+        order = precedence(classes)
+        return {each: order[each.kind] if each else 0 for each in classes}
+
+    def _aged(self, late: Sequence[Waiting], servers: Servers, failed: dict[Hashable, float]) -> Iterator[Waiting]:
+        for entry in late:
+            if self._may_start(entry, servers, failed):
+                yield entry
+                if entry.job.id in self._queue.entries:
+                    failed[entry.shape] = entry.seconds
+
+    def _heads(
+        self, servers: Servers, failed: dict[Hashable, float], before: float, ranks: Ranks, rank: int
+    ) -> Iterator[Waiting]:
+        """The jobs of this rank in the bands below ``before``, by workload."""
+        if not servers.room:
             return
         # keys differ by job ID, so kinds and lines are never compared
         lines = self._queue.lines.values()
         heads = [(key, kind, line) for line in lines for kind, key in line.heads.items() if math.ceil(key[0]) < before]
+        if ranks:
+            heads = [head for head in heads if _rank(self._queue.entries[head[0][-1]], ranks) == rank]
         heapq.heapify(heads)
-        while heads and servers.free:
+        while heads and servers.room:
             key, kind, line = heapq.heappop(heads)
             entry = self._queue.entries[key[-1]]
             if self._may_start(entry, servers, failed):
@@ -248,7 +275,7 @@ class Gated(Policy):
         if job.charges and (limit := servers.plan.over_limit(job)):
             self._queue.hold(job.charges, limit)
             return False
-        if job.gpus > servers.free and self.reservation is not None:
+        if job.gpus > servers.room_for(job) and self.reservation is not None:
             return False
         return entry.seconds < failed.get(entry.shape, _INF)
 
@@ -256,14 +283,14 @@ class Gated(Policy):
         job = entry.job
         best = entry.choices[0].best
         slowdown = placement.alpha / best if best else 1.0
-        servers.start(job, placement)
+        victims = servers.start(job, placement)
         self._leave(job.id)
         if self.contention is not None:
             self.contention.started(job.id, placement, job.profile)
         self._running_jobs.began(job.id, RunningJob(now, now + entry.seconds * slowdown, placement.gpus))
         if not job.predicted_iterations:
             self._unseen[job.id] = slowdown
-        return Start(job, placement, entry.key)
+        return Start(job, placement, entry.key, victims)
 
     # where to start
 
@@ -278,6 +305,21 @@ class Gated(Policy):
                 return self._placer.wider(job, servers, found) if alone else found
         own = previous is not None and previous.exclusive and previous.job.id == job.id and not reserved
         return self._on_kept(entry, servers, previous.mask) if own and previous is not None else None
+
+    def _place_by_preemption(self, entry: Waiting, servers: Servers, now: float) -> Placement | None:
+        """The best placement on GPUs that are free or that the job may preempt, where its victims lose least."""
+        job, able = entry.job, servers.preempting(entry.job)
+        if able is None or servers.preemption is None or job.gpus > able.free:
+            return None
+        for choice in entry.choices:
+            end = now + entry.lasts(choice.best)
+            allowed = self._allowed(able, end) & choice.group.mask & ~able.masks[0]
+            allowed = able.free_later(allowed, end) if self.reservation is not None else allowed
+            names = servers.preemption.by_loss(job, [self._nodes[at].name for at in bits(allowed)])
+            found = self._placer.on_first(job, choice, able, [able.view.bits[name] for name in names])
+            if found is not None:
+                return found
+        return None
 
     def _allowed(self, servers: Servers, end: float) -> int:
         """The servers without a reservation before this predicted end, as a mask."""
@@ -326,9 +368,20 @@ class Gated(Policy):
         own = previous if previous is not None and previous.job.id == job.id and previous.exclusive else None
         if late and own is not None and own.mask & self._running_jobs.used:
             return replace(own, time=max([now, *(self._running_jobs.free_at[at] for at in bits(own.mask))]))
-        found = [(choice.group.free_times.soonest(job, servers, now), choice.best) for choice in entry.choices]
+        found = [(self._soonest(job, choice, servers, now), choice.best) for choice in entry.choices]
         (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
         return Reservation(job, mask, time, late)
+
+    def _soonest(self, job: Job, choice: Choice, servers: Servers, now: float) -> tuple[int, float]:
+        """The servers of a choice that will be free soonest, and when; jobs that it may preempt do not count."""
+        able = servers.preempting(job)
+        if able is None or servers.preemption is None:
+            return choice.group.free_times.soonest(job, servers, now)
+        gone = servers.preemption.ids(job.preempts)
+        staying = {job_id: run for job_id, run in self._running_jobs.runs.items() if job_id not in gone}
+        others = RunningJobs(self._nodes, staying)
+        others.extend_overdue(now)
+        return FreeTimes(self._nodes, others, choice.group.mask).soonest(job, able, now)
 
     def _is_late(self, entry: Waiting, now: float) -> bool:
         return entry.age[0] + self.patience_s <= now
@@ -344,6 +397,9 @@ class Gated(Policy):
         rest = sorted(entry.key for entry in self._queue.entries.values() if entry.job.id not in late)
         order, entries = [*late, *(key[-1] for key in rest)], self._queue.entries
         order.sort(key=lambda job_id: entries[job_id].job.band)
+        if self._preempts:
+            ranks = self._ranks(list(entries.values()))
+            order.sort(key=lambda job_id: _rank(entries[job_id], ranks))
         higher = before_band([entries[job_id].job for job_id in order])
         able = (job_id for job_id in order if entries[job_id].choices and not self._limited(entries[job_id]))
         head = next(able, None)
@@ -396,3 +452,7 @@ class Gated(Policy):
             if one.job_id in jobs:
                 self._enter(jobs[one.job_id], updated_rank(jobs[one.job_id], one.rank), one.since, one.seconds)
         self.reservation = restore_reservation(found.kept, self._nodes, jobs)
+
+
+def _rank(entry: Waiting, ranks: Ranks) -> int:
+    return ranks[entry.job.preemption] if ranks else 0

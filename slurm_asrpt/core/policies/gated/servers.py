@@ -9,6 +9,7 @@ from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job
 from slurm_asrpt.core.policies.running_jobs import RunningJobs
+from slurm_asrpt.core.preemptable import PreemptableJob, PreemptionPlan
 
 _INF = float("inf")
 
@@ -30,13 +31,33 @@ class Servers:
     """The cluster after the starts of one decision.
 
     all: mask of all servers. masks: servers by free GPUs, as in ClusterView. plan: the starts; read-only.
+    preemption: what jobs may preempt after the starts; None if nothing may be preempted.
     """
 
     def __init__(self, cluster: ClusterView, running_jobs: RunningJobs) -> None:
         self.plan = Plan(cluster)
         self.all = (1 << len(cluster.nodes)) - 1
         self.masks: Sequence[int] = cluster.masks
+        self.preemption = PreemptionPlan(cluster, cluster.preemptable) if cluster.preemptable else None
         self._running_jobs = running_jobs
+
+    def preempting(self, job: Job) -> Servers | None:
+        """The servers without the jobs that this job may preempt; None if there are none."""
+        if self.preemption is None or not job.preempts:
+            return None
+        view = self.preemption.view(job.preempts)
+        return Servers(view, self._running_jobs) if view.total_free > self.free else None
+
+    @property
+    def room(self) -> int:
+        """Free GPUs, and those that any job may preempt."""
+        return self.plan.free if self.preemption is None else max(self.plan.free, self.preemption.most)
+
+    def room_for(self, job: Job) -> int:
+        """Free GPUs, and those that the job may preempt."""
+        if self.preemption is None or not job.preempts:
+            return self.plan.free
+        return self.preemption.view(job.preempts).total_free
 
     @property
     def free(self) -> int:
@@ -48,10 +69,23 @@ class Servers:
         """The cluster after the starts; read-only."""
         return self.plan.view()
 
-    def start(self, job: Job, placement: Placement) -> None:
-        """Plan a start."""
-        self.plan.add(job, placement)
+    def start(self, job: Job, placement: Placement) -> tuple[PreemptableJob, ...]:
+        """Plan a start. Returns the jobs that Slurm is expected to preempt for it."""
+        victims: tuple[PreemptableJob, ...] = ()
+        if self.preemption is None:
+            self.plan.add(job, placement)
+        elif self._is_free(placement):
+            self.plan.add(job, placement)
+            self.preemption.add(job, placement.gpus)
+        else:
+            self.plan.add_preempting(job, placement)
+            victims = self.preemption.add_preempting(job, placement.gpus)
         self.masks = self.plan.masks()
+        return victims
+
+    def _is_free(self, placement: Placement) -> bool:
+        free = self.view.free
+        return all(count <= free[name] for name, count in placement.gpus.items())
 
     def plain(self, job: Job) -> bool:
         """Whether only free GPUs count (see ``free_index.plain``)."""

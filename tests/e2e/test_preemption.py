@@ -1,0 +1,70 @@
+"""The site lets jobs preempt others: asrptd chooses the nodes, Slurm the victims there. One lab for all tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from .conftest import QUICK, Cluster, own_cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+EXTRA = """PreemptType=preempt/qos
+PreemptMode=REQUEUE
+AccountingStorageEnforce=associations,limits,qos"""
+GRACE_S = 3
+LONG = "[ $SLURM_RESTART_COUNT ] && exit; sleep 600"
+
+
+@pytest.fixture(scope="module")
+def one_lab() -> Iterator[Cluster]:
+    """normal preempts scavenger, and polite after a time of grace."""
+    settings = {**QUICK, "policy": {"name": "asrpt-gated"}}
+    with own_cluster(50, "2x8", settings, accounting=True, multifactor=True, slurm_conf_extra=EXTRA) as cluster:
+        for words in (
+            "add qos scavenger",
+            f"add qos polite PreemptMode=cancel GraceTime={GRACE_S}",
+            "modify qos normal set Preempt=scavenger,polite",
+            "modify user asrpt1,asrpt2 set qos+=scavenger,polite",
+        ):
+            cluster.lab.run(["sacctmgr", "-i", *words.split()])
+        cluster.start_daemon()
+        yield cluster
+
+
+def preemptable(lab: Cluster, number: int, *options: str, qos: str = "scavenger", script: str = LONG) -> list[str]:
+    return [lab.submit(f"--qos={qos}", "--requeue", *options, script=script) for _ in range(number)]
+
+
+def test_normal_jobs_preempt_scavengers_where_these_lose_least_and_scavengers_fill_the_rest(lab: Cluster):
+    old = preemptable(lab, 4, "--gpus=2", "-w", "n1")
+    lab.wait_all(old, "RUNNING")
+    young = preemptable(lab, 6, "--gpus=2")
+    lab.wait_all(young[:4], "RUNNING")
+    normal = [lab.submit(f"--gpus={gpus}", script="sleep 8", user="asrpt2") for gpus in (2, 2, 4)]
+    started = lab.wait_all(normal, "RUNNING", timeout=10)
+    assert {job.nodes for job in started.values()} == {"n2"}, "the young ones lose least"
+    assert {lab.job(job_id).state for job_id in old} == {"RUNNING"}
+    assert {lab.job(job_id).state for job_id in young} == {"PENDING"}
+    preempted = [victim for job_id in normal for victim in lab.audit(job_id, "start")[0]["preempts"]]
+    assert sorted(preempted) == sorted(young[:4])
+    assert not any(lab.audit(job_id, event) for job_id in normal for event in ("left", "not-started"))
+    lab.wait_all(normal, "COMPLETED")
+    lab.wait_all(young[4:], "RUNNING")
+    lab.start_again(*young[:4])
+    lab.cancel(*old, *young[4:])
+    lab.wait_all(young[:4], "COMPLETED")
+    assert all(lab.audit(job_id, "cut") for job_id in young[:4])
+
+
+def test_a_preemptor_waits_for_the_grace_time_of_its_victims(lab: Cluster):
+    script = "trap '' TERM\nsleep 600 & wait; sleep 600"
+    polite = preemptable(lab, 2, "--gpus=8", "-N1", qos="polite", script=script)
+    lab.wait_all(polite, "RUNNING")
+    normal = lab.submit("--gpus=8", "-N1", script="sleep 1", user="asrpt2")
+    said = "released to Slurm on the chosen nodes; preempts 1 job of QOS polite"
+    wait_for(lambda: lab.text_of(normal) == said, said, 15)
+    pinned = lab.audit(normal, "start")[0]["time"]
+    lab.wait(normal, "COMPLETED", timeout=60)  # slurmctld ends the grace within half a minute
+    assert lab.job(normal).start_time >= pinned + GRACE_S - 1
+    assert not lab.audit(normal, "not-started")
+    assert sorted(lab.job(job_id).state for job_id in polite) == ["PREEMPTED", "RUNNING"]
