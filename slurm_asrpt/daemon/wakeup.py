@@ -1,25 +1,26 @@
 """Wake-ups: the submit hook and EpilogSlurmctld truncate a file, and asrptd, which watches its time, begins a cycle.
 
-Ten looks a second at one local file take less than a thousandth of a core (docs/decisions/0026).
+Ten looks a second at one local file take a thousandth of a core (docs/decisions/0026).
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 from slurm_asrpt.files import give_to_folder_owner, replace_file
-from slurm_asrpt.throttle import PAUSE_FACTOR
 
 LOG = logging.getLogger("asrptd")
 POLL_S = 0.1
-SOON_S, SETTLED_S = 0.05, 1.0
-"""Seconds after an event at which Slurm is read: at once, and again when slurmctld surely shows it. The hook runs
-before the job exists, and EpilogSlurmctld before the nodes have cleaned up."""
-SHORTEST_PAUSE_S = 0.5
+SOON_S, SETTLED_S = 0.15, 1.0
+"""Seconds after an event at which Slurm is read: when no other event follows, and again when slurmctld surely shows it.
+The hook runs before the job exists, and EpilogSlurmctld before the nodes have cleaned up. A series of events is looked
+at once a second."""
+SHORTEST_PAUSE_S, PAUSE_FACTOR = 0.5, 4.0
 
 
 class Wakeups:
@@ -28,7 +29,7 @@ class Wakeups:
     def __init__(self, path: Path, clock: Any = time) -> None:
         """path: the file that events truncate; created if missing."""
         self._path, self._clock = path, clock
-        self._looks: list[float] = []
+        self._first = self._soon = self._settled = math.inf
         self._changed_at: int | None = None
         self._trouble = ""
         self._create()
@@ -43,13 +44,20 @@ class Wakeups:
         while not stopping.is_set():
             now = self._clock.monotonic()
             if self._has_changed():
-                self._looks += [now + SOON_S, now + SETTLED_S]
-            due = min([began + pause_s, *(max(look, began + least_s) for look in self._looks)])
+                self._first, self._settled = min(self._first, now), now + SETTLED_S
+                self._soon = min(now + SOON_S, self._first + SETTLED_S)
+            due = min(began + pause_s, max(began + least_s, min(self._soon, self._settled)))
             if now >= due:
                 break
             self._clock.sleep(min(POLL_S, due - now))
-        now = self._clock.monotonic()
-        self._looks = [look for look in self._looks if look > now]
+        self._looked(self._clock.monotonic())
+
+    def _looked(self, now: float) -> None:
+        """A cycle begins."""
+        if self._soon <= now:
+            self._first = self._soon = math.inf
+        if self._settled <= now:
+            self._settled = math.inf
 
     def _create(self) -> None:
         try:
@@ -78,5 +86,5 @@ class Wakeups:
 
 
 def least_pause(cycle_s: float) -> float:
-    """The shortest pause before an early cycle: cycles that events cause take a tenth of the time at most."""
+    """The shortest pause before an early cycle: cycles that events cause take a fifth of the time at most."""
     return max(SHORTEST_PAUSE_S, PAUSE_FACTOR * cycle_s)
