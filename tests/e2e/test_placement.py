@@ -216,7 +216,7 @@ def test_a_magnetic_reservation_draws_the_jobs_of_its_users_and_nobody_elses(asr
         given = asrpt.wait_all(own, "RUNNING", timeout=30)
         assert {job.nodes: job.reservation for job in given.values()} == {"n3": "course", "n4": "course"}
         assert all(job.start_time - job.submit_time < SOON_S for job in given.values())
-        wait_for(lambda: asrpt.status()[own[0]]["facts"].get("drawn_by"), "asrptd has seen it", 10)
+        wait_for(lambda: asrpt.state_of(own[0]) == "running", "asrptd has seen it run", 10)
         explained = asrpt.lab.run([COMMANDS / "asrpt-status", "--explain", own[0]]).stdout
         assert [line.split()[-1] for line in explained.splitlines() if "Reservation" in line] == ["course"]
         asrpt.scontrol("requeue", own[0])

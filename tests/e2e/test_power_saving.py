@@ -21,7 +21,7 @@ done
 RESUME = """[ -e {lab}/etc/broken.$node ] && continue
     setsid slurmd -D -b -N $node -f $SLURM_CONF </dev/null >>{lab}/log/slurmd.$node.out 2>&1 &
     echo "$! $(sed 's/.*) //' /proc/$!/stat | cut -d' ' -f20)" >$pid"""  # as the lab writes it, which ends them by it
-SUSPEND = "kill $(cut -d' ' -f1 $pid)"
+SUSPEND = "kill -9 $(cut -d' ' -f1 $pid)"
 
 CONF = """ResumeProgram={programs}/resume
 SuspendProgram={programs}/suspend
