@@ -56,7 +56,7 @@ class Admission:
         if self._rules.preempts(record):
             raise LeftToSlurm("preempts")
         job.near(self._rules.ahead(record, now))
-        band, weight, charges = self._rules.band(job), job.standing.weight, self._rules.limits.charges(record)
+        (band, weight), charges = self._rules.band(job), self._rules.limits.charges(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
         made_from = (request_values(record), job.tag, avoided, reserved)
