@@ -71,4 +71,5 @@ def _tell(job: str, changed: list[JobRecord], undo: bool, as_json: bool) -> None
         print(f"job {job} {'was not boosted' if undo else 'is boosted already'}")
     else:
         jobs = f"job {job}" if ids == [job] else counted(len(ids), "job")
-        print(f"{jobs} {'no longer goes' if undo else 'goes'} before all others: {' '.join(ids)}")
+        verb = "go" if len(ids) > 1 else "goes"
+        print(f"{jobs} {'no longer ' if undo else ''}{verb} before all others: {' '.join(ids)}")

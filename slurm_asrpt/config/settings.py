@@ -160,7 +160,8 @@ class PolicySettings(HlasOptions, GatedOptions, AsrptOptions, _PolicyName):
     fairshare_bands: Annotated[int, Field(ge=0, le=100)] = Field(
         0,
         description="Number of bands of Slurm's fair-share factor. Users with the least usage go first; within a band "
-        "the policy orders the jobs. 0: no bands. Needs priority/multifactor and slurmdbd.",
+        "the policy orders the jobs. 0: no bands: fair share counts by PriorityWeightFairShare (docs/priorities.md). "
+        "Needs priority/multifactor and slurmdbd.",
     )
 
     def chosen(self, taken: Iterable[str]) -> dict[str, Any]:

@@ -1,19 +1,23 @@
 """Classes and weights: how a site's priorities order jobs (docs/decisions/0026).
 
-Jobs of a higher class go first. A class is a tier and, within it, what an admin or owner has set on purpose. Within a
-class, a job's predicted work is divided by its weight (Smith's rule: the least work by weight first minimizes the
-weighted completion time).
+Jobs of a higher class go first. Within a class, a job's predicted work is divided by its weight (Smith's rule: the
+least work by weight first minimizes the weighted completion time). Two jobs are in different classes if their tiers or
+nice values differ, or if the priorities of their QOS, partitions and associations differ by more than the continuous
+priorities can make up for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 SPAN = 20.0
 """Doublings of the weight from the least continuous priority to the largest: a factor of a million."""
 STEPS = 4
 """Steps of the weight per doubling: a coarse weight does not change in each cycle."""
+MOST = 400.0
+"""Doublings of the largest weight."""
 _FRACTION = 2.0**-34
 """Turns a priority of Slurm, which has 32 bits, into a fraction below a half."""
 
@@ -22,16 +26,18 @@ _FRACTION = 2.0**-34
 class Standing:
     """The priority of a job.
 
-    tier: jobs of a higher tier go first. level: what was set on purpose (QOS, partition, nice ...), as a priority.
-    live: its whole priority. fixed: an admin has set ``live`` itself; +1 if it is above what the site's rules give, -1
-    if it is below, else 0. weight: 1 or more. why: what gave the job its class, for users; "" if nothing did.
+    tier: jobs of a higher tier go first. level: the parts of its QOS, partition and association. nice: the least first.
+    continuous: the rest (fair share, age, size). live: the whole priority. fixed: an admin has set ``live`` itself; +1
+    if it is above what the site's rules give, -1 if it is below, else 0. why: what set tier, level and nice, for users;
+    "" if nothing did.
     """
 
     tier: int = 0
     level: int = 0
+    nice: int = 0
+    continuous: float = 0.0
     live: float = 0.0
     fixed: int = 0
-    weight: float = 1.0
     why: str = ""
 
 
@@ -39,38 +45,61 @@ DEFAULT = Standing()
 
 
 def weight_of(share: float) -> float:
-    """The weight for a share, 0 to 1, of the largest continuous priority."""
-    return float(2.0 ** (round(STEPS * SPAN * min(1.0, max(0.0, share))) / STEPS))
+    """The weight for a share of the largest continuous priority; above 1 with a higher level of the same class."""
+    return float(2.0 ** (round(STEPS * min(MOST, max(0.0, SPAN * share))) / STEPS))
 
 
-Class = tuple[int, float]
-"""Tier and value; the larger goes first."""
+class _Tier:
+    """The classes of a tier. Levels that the continuous priorities can make up for count as the lowest of them."""
+
+    def __init__(self, jobs: Iterable[Standing], largest: float) -> None:
+        self._bases: list[int] = []  # the lowest levels, ascending
+        self._tops: dict[int, float] = {}  # the largest live priority of each class without fixed priorities
+        jobs, last = list(jobs), 0
+        for level in sorted({job.level for job in jobs}):
+            if not self._bases or level - last > largest:
+                self._bases.append(level)
+            last = level
+        for job in jobs:
+            own = self._usual(job)
+            if not job.fixed:
+                self._tops[own] = max(self._tops.get(own, 0.0), job.live)
+
+    def base(self, job: Standing) -> int:
+        """The lowest of the levels that count as that of the job."""
+        return self._bases[bisect_right(self._bases, job.level) - 1]
+
+    def _usual(self, job: Standing) -> int:
+        return self.base(job) - job.nice
+
+    def value(self, job: Standing) -> float:
+        """The value by which the class of a job is sorted.
+
+        A job with a fixed priority is just above the highest class of which all jobs have a lower priority; and above,
+        or below, the class that it would have.
+        """
+        own = self._usual(job)
+        if not job.fixed:
+            return float(own)
+        passed = (value for value, top in self._tops.items() if top < job.live)
+        above = max(passed, default=min([own, *self._tops]) - 1)
+        above = max(above, own) if job.fixed > 0 else min(above, own - 1)
+        return above + 0.25 + job.live * _FRACTION
 
 
-def class_of(job: Standing, levels: Mapping[tuple[int, int], float]) -> Class:
-    """The class of a job. levels: the largest live priority of each tier and level without fixed priorities.
+def ranked(jobs: Sequence[Standing], largest: float) -> list[tuple[int, float]]:
+    """The class of each job as a number, 0 for the highest among these jobs and so on without gaps; and its weight.
 
-    A job with a fixed priority is just above the highest level of which all jobs have a lower priority; and above, or
-    below, its own level.
+    largest: the largest continuous priority.
     """
-    if not job.fixed:
-        return job.tier, float(job.level)
-    passed = [level for (tier, level), top in levels.items() if tier == job.tier and top < job.live]
-    others = [level for tier, level in levels if tier == job.tier]
-    above = max(passed, default=min([job.level, *others]) - 1)
-    above = max(above, job.level) if job.fixed > 0 else min(above, job.level - 1)
-    return job.tier, above + 0.25 + job.live * _FRACTION
+    distinct = set(jobs)
+    tiers = {job.tier for job in distinct}
+    classes = {tier: _Tier((job for job in distinct if job.tier == tier), largest) for tier in tiers}
+    found = {job: (job.tier, classes[job.tier].value(job)) for job in distinct}
+    number = {each: at for at, each in enumerate(sorted(set(found.values()), reverse=True))}
+    weights = {job: _weight(job, classes[job.tier].base(job), largest) for job in distinct}
+    return [(number[found[job]], weights[job]) for job in jobs]
 
 
-def ranked(jobs: Sequence[Standing]) -> list[int]:
-    """The class of each job as a number: 0 for the highest class among these jobs, and so on without gaps."""
-    levels: dict[tuple[int, int], float] = {}
-    for job in jobs:
-        if not job.fixed and job.live > levels.get((job.tier, job.level), -1.0):
-            levels[job.tier, job.level] = job.live
-    known: dict[Standing, Class] = {}
-    for job in jobs:
-        if job not in known:
-            known[job] = class_of(job, levels)
-    number = {each: at for at, each in enumerate(sorted(set(known.values()), reverse=True))}
-    return [number[known[job]] for job in jobs]
+def _weight(job: Standing, base: int, largest: float) -> float:
+    return 1.0 if job.fixed or not largest else weight_of((job.level - base + job.continuous) / largest)

@@ -96,7 +96,7 @@ class JobRows:
             alpha_min=best,
             alpha_by_type=dict(cluster.alpha_by_type(admitted)) if admitted and cluster.view.kinds else None,
             priority=job.standing.why,
-            weight=job.standing.weight,
+            weight=admitted.weight if admitted else 1.0,
             band=self._band(admitted),
         )
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from slurm_asrpt.core.priorities import Standing, weight_of
+from slurm_asrpt.core.priorities import Standing
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.limits import parse_assoc_mgr
 from slurm_asrpt.slurm.records import JobRecord
@@ -21,6 +21,8 @@ FIRST_DEFAULT = 4_294_901_760
 """The plugin priority/basic counts down from here."""
 LAST_DEFAULT = 2**31
 """No default of priority/basic gets below."""
+LEAST_NICE = -60_000
+"""With a smaller nice value, priority/basic overflows."""
 SHARE_SLACK = 0.1
 """The fair share in a job's priority may be older or newer than the one that was read by this much."""
 ROUNDING = 2.0
@@ -165,86 +167,85 @@ def standing(job: JobRecord, site: SitePriorities, factor: int | None, first: in
     """
     if not site.known:
         return Standing(live=float(max(0, job.priority - (factor or 0))))
-    names = [name for name in job.partition.split(",") if name in site.partitions]
-    tier = max((site.partitions[name].tier for name in names), default=1)
-    why = [f"partition {job.partition}"] if tier > site.lowest_tier else []
+    tier = max((each.tier for each in _partitions(job, site)), default=1)
     if site.weights is None:
-        return _basic(job, tier, first, why)
-    low, high = _levels(job, names, site, site.weights, why)
-    return _multifactor(job, tier, (low, high), site, site.weights, factor, why, now)
+        return _basic(job, site, tier, first)
+    return _multifactor(job, site, site.weights, tier, factor, now)
 
 
-def _named(nice: int) -> list[str]:
-    return [f"nice {nice}"] if nice else []
+def _partitions(job: JobRecord, site: SitePriorities) -> list[PartitionPriority]:
+    return [site.partitions[name] for name in job.partition.split(",") if name in site.partitions]
 
 
-def _basic(job: JobRecord, tier: int, first: int, why: list[str]) -> Standing:
-    """Defaults decrease with each submission. An admin's priority is above them, higher than before, or small."""
-    live, why = job.priority, why + _named(job.nice)
-    raised, lowered = live > FIRST_DEFAULT or 0 < first < live, 0 < live < LAST_DEFAULT
-    fixed = 1 if raised else -1 if lowered and job.nice > -LAST_DEFAULT // 32 else 0  # large nice values overflow
-    if fixed:
-        why = [f"priority {live} set by an admin"]
-    return Standing(tier, -job.nice, float(live) if fixed else 0.0, fixed, why=", ".join(why))
+def _why(job: JobRecord, site: SitePriorities, tier: int, *parts: str) -> str:
+    """What sets the tier, the level and the nice value of a job."""
+    higher = f"partition {job.partition}" if tier > site.lowest_tier else ""
+    return ", ".join(filter(None, [higher, *parts, f"nice {job.nice}" if job.nice else ""]))
 
 
-def _levels(
-    job: JobRecord, names: list[str], site: SitePriorities, weights: Weights, why: list[str]
-) -> tuple[int, int]:
-    """The parts set on purpose, summed up: the least and largest of the job's partitions. Adds their names to why."""
-    qos, most_qos = site.qos.get(job.qos, 0.0), site.highest_qos
-    level = weights.qos * (qos if "qos" in weights.raw else qos / most_qos if most_qos else 0.0)
-    if weights.qos and qos:
-        why.append(f"QOS {job.qos}")
-    if weights.assoc:
-        own = _association(job, site)[0]
-        most = site.highest_association
-        level += weights.assoc * (own if "assoc" in weights.raw else own / most if most else 0.0)
-        if own:
-            why.append(f"association priority {own:g}")
-    factors, (least_factor, most) = [site.partitions[name].factor for name in names] or [0.0], site.factors
-    scale = weights.partition * (1.0 if "partition" in weights.raw else 1 / most if most else 0.0)
-    if scale and max(factors) > least_factor:
-        why.append(f"PriorityJobFactor of {job.partition}")
-    why += _named(job.nice)
-    return round(level + scale * min(factors) - job.nice), round(level + scale * max(factors) - job.nice)
+def _by_admin(priority: int) -> str:
+    return f"priority {priority} set by an admin"
 
 
-def _association(job: JobRecord, site: SitePriorities) -> tuple[float, float | None]:
-    """Priority and fair-share factor, None if unknown."""
-    for key in ((job.account, job.user, job.partition), (job.account, job.user, "")):
-        if key in site.associations:
-            priority, share = site.associations[key]
-            return priority, share if site.weights is not None and site.weights.fair_tree else None
-    return 0.0, None
+def _basic(job: JobRecord, site: SitePriorities, tier: int, first: int) -> Standing:
+    """Defaults decrease with each submission. An admin's priority is above them, higher than before, or small.
+
+    Large negative nice values overflow.
+    """
+    live = job.priority
+    if live > FIRST_DEFAULT or 0 < first < live:
+        return Standing(tier, 0, job.nice, 0.0, float(live), 1, _by_admin(live))
+    if 0 < live < LAST_DEFAULT and job.nice > LEAST_NICE:
+        return Standing(tier, 0, job.nice, 0.0, float(live), -1, _by_admin(live))
+    return Standing(tier, 0, job.nice, why=_why(job, site, tier))
 
 
 def _multifactor(
-    job: JobRecord,
-    tier: int,
-    levels: tuple[int, int],
-    site: SitePriorities,
-    weights: Weights,
-    factor: int | None,
-    why: list[str],
-    now: float,
+    job: JobRecord, site: SitePriorities, weights: Weights, tier: int, factor: int | None, now: float
 ) -> Standing:
-    low, level = levels
-    share = _association(job, site)[1]
-    fair = weights.fair_share * (share if share is not None else 0.5)
-    slack = ROUNDING + weights.fair_share * (SHARE_SLACK if share is not None else 0.5)
-    added, live = factor or 0, job.priority
-    least = low + fair - slack + added
-    most = level + fair + slack + weights.continuous - weights.fair_share + added
-    if live and factor is not None and not max(1.0, least) <= live <= max(1.0, most):
-        own = live if not added or live < added / 2 else live - added  # Slurm adds nothing to an admin's priority
-        fixed = 1 if own > most - added else -1
-        return Standing(tier, level, float(own), fixed, why=f"priority {own} set by an admin")
-    known = live > 1 and factor is not None  # 1 stands for all that is less
-    live_sum = live - added if known else level + fair
-    sum_ = min(weights.continuous, max(0.0, live_sum - level)) + _age(job, weights, now)
-    share_of_all = sum_ / weights.continuous if weights.continuous else 0.0
-    return Standing(tier, level, float(live_sum), 0, weight_of(share_of_all), ", ".join(why))
+    qos = _part(site.qos.get(job.qos, 0.0), site.highest_qos, weights, "qos")
+    priority, share = _association(job, site)
+    association = _part(priority, site.highest_association, weights, "assoc")
+    factors = [each.factor for each in _partitions(job, site)] or [0.0]
+    least, most = (_part(each, site.factors[1], weights, "partition") for each in (min(factors), max(factors)))
+    level, added = round(qos + association + most), factor or 0
+
+    fair, slack = weights.fair_share * share, ROUNDING + weights.fair_share * (SHARE_SLACK if weights.fair_tree else 1)
+    low = level - round(most - least) - job.nice + fair - slack
+    high = level - job.nice + fair + slack + weights.continuous - weights.fair_share
+    live = job.priority
+    if live and factor is not None and not max(1.0, low + added) <= live <= max(1.0, high + added):
+        own = live if live < added / 2 else live - added  # Slurm adds nothing to an admin's priority
+        return Standing(tier, level, job.nice, 0.0, float(own), 1 if own > high else -1, _by_admin(own))
+
+    shown = live > 1 and factor is not None  # 1 stands for all that is less
+    continuous = live - added + job.nice - level if shown else fair
+    all_parts = min(weights.continuous, max(0.0, continuous)) + _age(job, weights, now)
+    why = _why(
+        job,
+        site,
+        tier,
+        f"QOS {job.qos}" if qos else "",
+        f"association priority {priority:g}" if association else "",
+        f"PriorityJobFactor of {job.partition}" if weights.partition and max(factors) > site.factors[0] else "",
+    )
+    return Standing(tier, level, job.nice, all_parts, float(level - job.nice + continuous), 0, why)
+
+
+def _part(factor: float, largest: float, weights: Weights, name: str) -> float:
+    """The part of a priority that comes from a factor, which is divided by the largest one."""
+    weight: float = getattr(weights, name)
+    if name in weights.raw:
+        return weight * factor
+    return weight * factor / largest if largest else 0.0
+
+
+def _association(job: JobRecord, site: SitePriorities) -> tuple[float, float]:
+    """Priority and fair-share factor; both 0 if unknown, as in Slurm."""
+    for key in ((job.account, job.user, job.partition), (job.account, job.user, "")):
+        if key in site.associations:
+            return site.associations[key]
+    return 0.0, 0.0
 
 
 def _age(job: JobRecord, weights: Weights, now: float) -> float:

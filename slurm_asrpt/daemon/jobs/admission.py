@@ -55,7 +55,7 @@ class Admission:
             raise LeftToSlurm("array")
         preemption = self._rules.preemption_class(record)
         job.near(self._rules.barring(record, now), self._rules.drawing(record, now))
-        band, weight, charges = self._rules.band(job), job.standing.weight, self._rules.limits.charges(record)
+        (band, weight), charges = self._rules.band(job), self._rules.limits.charges(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
         drawn = tuple(r.nodes for r in job.drawn_by)

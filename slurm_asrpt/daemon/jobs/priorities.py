@@ -32,7 +32,7 @@ class PriorityWatch:
         self._reading = Throttle(time.monotonic, pause_factor=READ_PAUSE_FACTOR)
         self._reads = 0  # that have changed something
         self._known: dict[str, tuple[object, ...]] = {}  # what the standings of the jobs were made from
-        self._classes: dict[str, int] = {}
+        self._ranks: dict[str, tuple[int, float]] = {}
         self._fixed: set[tuple[str, float]] = set()  # jobs with priorities set by an admin
         self._logged = ""
 
@@ -64,8 +64,8 @@ class PriorityWatch:
             job.stands(self._standing(job, now))
         if len(self._known) > 2 * len(jobs):
             self._known = {job.record.job_id: self._known[job.record.job_id] for job in jobs}
-        classes = ranked([job.standing for job in jobs])
-        self._classes = {job.record.job_id: number for job, number in zip(jobs, classes, strict=True)}
+        found = ranked([job.standing for job in jobs], self.continuous)
+        self._ranks = {job.record.job_id: each for job, each in zip(jobs, found, strict=True)}
         return {(job.record.job_id, job.standing.live) for job in jobs if job.standing.fixed}
 
     def _standing(self, job: ManagedJob, now: float) -> Standing:
@@ -86,9 +86,9 @@ class PriorityWatch:
         weights = self._site.weights
         return 0 if weights is None else round(weights.continuous)
 
-    def class_of(self, job: ManagedJob) -> int:
-        """The class of a pending job, 0 for the highest."""
-        return self._classes.get(job.record.job_id, 0)
+    def rank(self, job: ManagedJob) -> tuple[int, float]:
+        """The class of a pending job, 0 for the highest, and its weight."""
+        return self._ranks.get(job.record.job_id, (0, 1.0))
 
 
 def with_cause(why: Reason, jobs: Mapping[str, ManagedJob]) -> Reason:

@@ -124,9 +124,10 @@ class SiteRules:
         """Rank the pending jobs by the site's priorities."""
         self.priorities.follow(jobs, now)
 
-    def band(self, job: ManagedJob) -> int:
-        """Its band: the lowest for the highest priority, and within it for the least served users."""
-        return self.priorities.class_of(job) * max(1, self._bands) + self._fairshare_band(job.record)
+    def band(self, job: ManagedJob) -> tuple[int, float]:
+        """Its band: the lowest for the highest priority, and within it for the least served users; and its weight."""
+        number, weight = self.priorities.rank(job)
+        return number * max(1, self._bands) + self._fairshare_band(job.record), weight
 
     def _fairshare_band(self, record: JobRecord) -> int:
         """0 for the least served users; users without a factor are in the last, as in Slurm."""

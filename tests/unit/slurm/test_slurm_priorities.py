@@ -1,6 +1,7 @@
 """The priorities of a site as slurmctld prints them, and the standing of a job under them."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ from slurm_asrpt.slurm.records import JobRecord
 RECORDED = Path(__file__).parents[2] / "recorded" / "22.05"
 NOW = 1_000_000.0
 LEVELS = st.sampled_from([-10_000, -1, 0, 1, 5_000, 100_000])
+NICE = st.integers(-2, 2)
+LIVE = st.integers(1, 300_000).map(float)
 
 
 def read(name: str) -> str:
@@ -47,6 +50,10 @@ def at(site: SitePriorities, record: JobRecord, factor: int | None = 0, first: i
     return standing(record, site, factor, first, now)
 
 
+def weight(site: SitePriorities, record: JobRecord, now: float = NOW) -> float:
+    return ranked([at(site, record, now=now)], 2100)[0][1]
+
+
 def test_the_site_is_read(site):
     assert site.weights == Weights(age=1000, fair_share=1000, job_size=100, qos=100_000)
     assert site.partitions["urgent"] == PartitionPriority(10, 5.0)
@@ -60,11 +67,11 @@ def test_the_site_is_read(site):
 def test_the_parts_set_on_purpose_are_the_level_and_the_others_the_weight(site):
     usual, high = at(site, job(1025)), at(site, job(101_025, qos="high"))
     assert (usual.level, high.level) == (0, 100_000)
-    assert usual.weight == high.weight == weight_of(1025 / 2100)
+    assert usual.continuous == high.continuous == 1025
     assert (usual.why, high.why) == ("", "QOS high")
     nice = at(site, job(1, nice=10_000))
-    assert (nice.level, nice.fixed, nice.why) == (-10_000, 0, "nice 10000")
-    assert at(site, job(1075, nice=-50)).level == 50
+    assert (nice.level, nice.nice, nice.fixed, nice.why) == (0, 10_000, 0, "nice 10000")
+    assert at(site, job(1075, nice=-50)).continuous == 1025
     urgent = at(site, job(1025, partition="gpu,urgent"))
     assert (urgent.tier, urgent.level, urgent.why) == (10, 0, "partition gpu,urgent")
 
@@ -88,15 +95,14 @@ def test_a_site_factor_of_asrptd_is_taken_off(site):
 def test_leased_jobs_age_although_slurm_does_not_count_it(site):
     week = 7 * 86400.0
     leased = job(1025, eligible_time=NOW + 9 * week + 60)
-    assert at(site, leased, now=NOW + week).weight == weight_of(2025 / 2100)
-    assert at(site, leased, now=NOW + 9 * week).weight == weight_of(2025 / 2100)
-    assert at(site, job(1025), now=NOW + week).weight == weight_of(1025 / 2100)
+    assert weight(site, leased, NOW + week) == weight(site, leased, NOW + 9 * week) == weight_of(2025 / 2100)
+    assert weight(site, job(1025), NOW + week) == weight_of(1025 / 2100)
 
 
 def test_without_weights_there_is_no_weight_and_no_class():
     site = SitePriorities(Weights(), {"gpu": PartitionPriority()}, known=True)
     assert at(site, job(1)) == Standing(tier=1)
-    assert at(site, job(1, nice=10_000)).level == -10_000
+    assert at(site, job(1, nice=10_000)).nice == 10_000
     assert at(site, job(1000)).fixed == 1
     assert at(site, job(100, nice=-100)).fixed == 0
 
@@ -106,7 +112,7 @@ def test_with_priority_basic_an_admins_priority_differs_from_the_default():
     first = 4_294_901_700
     assert at(site, job(first), first=first) == Standing(tier=1)
     assert [at(site, job(p), first=first).fixed for p in (first + 1, 4_294_966_000, first - 50, 100)] == [1, 1, 0, -1]
-    assert at(site, job(first - 40, nice=40), first=first).level == -40
+    assert at(site, job(first - 40, nice=40), first=first) == Standing(1, 0, 40, why="nice 40")
 
 
 @pytest.mark.parametrize(
@@ -134,32 +140,64 @@ def test_flags_and_tres_are_read():
 # classes
 
 
+def classes(jobs: list[Standing], largest: float = 2100) -> list[int]:
+    return [number for number, _ in ranked(jobs, largest)]
+
+
 def test_a_priority_set_by_an_admin_passes_those_that_are_lower():
     high, usual = Standing(level=100_000, live=101_000), Standing(live=1025)
     between, above = Standing(live=50_000, fixed=1), Standing(live=101_100, fixed=1)
     below = Standing(live=500, fixed=-1)
-    assert ranked([usual, high, between, above, below]) == [3, 1, 2, 0, 4]
-    assert ranked([usual, usual]) == [0, 0]
-    assert ranked([Standing(tier=10), high]) == [0, 1]
-    assert ranked([]) == []
+    assert classes([usual, high, between, above, below]) == [3, 1, 2, 0, 4]
+    assert classes([usual, usual]) == [0, 0]
+    assert classes([Standing(tier=10), high]) == [0, 1]
+    assert classes([]) == []
 
 
-@given(st.lists(st.builds(Standing, st.integers(1, 3), LEVELS, st.integers(0, 200_000).map(float)), min_size=1))
-def test_classes_follow_tier_and_level(jobs):
-    numbers = ranked(jobs)
-    assert set(numbers) == set(range(max(numbers) + 1))
-    order = sorted(range(len(jobs)), key=numbers.__getitem__)
-    found = [(jobs[at].tier, jobs[at].level) for at in order]
-    assert found == sorted(found, reverse=True)
+def test_what_the_continuous_priorities_can_make_up_for_is_no_class():
+    """A QOS with a part of 100 does not always go first under Slurm, if fair share and age add up to 2,100."""
+    high, usual, low = Standing(level=100, continuous=100), Standing(continuous=200), Standing(level=-2500)
+    assert classes([high, usual, low]) == [0, 0, 1]
+    (_, one), (_, other), _ = ranked([high, usual, low], 2100)
+    assert one == other
+    assert classes([high, usual, low], 0) == [0, 1, 2]
+
+
+def test_nice_values_order_jobs_whatever_the_weights_are():
+    high, usual = Standing(level=100_000), Standing()
+    nice, very_nice = Standing(level=100_000, nice=1), Standing(level=100_000, nice=200_000)
+    top = Standing(nice=-5)
+    assert classes([high, usual, nice, very_nice, top]) == [0, 3, 1, 4, 2]
 
 
 @given(
-    st.lists(st.builds(Standing, st.just(1), LEVELS, st.integers(1, 200_000).map(float)), max_size=8),
-    st.builds(Standing, st.just(1), LEVELS, st.integers(1, 300_000).map(float), st.sampled_from([-1, 1])),
+    st.lists(st.builds(Standing, st.integers(1, 3), LEVELS, st.just(0), st.just(0.0), LIVE), min_size=1),
+    st.sampled_from([0.0, 2100.0, 1e6]),
 )
-def test_an_admin_moves_a_job_from_its_own_class_in_the_right_direction(others, fixed):
-    numbers = ranked([*others, fixed])
-    same = [number for number, other in zip(numbers, others, strict=False) if other.level == fixed.level]
+def test_classes_and_weights_follow_tier_and_level(jobs, largest):
+    found = ranked(jobs, largest)
+    assert {number for number, _ in found} == set(range(max(number for number, _ in found) + 1))
+    for (one, (first, heavy)), (other, (second, light)) in product(zip(jobs, found, strict=True), repeat=2):
+        if one.tier > other.tier or (one.tier == other.tier and one.level > other.level + largest):
+            assert first <= second
+        if one.tier > other.tier or (one.tier == other.tier and not largest and one.level > other.level):
+            assert first < second
+        if one.tier == other.tier and one.level > other.level:
+            assert first < second or heavy >= light
+
+
+@given(
+    st.lists(st.builds(Standing, st.just(1), LEVELS, NICE, st.just(0.0), LIVE), max_size=8),
+    st.builds(Standing, st.just(1), LEVELS, NICE, st.just(0.0), LIVE, st.sampled_from([-1, 1])),
+    st.sampled_from([0.0, 2100.0, 1e6]),
+)
+def test_an_admin_moves_a_job_from_its_own_class_in_the_right_direction(others, fixed, largest):
+    numbers = classes([*others, fixed], largest)
+    same = [
+        number
+        for number, other in zip(numbers, others, strict=False)
+        if (other.level, other.nice) == (fixed.level, fixed.nice)
+    ]
     assert all((number > numbers[-1]) == (fixed.fixed > 0) for number in same)
 
 
