@@ -207,6 +207,8 @@ def _start(entry: Entry) -> str:
         parts.append(f"runner-up {fold_nodes(other['gpus'])}{_slower(other['alpha'], best) or ' (equally fast)'}")
     elif "runner_up" in entry:
         parts.append("no runner-up")
+    if entry.get("preempts"):
+        parts.append(f"Slurm preempts {', '.join(entry['preempts'])}")
     parts += [_KEYS[name](part) for name, part in entry.get("key", {}).items() if name in _KEYS and part]
     return "; ".join(parts)
 

@@ -75,6 +75,9 @@ class PreemptionPlan:
         self._cluster, self._preemptable = cluster, preemptable
         self._starts: list[tuple[Mapping[str, int], Request]] = []
         self._views: dict[frozenset[str], ClusterView] = {}
+        self._prices: dict[
+            str, dict[tuple[frozenset[str], int], tuple[float, int]]
+        ] = {}  # by node, until a start there
         self._on: dict[str, list[PreemptableJob]] = {}
         for job in preemptable.jobs:
             for name in job.gpus:
@@ -96,6 +99,8 @@ class PreemptionPlan:
     def add(self, job: Job, gpus: Mapping[str, int]) -> None:
         """Plan a start."""
         self._starts.append((gpus, job.request))
+        for name in gpus:
+            self._prices.pop(name, None)
         for view in self._views.values():
             take_what_is_free(view, gpus, job.request)
 
@@ -103,6 +108,8 @@ class PreemptionPlan:
         """Plan a start on GPUs that are not all free. Returns the jobs that Slurm is expected to preempt for it."""
         victims = self._victims(job.preempts, gpus)
         self.victims |= {victim.id: victim for victim in victims}
+        for name in {name for victim in victims for name in victim.gpus}:
+            self._prices.pop(name, None)
         self.most -= sum([sum(victim.gpus.values()) for victim in victims])
         self.add(job, gpus)
         return victims
@@ -110,12 +117,16 @@ class PreemptionPlan:
     def by_loss(self, job: Job, names: Iterable[str]) -> Sequence[str]:
         """These nodes, those first on which the victims of this job would lose least; of equals, the fewest victims."""
         free, need = self.view(job.preempts).free, job.request.per_node or job.gpus
+        return sorted(names, key=lambda name: self._price(name, job.preempts, min(need, free[name])))
 
-        def price(name: str) -> tuple[float, int]:
-            victims = self._victims(job.preempts, {name: min(need, free[name])})
-            return sum([victim.lost for victim in victims]), len(victims)
-
-        return sorted(names, key=price)
+    def _price(self, name: str, kinds: frozenset[str], gpus: int) -> tuple[float, int]:
+        """What the victims on a node would lose for so many GPUs, and how many they are."""
+        known = self._prices.setdefault(name, {})
+        found = known.get((kinds, gpus))
+        if found is None:
+            victims = self._victims(kinds, {name: gpus})
+            found = known[kinds, gpus] = sum([victim.lost for victim in victims]), len(victims)
+        return found
 
     def _victims(self, kinds: frozenset[str], gpus: Mapping[str, int]) -> tuple[PreemptableJob, ...]:
         """The jobs that must end for these GPUs, in Slurm's order; no more than needed."""

@@ -63,6 +63,13 @@ def test_the_events_of_a_job_are_shown_in_order(site: Bench) -> None:
     assert "as planned" in found[2][4]
 
 
+def test_a_start_shows_the_jobs_that_slurm_preempts_for_it(site: Bench) -> None:
+    trail = site.settings.paths.state / "audit.jsonl"
+    start = next(each for each in map(json.loads, trail.read_text().splitlines()) if each["event"] == "start")
+    trail.write_text(json.dumps({**start, "preempts": ["7", "8_1"]}) + "\n")
+    assert "; Slurm preempts 7, 8_1; predicted work" in run(site, "audit", "--since", "yesterday")
+
+
 def test_entries_are_selected_by_user_and_time(site: Bench) -> None:
     assert {row[1] for row in lines(run(site, "audit", "--user", "ben", "--since", "yesterday"))} == {"2"}
     everything = lines(run(site, "audit", "--since", "yesterday"))

@@ -38,12 +38,15 @@ class Placer:
 
     def on_first(self, job: Job, choice: Choice, servers: Servers, among: Sequence[int]) -> Placement | None:
         """The placement on the first of these servers that suffice. among: the bits of the servers, the best first."""
-        found = self.general(job, choice, servers, sum(among), self._gate)
-        low, high = choice.group.free_times.needs(job).servers, len(among)
-        while found is not None and low < high:
+        low, high, found = 0, choice.group.free_times.needs(job).servers, None
+        while found is None and low < len(among):  # more and more servers, then fewer again
+            high = min(high, len(among))
+            found = self.general(job, choice, servers, sum(among[:high]), self._gate)
+            low, high = (high, 2 * high) if found is None else (low, high)
+        while found is not None and low + 1 < high:
             middle = (low + high) // 2
             fewer = self.general(job, choice, servers, sum(among[:middle]), self._gate)
-            found, low, high = (found, middle + 1, high) if fewer is None else (fewer, low, middle)
+            found, low, high = (found, middle, high) if fewer is None else (fewer, low, middle)
         return found
 
     def wider(self, job: Job, servers: Servers, found: Placement) -> Placement:

@@ -19,6 +19,8 @@ It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for
 5. Kinds of GPU. The gate applies to each kind, with α̃^min on its servers. A job starts on the best kind with room for
    it (``gpu_types``), and waits for a faster kind only if it would exceed its time limit. Its reservation is on the
    kind on which it is predicted to end first (docs/decisions/0017).
+6. Preemption. Where the site lets a job preempt others, it goes before these jobs, late or not. If it does not fit into
+   the free GPUs, it starts on the servers where the jobs that Slurm preempts for it lose least (docs/decisions/0027).
 
 Two special cases: If a job cannot start although all its servers are idle (a lack of CPUs or memory), it gets no
 reservation, because no job's end would help. If only the gate keeps a job from idle servers, it starts there anyway.
