@@ -138,7 +138,9 @@ class EasyBackfill(Policy):
         self._jobs[job.id], self._seats[job.id] = job, seat
         if self._best_alphas.fits(job):
             shape = _shape(job)
-            tree = self._shapes.get(shape) or self._held_shapes.get(shape)
+            tree = self._shapes.get(shape)
+            if tree is None:
+                tree = self._held_shapes.get(shape)
             if tree is None:
                 tree = self._shapes[shape] = LimitTree()
             tree.add(seat, job.id, _limit(job))
@@ -153,8 +155,9 @@ class EasyBackfill(Policy):
         del self._seats[job_id]
         self._too_large.discard(job_id)
         shape = _shape(job)
-        shapes = self._shapes if shape in self._shapes else self._held_shapes
-        tree = shapes.get(shape)
+        tree, shapes = self._shapes.get(shape), self._shapes
+        if tree is None:
+            tree, shapes = self._held_shapes.get(shape), self._held_shapes
         if tree is not None:
             tree.remove(job_id)
             if not len(tree):
@@ -180,7 +183,7 @@ class EasyBackfill(Policy):
         if not self._seats:
             self.reservation = self._blocked = None
             return decisions
-        if self._held:
+        if self._held_shapes:
             for shape in self._held.released(cluster.headroom):
                 self._shapes[shape] = self._held_shapes.pop(shape)
         plan = self._after = Plan(cluster)
@@ -210,7 +213,7 @@ class EasyBackfill(Policy):
             seat, job_id = self._order[0]
             if self._seats.get(job_id) == seat and job_id not in self._too_large:
                 job = self._jobs[job_id]
-                return job if not plan.over_limit(job) else self._first_within_limits(plan)
+                return self._first_within_limits(plan) if job.charges and plan.over_limit(job) else job
             heapq.heappop(self._order)
         return None
 
@@ -291,7 +294,8 @@ class EasyBackfill(Policy):
             row = tree.first(ANY if shape[0] <= reservation.extra and shape not in short_only else short)
             if row is None or (best is not None and row > best[0]):
                 continue
-            limit = plan.headroom.exceeded(shape[2]) if shape[2] else None
+            charges = shape[2]
+            limit = plan.headroom.exceeded(charges) if charges else None
             if limit is None:
                 best = row, shape
             else:

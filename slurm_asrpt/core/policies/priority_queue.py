@@ -183,9 +183,11 @@ class PriorityQueue(Policy):
         A key is valid as long as it is the same object as in ``_keys``. Keys of jobs that leave from further down stay
         until they reach the front.
         """
-        keys = self._keys
-        buckets = self._buckets if bucket in self._buckets else self._held_buckets
-        here = buckets[bucket]
+        keys, buckets = self._keys, self._buckets
+        here = buckets.get(bucket)
+        if here is None:
+            buckets = self._held_buckets
+            here = buckets[bucket]
         while here and keys.get(here[0][4]) is not here[0]:
             self._bucket_type.pop(here)
         if not here:
@@ -210,7 +212,7 @@ class PriorityQueue(Policy):
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        if self._held:
+        if self._held_buckets:
             self._release(cluster)
         plan = Plan(cluster)
         starts: list[Decision] = []
@@ -271,7 +273,7 @@ class PriorityQueue(Policy):
             if self._first is None:
                 self._first = min([keys[0] for keys in self._buckets.values()])
             job = self._jobs[self._first[4]]
-            limit = plan.over_limit(job)
+            limit = plan.over_limit(job) if job.charges else None
             if limit is None:
                 return job
             self._hold(self._bucket_of(job), job, limit)

@@ -215,9 +215,10 @@ class ASrpt(Policy):
         self._decided = now
         if now >= self._machine.end:
             self._advance(now)
-        if not self._fifo:
+        fifo = self._fifo
+        if not fifo.plain and not fifo.line_of:
             return ()
-        if self._fifo.limited and self._limits_have_moved(cluster):
+        if fifo.line_of and self._limits_have_moved(cluster):
             self._stuck = ()
         if self._stuck and cluster.total_free < self._need and not cluster.overdrawn:
             return self._still_stuck(cluster.total_free)
@@ -256,7 +257,7 @@ class ASrpt(Policy):
         started: list[JobId] = []
         waits: list[Wait] = []
         self._blocked, self._left = False, plan
-        for job, kind in self._fifo.within_limits(plan):
+        for _, job, kind in self._fifo.within_limits(plan):
             found = self._consider(job, kind, plan, now)
             if isinstance(found, Placement):
                 plan.add(job, found)

@@ -67,7 +67,8 @@ class Waitlist:
     def __init__(self, patience_s: float) -> None:
         self.patience_s = patience_s
         self.entries: dict[JobId, Waiting] = {}
-        self.lines: dict[Charges, Line] = {}
+        self._plain = Line()  # the jobs without limits
+        self.lines: dict[Charges, Line] = {(): self._plain}
         self._held: Held[Charges] = Held()  # these lines
         self._held_lines: dict[Charges, Line] = {}
         self._heaps: dict[Hashable, list[Key]] = {}
@@ -82,7 +83,9 @@ class Waitlist:
         if entry.choices:
             heap = self._heaps.setdefault(entry.kind, [])
             heapq.heappush(heap, entry.key)
-            self._line(entry.job.charges).heads[entry.kind] = heap[0]
+            charges = entry.job.charges
+            line = self._line(charges) if charges else self._plain
+            line.heads[entry.kind] = heap[0]
             heapq.heappush(self._young, entry.age)
 
     def leave(self, job_id: JobId) -> Waiting | None:
@@ -90,15 +93,17 @@ class Waitlist:
         entry = self.entries.pop(job_id, None)
         if entry is None or not entry.choices:
             return entry
-        line = self._line(entry.job.charges)
-        at = bisect_left(line.late, entry.age)
-        if at < len(line.late) and line.late[at] == entry.age:
-            del line.late[at]
+        charges = entry.job.charges
+        line = self._line(charges) if charges else self._plain
+        late = line.late
+        at = bisect_left(late, entry.age)
+        if at < len(late) and late[at] == entry.age:
+            del late[at]
             self._late -= 1
         if line.heads[entry.kind] == entry.key:
             self._next_head(entry.kind, line)
-            if not line.heads:
-                self._close(entry.job.charges)
+            if charges and not line.heads:
+                self._close(charges)
         self._left += 1
         if self._left > 64 + len(self.entries):
             self._drop_outdated()
@@ -125,7 +130,7 @@ class Waitlist:
 
     def release(self, headroom: Headroom) -> None:
         """Put the lines back whose limits have room again."""
-        if self._held:
+        if self._held_lines:
             for charges in self._held.released(headroom):
                 self.lines[charges] = self._held_lines.pop(charges)
 
@@ -134,6 +139,7 @@ class Waitlist:
         entries = list(self.entries.values())
         for part in (self.entries, self.lines, self._held, self._held_lines, self._heaps, self._young):
             part.clear()
+        self._plain = self.lines[()] = Line()
         self._late = self._left = 0
         return entries
 
@@ -183,8 +189,9 @@ class Waitlist:
     def late(self, now: float) -> Iterator[Waiting]:
         """The same without jobs that a limit holds. Lines may be held and jobs may leave during the iteration."""
         self._find_late(now)
-        if not self._late:
-            return
+        return self._merged_late() if self._late else iter(())
+
+    def _merged_late(self) -> Iterator[Waiting]:
         rows = [(iter(list(line.late)), charges) for charges, line in self.lines.items() if line.late]
         heads = [(next(ages), number) for number, (ages, _) in enumerate(rows)]
         heapq.heapify(heads)
