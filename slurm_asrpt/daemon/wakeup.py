@@ -1,6 +1,6 @@
 """Wake-ups: the submit hook and EpilogSlurmctld truncate a file, and asrptd, which watches its time, begins a cycle.
 
-Ten looks a second at one local file take a thousandth of a core (docs/decisions/0026).
+Ten looks a second at one local file take a thousandth of a core (docs/decisions/0030).
 """
 
 from __future__ import annotations
