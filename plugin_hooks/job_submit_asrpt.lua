@@ -1,4 +1,4 @@
--- slurm-asrpt's part of job_submit.lua: it tags GPU jobs of managed partitions and leases them to asrptd.
+-- slurm-asrpt's part of job_submit.lua: it tags jobs of managed partitions and leases them to asrptd.
 --
 --   dofile("/etc/slurm/asrpt/job_submit_asrpt.lua").open("/var/lib/asrpt-hook")
 --
@@ -1082,7 +1082,9 @@ local function decide(state, desc, part_list, uid, now)
     return nil
   end
   local found = gpu_request(desc)
-  if not (found.gpu or found.shared) then
+  local with_gpus = found.gpu or found.shared
+  local leases = conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until
+  if not with_gpus and not leases then
     return nil
   end
   local comment = desc.comment
@@ -1095,8 +1097,11 @@ local function decide(state, desc, part_list, uid, now)
   local profile = hints.profile ~= "" and hints.profile or M.attached(rules, job.group, name)
   local predicted, trouble = M.lookup(state.table_path, M.keys_of(job, user, found.gpus), job.features)
   local left = why_left(desc, script, hints, found)
+  if left and not with_gpus then
+    return nil
+  end
   local begin, start = left and 0 or user_begin(desc, now), nil
-  if not left and conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until then
+  if not left and leases then
     start = math.max(begin, now + conf.lease_s)
   end
   return format_tag(job, predicted, profile, begin, left, hints.interrupt), start, hints.complaints, trouble

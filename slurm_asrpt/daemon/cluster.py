@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.cpu_jobs import Room
 from slurm_asrpt.core.job import Job, Request
 from slurm_asrpt.core.placement.selection import alpha_by_type, fits
 from slurm_asrpt.slurm.records import NodeRecord
@@ -30,6 +32,10 @@ class ClusterState:
         self.nodes: list[NodeRecord] = []
         self.servers: list[Node] = []
         self.view = ClusterView(())
+        self.other_rooms: dict[str, Room] = {}
+        """What is free on usable nodes of managed partitions where policies place no jobs."""
+        self.idle: frozenset[str] = frozenset()
+        """The usable nodes without any job."""
         self._managed, self._speeds = set(settings.slurm.partitions), settings.gpu.speeds
         self._memory_consumed = memory_consumed
         self._table: tuple[Any, ...] | None = None
@@ -59,7 +65,18 @@ class ClusterState:
             {n.name: n.cpus - n.cpus_used for n in ours},
             {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
         )
+        others = [n for n in records if n.usable and n.partitions & self._managed and n.name not in names]
+        self.other_rooms = {n.name: self._room(n) for n in others}
+        self.idle = frozenset([n.name for n in (*ours, *others) if not n.cpus_used and not n.completing])
         return change
+
+    def _room(self, record: NodeRecord) -> Room:
+        memory = record.memory - record.memory_used if self._memory_consumed else math.inf
+        return Room(record.cpus - record.cpus_used, memory)
+
+    def is_usable(self, name: str) -> bool:
+        """Whether jobs of managed partitions may start on this node."""
+        return name in self.view.free or name in self.other_rooms
 
     def _is_ours(self, record: NodeRecord) -> bool:
         """Whether managed jobs may be placed there. Nodes with split or shared GPUs are left to Slurm."""

@@ -10,6 +10,7 @@ from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Policy, Preempt, Start, Wait
 from slurm_asrpt.daemon import placements
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.cpu_jobs import CpuJobs
 from slurm_asrpt.daemon.jobs.admission import explain_wait
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
@@ -33,6 +34,7 @@ class Decider:
         cluster: ClusterState,
         limits: LimitsWatch,
         preemption: Preemption,
+        cpu_jobs: CpuJobs,
         audit: AuditWriter,
         mode: OperatingMode,
     ) -> None:
@@ -40,7 +42,7 @@ class Decider:
         self.decided: decisions.RecordedDecision | None = None
         """The last decision."""
         self._settings, self._state_folder = settings.policy, settings.paths.state
-        self._jobs, self._limits = jobs, limits
+        self._jobs, self._limits, self._cpu_jobs = jobs, limits, cpu_jobs
         self._preemption, self._audit, self._mode = preemption, audit, mode
 
     def decide(self, now: float) -> list[ManagedJob]:
@@ -50,11 +52,11 @@ class Decider:
         for job in starting:
             placements.reserve(view, job)
         view.headroom = self._limits.headroom(starting)
+        starts = self._cpu_jobs.start_first(view, now)
         fabric = self.cluster.fabric
         self.decided = decisions.decide(self.policy, self._settings, self._jobs, fabric, view, now)
         decisions.serve_snapshot(self._state_folder, self.decided)
         view = view.copy()  # the policy goes on looking at the other
-        starts = list[ManagedJob]()
         for decision in self.decided.decisions:
             if isinstance(decision, Preempt):
                 self._preemption.intend(decision, now)
@@ -64,7 +66,7 @@ class Decider:
             else:
                 self._note_wait(self._jobs[decision.job.id], decision, now)
         self._note_unsaid(now)
-        return starts
+        return [*starts, *self._cpu_jobs.start_others(view, now)]
 
     def _note_unsaid(self, now: float) -> None:
         """Note why new jobs are pending that the policy has not considered."""

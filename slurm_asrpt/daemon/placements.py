@@ -83,6 +83,11 @@ def _block_alpha(profile: JobProfile, servers: Sequence[Node], counts: Mapping[s
 
 def reserve(view: ClusterView, job: ManagedJob) -> None:
     """Reserve the GPUs of a start that Slurm does not show yet; at least 0 stay, because nodes may have changed."""
+    if job.cpu_job is not None and job.pin is not None:
+        need = job.cpu_job.share(len(job.pin.gpus))
+        for name in job.pin.gpus:
+            view.set_aside(name, *need)
+        return
     request = job.job.request if job.job is not None else Request()
     for name, count in (job.pin.gpus if job.pin is not None else {}).items():
         if name in view.free:

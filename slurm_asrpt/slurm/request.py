@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from slurm_asrpt.core.job import Request
+from slurm_asrpt.core.cpu_jobs import CpuJob
+from slurm_asrpt.core.job import JobId, Request
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.parse import expand, not_whole, parse_gres
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
@@ -179,6 +180,37 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
     for why, applies in checks.items():
         if applies:
             raise LeftToSlurm(why)
+
+
+def asks_for_no_gpus(job: JobRecord) -> bool:
+    """Whether a job requests neither GPUs nor parts of them."""
+    texts = (job.tres_per_job, job.tres_per_node, job.tres_per_task, job.tres_per_socket)
+    return not any(re.search(r"\b(gpu|shard|mps)\b", text) for text in texts)
+
+
+def read_cpu_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> CpuJob:
+    """The request of a job without GPUs. Raises LeftToSlurm for requests that asrptd cannot place."""
+    _refuse_what_slurm_keeps(job, partitions)
+    if job.exclusive not in ("", "node"):
+        raise LeftToSlurm("exclusive")
+    able = _union([_with(_allowed(job, nodes), name, job.features) for name in job.partition.split(",")])
+    least, most = job.min_nodes, job.max_nodes
+    if job.required_nodes:
+        count = len(_names(job.required_nodes, "nodelist"))
+        if len(able) < count or not least <= count <= (most or count):
+            raise LeftToSlurm("nodelist")
+        least = most = count
+    return CpuJob(
+        id=JobId(job.job_id),
+        submit_time=job.submit_time,
+        cpus=job.cpus,
+        min_nodes=least,
+        max_nodes=most or None,
+        memory_per_cpu=job.memory_per_cpu,
+        memory_per_node=job.memory_per_node,
+        candidates=frozenset(n.name for n in able),
+        whole_nodes=bool(job.exclusive),
+    )
 
 
 def gpus_of(job: JobRecord) -> int:

@@ -21,8 +21,8 @@ class Wording:
     change: str = ""
 
 
-_COUNTED = (("GPU", "need"), ("job", "ahead"), ("task", "more"))
-"""Facts that are counts: the texts have ``{GPUs}``, ``{jobs}`` and ``{tasks}``, which become singular or plural."""
+_COUNTED = (("GPU", "need"), ("CPU", "cpus"), ("job", "ahead"), ("task", "more"))
+"""Facts that are counts: the texts have ``{GPUs}``, ``{jobs}`` and so on, which become singular or plural."""
 _DURATIONS = ("remaining_s", "work_s", "left_s")
 """Facts in seconds. The texts have them without ``_s``, in Slurm's notation."""
 _SHORTER = "jobs with less predicted work go first"
@@ -50,6 +50,11 @@ WORDS = {
         "needs {GPUs}, {free} free on nodes that it may use, but not enough CPUs or memory there",
         "a job starts when its GPUs, CPUs and memory are free at the same time",
         "running jobs must end; a request for fewer CPUs or less memory may start sooner",
+    ),
+    "cpus": Wording(
+        "needs {CPUs} and no GPUs; too few are free that waiting jobs with GPUs do not need",
+        "jobs without GPUs start in order of submission, on CPUs that waiting GPU jobs do not need",
+        "running jobs must end, or waiting GPU jobs must start; a job with fewer CPUs may start sooner",
     ),
     "capacity": Wording(
         "needs {GPUs}; the nodes that it may use have fewer, or not in that shape",

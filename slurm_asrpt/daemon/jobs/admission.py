@@ -24,7 +24,7 @@ from slurm_asrpt.daemon.profiles import MAX_PROFILES, Profiles
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm, read_request
+from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm, asks_for_no_gpus, read_cpu_request, read_request
 from slurm_asrpt.switch import OperatingMode
 
 LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
@@ -55,6 +55,8 @@ class Admission:
             raise LeftToSlurm("array")
         if self._rules.preempts(record):
             raise LeftToSlurm("preempts")
+        if job.cpu_job is not None and not self._mode.enforcing:
+            raise LeftToSlurm("nogpu")
         job.near(self._rules.ahead(record, now))
         band, charges = self._rules.band(record), self._rules.limits.charges(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
@@ -62,6 +64,11 @@ class Admission:
         made_from = (request_values(record), job.tag, avoided, reserved, band, charges)
         if made_from == job.admitted:
             return False
+        if self._mode.enforcing and job.tag is not None and not job.tag.left and asks_for_no_gpus(record):
+            cpu_job = read_cpu_request(record, self._cluster.nodes, self._partitions)
+            able = cpu_job.candidates - reserved - avoided or cpu_job.candidates - reserved
+            job.admit_without_gpus(dataclasses.replace(cpu_job, charges=charges, candidates=able), made_from)
+            return True
         requested, unrestricted = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
         unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges)
         allowed = without_nodes(unrestricted, reserved)

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from slurm_asrpt.core.cluster import Placement
+from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.daemon.jobs.saved_state import (
@@ -47,6 +48,7 @@ class ManagedJob(SavedJob):
     record: JobRecord
     submit_time: float = 0.0  # of the record
     job: Job | None = None  # as the policy sees it
+    cpu_job: CpuJob | None = None  # a job without GPUs, which no policy sees
     one_task_per_gpu: bool = False  # each rank has one GPU
     admitted: Any = None  # the values that these two were made from
     reservations: tuple[Reservation, ...] = ()  # future ones that it would reach into if it started now
@@ -97,6 +99,11 @@ class ManagedJob(SavedJob):
         """Whether this is an array's record whose tasks wait only for earlier tasks."""
         return self.reason is not None and self.reason.kind == "array" and self.record.state == PENDING
 
+    @property
+    def waits_for_cpus(self) -> bool:
+        """Whether this is a job without GPUs that may start now."""
+        return self.reason is not None and self.reason.kind == "cpus" and self.cpu_job is not None
+
     def was_requeued(self, record: JobRecord) -> bool:
         """Whether asrptd has requeued the run in this record."""
         return self.requeued_run is not None and self.requeued_run.is_of(record)
@@ -114,7 +121,12 @@ class ManagedJob(SavedJob):
     def admit(self, job: Job, unrestricted: Job | None, one_task_per_gpu: bool, made_from: object) -> None:
         """Set the policy's job, and the values that it was made from."""
         self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, one_task_per_gpu
-        self.admitted = made_from
+        self.admitted, self.cpu_job = made_from, None
+
+    def admit_without_gpus(self, job: CpuJob, made_from: object) -> None:
+        """Set what it requests, and the values that this was made from."""
+        self.cpu_job, self.admitted = job, made_from
+        self.job, self.unrestricted, self.one_task_per_gpu = None, None, False
 
     def resumed(self, in_queue: bool) -> None:
         """The policy has restored its queue, with or without this job."""

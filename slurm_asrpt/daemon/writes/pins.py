@@ -40,7 +40,7 @@ class Pins:
 
     def has_lost_nodes(self, job: ManagedJob) -> bool:
         """Whether a pinned node cannot be used any more."""
-        return job.pin is not None and not job.pin.gpus.keys() <= self._cluster.view.free.keys()
+        return job.pin is not None and not all(map(self._cluster.is_usable, job.pin.gpus))
 
     def _unpin(self, job: ManagedJob) -> Update:
         assert job.original is not None  # noqa: S101  (the caller has seen to it)

@@ -10,7 +10,6 @@ from slurm_asrpt.daemon.jobs.saved_state import JobState
     [
         ({"required_nodes": "n9"}, "nodelist"),
         ({"exclusive": "user"}, "exclusive"),
-        ({"tres_per_task": ""}, "nogpu"),
         ({"admin_comment": ""}, "untagged"),
         ({"admin_comment": "asrpt1:g=0123456789abcdef;n=0;l=off"}, "off"),
     ],
