@@ -51,7 +51,7 @@ def test_waiting_gpu_jobs_keep_cpus_from_younger_jobs_without_gpus(bench: Bench)
 def test_gpu_jobs_keep_the_room_of_the_oldest_job_without_gpus(bench: Bench) -> None:
     running = [gpu_job(bench, 40) for _ in range(3)]
     bench.cycle(2)
-    oldest = cpu_job(bench, 60)
+    oldest = cpu_job(bench, 60, max_nodes=1)
     bench.slurm.tick(1.0)
     later = [gpu_job(bench, 20) for _ in range(6)]
     bench.cycle(2)
@@ -65,12 +65,12 @@ def test_gpu_jobs_keep_the_room_of_the_oldest_job_without_gpus(bench: Bench) -> 
 def test_a_job_without_gpus_that_slurm_does_not_start_waits_with_its_lease(bench: Bench) -> None:
     bench.slurm.starts_jobs = False
     job_id = cpu_job(bench, 4)
-    bench.cycle(14)
+    bench.cycle(24)
     assert bench.audit("not-started", job_id)
     assert bench.slurm.records[job_id].required_nodes == ""
     assert bench.slurm.records[job_id].cpus == 4
     bench.slurm.starts_jobs = True
-    bench.cycle(20)
+    bench.cycle(10)
     assert bench.job_state(job_id) is JobState.RUNNING
 
 

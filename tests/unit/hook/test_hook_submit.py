@@ -97,18 +97,34 @@ def test_the_job_is_changed_only_in_the_last_step(lua: LuaHook, folder: Path) ->
         {"partition": "other"},
         {"partition": "gpu,other"},
         {"partition": ","},
-        {"tres_per_job": ""},
-        {"tres_per_job": "", "tres_per_node": "gres:gpu:0"},
-        {"tres_per_job": "", "tres_per_node": "gres:gpu:a100:0"},
-        {"tres_per_job": "", "tres_per_node": "gres:none"},
         {"tres_per_job": "", "tres_per_node": "gres:gpumem:3"},
-        {"tres_per_job": "", "tres_per_task": "cpu=2"},
+        {"tres_per_job": "", "script": ""},
         {"admin_comment": "JS1:xyz"},
     ],
 )
 def test_unmanaged_jobs_are_unchanged(lua: LuaHook, folder: Path, fields: dict[str, str | int]) -> None:
     answer = lua.submit(folder, **job(**fields))
     assert answer["set"] == answer["log_error"] == answer["log_user"] == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"tres_per_node": "gres:gpu:0"},
+        {"tres_per_node": "gres:gpu:a100:0"},
+        {"tres_per_node": "gres:none"},
+        {"tres_per_task": "cpu=2"},
+    ],
+)
+def test_jobs_without_gpus_are_tagged_and_leased_in_mode_enforce_only(
+    lua: LuaHook, folder: Path, fields: dict[str, str | int]
+) -> None:
+    asked = job(tres_per_job="", **fields)
+    assert tag_of(lua.submit(folder, **asked)).left == ""
+    assert begin_of(lua.submit(folder, **asked)) in (LEASE, LEASE + 1)
+    write_hook_conf(folder, ["gpu"], 0, time.time() + 60, RULES)
+    assert lua.submit(folder, **asked)["set"] == []
 
 
 def test_default_partition_not_managed(lua: LuaHook, folder: Path) -> None:
