@@ -54,6 +54,7 @@ class Document(BaseModel):
     jobs: tuple[Row, ...]
     headroom: dict[str, float] = Field(default_factory=dict)
     charges: dict[str, Charges] = Field(default_factory=dict)
+    by_age: list[str] = Field(default_factory=list)
 
 
 _PROFILES, _REQUESTS = TypeAdapter(tuple[JobProfile, ...]), TypeAdapter(tuple[Request, ...])
@@ -65,8 +66,10 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
     requests, request_at = _numbered(job.request for job in inputs.jobs)
     charges = {str(job.id): [list(each) for each in job.charges] for job in inputs.jobs if job.charges}
     limits = {"headroom": dict(inputs.headroom), "charges": charges} if charges else {}  # most sites have none
+    by_age = [str(job.id) for job in inputs.jobs if job.by_age]
     return {
         **limits,
+        **({"by_age": by_age} if by_age else {}),
         "now": inputs.now,
         "policy": inputs.policy,
         "settings": dict(inputs.settings),
@@ -113,7 +116,8 @@ def from_document(raw: Any) -> Inputs:
     checked = parse_policy_settings({**found.settings, "name": found.policy})
     values["settings"] = {name: getattr(checked, name) for name in found.settings}
     jobs = (_job(row, found.profiles, found.requests) for row in found.jobs)
-    return Inputs(**values, jobs=tuple(replace(job, charges=found.charges.get(job.id, ())) for job in jobs))
+    more = (replace(job, charges=found.charges.get(job.id, ()), by_age=job.id in found.by_age) for job in jobs)
+    return Inputs(**values, jobs=tuple(more))
 
 
 def _job(row: Row, profiles: Sequence[JobProfile], requests: Sequence[Request]) -> Job:

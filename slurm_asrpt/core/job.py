@@ -227,6 +227,7 @@ class Job:
     request: always stored in whole groups of the profile's tensor slices.
     band: jobs of a lower band go first, before the policy's own order (fair-share); 0 for all if bands are disabled.
     charges: what it counts against the site's limits while it runs.
+    by_age: policies with another order let no younger job go first once all older jobs have started.
 
     Raises ValueError if the GPUs differ from the profile's, the request splits its slices, or a number is invalid.
     """
@@ -242,6 +243,7 @@ class Job:
     time_limit: float = math.inf
     band: int = 0
     charges: Charges = ()
+    by_age: bool = False
 
     def __post_init__(self) -> None:
         if self.gpus != self.profile.gpus:
@@ -286,7 +288,7 @@ def trusted_job(
     draft: Any = _Draft()
     draft.id, draft.user, draft.gpus, draft.profile, draft.request = job_id, user, gpus, profile, request
     draft.predicted_iterations, draft.submit_time = predicted_iterations, submit_time
-    draft.group, draft.time_limit, draft.band, draft.charges = group, time_limit, 0, ()
+    draft.group, draft.time_limit, draft.band, draft.charges, draft.by_age = group, time_limit, 0, (), False
     draft.__class__ = Job
     job: Job = draft
     return job

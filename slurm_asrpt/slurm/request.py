@@ -21,15 +21,22 @@ _PART = r"[&,|()]|[^&,|()\[\]*\s]+"
 _ONE_FOR_ALL = re.compile(r"\[([^&,|()\[\]*\s]+(?:\|[^&,|()\[\]*\s]+)*)\]")
 LONGEST = 1024
 """Maximum length in bytes that Slurm accepts."""
+MOST_RUNS = 64
+"""For a job on contiguous nodes, asrptd plans with so many runs of nodes; Slurm may choose another one."""
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What a job requests: its GPUs and the allocations that satisfy it. one_task_per_gpu: each rank has one GPU."""
+    """What a job requests: its GPUs and the allocations that satisfy it.
+
+    one_task_per_gpu: each rank has one GPU. by_slurm: why Slurm must choose its nodes, a key of LEFT_WORDS; "" if
+    asrptd may. The request is then at least as large as what Slurm needs.
+    """
 
     gpus: int
     request: Request
     one_task_per_gpu: bool
+    by_slurm: str = ""
 
 
 class LeftToSlurm(Exception):  # noqa: N818  (a verdict, not a failure)
@@ -38,6 +45,65 @@ class LeftToSlurm(Exception):  # noqa: N818  (a verdict, not a failure)
     def __init__(self, why: str) -> None:
         super().__init__(LEFT_WORDS[why])
         self.why = why
+
+
+def read_any_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str], why: str = "") -> JobRequest:
+    """As ``read_request``, also for jobs whose nodes Slurm must choose. why: Slurm must for this reason.
+
+    Raises LeftToSlurm for requests of which not even the size is known.
+    """
+    try:
+        exact = read_request(job, nodes, partitions)
+        return replace(exact, by_slurm=why, one_task_per_gpu=exact.one_task_per_gpu and not why)
+    except LeftToSlurm as verdict:
+        relaxed = _relaxed(job, verdict.why)
+        if relaxed is None:
+            raise
+        reason = "" if verdict.why == "deadline" else verdict.why  # asrptd may choose the nodes of these
+        found = read_any_request(relaxed, nodes, partitions, why or reason)
+    if job.contiguous:
+        return replace(found, request=_contiguous(found, nodes))
+    return found
+
+
+def _relaxed(job: JobRecord, why: str) -> JobRecord | None:
+    """The request without what asrptd cannot place; None if there is no such request."""
+    if why == "deadline":
+        return replace(job, deadline=0.0)
+    if why == "contiguous":
+        return replace(job, contiguous=False)
+    if why == "exclusive" and job.exclusive != "node":
+        return replace(job, exclusive="node")
+    if why == "features" and job.features:
+        return replace(job, features="")
+    if why == "nodelist" and job.required_nodes:
+        return replace(job, required_nodes="")
+    if why in ("shape", "socket") and (job.tres_per_node or job.tres_per_task or job.tres_per_socket):
+        gpus = max(_requested_gpus(job), job.min_nodes)
+        plain = replace(job, tres_per_node="", tres_per_task="", tres_per_socket="", tasks_per_node=0)
+        return replace(plain, tres_per_job=f"gres:gpu:{gpus}")
+    return None
+
+
+def _requested_gpus(job: JobRecord) -> int:
+    """How many GPUs a job may need in an unusual form of request."""
+    counted = re.search(r"\bgres/gpu=([0-9]{1,6})", job.tres)
+    if counted:
+        return int(counted[1])
+    per_node = _one_kind(job.tres_per_node)[1] + _one_kind(job.tres_per_socket)[1]
+    per_task = _one_kind(job.tres_per_task)[1]
+    return max(_one_kind(job.tres_per_job)[1], per_node * job.min_nodes, per_task * job.tasks)
+
+
+def _contiguous(found: JobRequest, nodes: Nodes) -> Request:
+    """The request with one of the runs of consecutive nodes that could hold the job; at most MOST_RUNS of them."""
+    request, table = found.request, sorted(nodes, key=lambda n: n.index)
+    able = [n.name in (request.candidates or ()) for n in table]
+    largest = max([n.gpus for n, is_able in zip(table, able, strict=True) if is_able], default=1)
+    width = max(request.min_nodes, found.gpus // request.per_node if request.per_node else -(-found.gpus // largest))
+    firsts = [at for at in range(len(table) - width + 1) if all(able[at : at + width])]
+    some = firsts[:: -(-len(firsts) // MOST_RUNS)] if firsts else []
+    return replace(request, within=tuple(frozenset(n.name for n in table[at : at + width]) for at in some))
 
 
 def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> JobRequest:

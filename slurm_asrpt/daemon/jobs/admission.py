@@ -24,7 +24,14 @@ from slurm_asrpt.daemon.profiles import MAX_PROFILES, Profiles
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm, asks_for_no_gpus, read_cpu_request, read_request
+from slurm_asrpt.slurm.request import (
+    JobRequest,
+    LeftToSlurm,
+    asks_for_no_gpus,
+    read_any_request,
+    read_cpu_request,
+    read_request,
+)
 from slurm_asrpt.switch import OperatingMode
 
 LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
@@ -33,6 +40,10 @@ REQUEUE_PAUSE_S = 2.0
 
 Counted from the first observation: slurmctld's clock may be some seconds behind.
 """
+
+
+CHOSEN_BY_SLURM = ("interactive", "switches", "contiguous", "exclusive", "features", "socket")
+"""What the hook notes of jobs in the queue whose nodes Slurm must choose."""
 
 
 class Admission:
@@ -69,14 +80,17 @@ class Admission:
             able = cpu_job.candidates - reserved - avoided or cpu_job.candidates - reserved
             job.admit_without_gpus(dataclasses.replace(cpu_job, charges=charges, candidates=able), made_from)
             return True
-        requested, unrestricted = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
-        unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges)
+        requested, unrestricted = request_of(
+            record, job.tag, self._cluster.nodes, self._partitions, self._profiles, self._mode.enforcing
+        )
+        by_age = bool(requested.by_slurm or record.deadline)
+        unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges, by_age=by_age)
         allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)
         chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed
         chosen = dataclasses.replace(chosen, request=self._cluster.share(chosen.request))
         again = job.admitted is not None
-        job.admit(chosen, unrestricted if reserved else None, requested.one_task_per_gpu, made_from)
+        job.admit(chosen, unrestricted if reserved else None, requested, made_from)
         return again
 
     def why_not_yet(self, job: ManagedJob, now: float) -> Reason | None:
@@ -98,17 +112,25 @@ class Admission:
 
 
 def request_of(
-    record: JobRecord, tag: Tag | None, nodes: Sequence[NodeRecord], partitions: Sequence[str], profiles: Profiles
+    record: JobRecord,
+    tag: Tag | None,
+    nodes: Sequence[NodeRecord],
+    partitions: Sequence[str],
+    profiles: Profiles,
+    all_jobs: bool = False,
 ) -> tuple[JobRequest, Job]:
     """A job's request, and the job as the policy gets it. record: without any pin. nodes: all nodes of Slurm.
 
-    Raises LeftToSlurm.
+    all_jobs: also jobs whose nodes Slurm must choose. Raises LeftToSlurm.
     """
     if tag is None:
         raise LeftToSlurm("untagged")
-    if tag.left:
+    if tag.left and not (all_jobs and tag.left in CHOSEN_BY_SLURM):
         raise LeftToSlurm(tag.left)
-    requested = read_request(record, nodes, partitions)
+    if all_jobs:
+        requested = read_any_request(record, nodes, partitions, tag.left)
+    else:
+        requested = read_request(record, nodes, partitions)
     return requested, _make_job(record, tag, requested, _profile(tag, requested, nodes, profiles))
 
 
@@ -194,7 +216,7 @@ def is_lease(job: ManagedJob, shown: float, now: float, lease_s: float, enforcin
         return False
     record = job.record
     if not enforcing:  # no daemon renews leases then, so it equals the hook's lease or is not a lease
-        tagged = job.tag is not None and not job.tag.left
+        tagged = job.tag is not None and not job.tag.unleased
         hooked = abs(shown - record.submit_time - lease_s) <= LEASE_SLACK_S
         return tagged and hooked and shown > job.not_before + LEASE_SLACK_S
     since = max(now, job.not_before, record.submit_time)  # Slurm may be read after now

@@ -34,6 +34,7 @@ from slurm_asrpt.daemon.jobs.saved_state import (
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
+from slurm_asrpt.slurm.request import JobRequest
 from slurm_asrpt.slurm.writeback import Original
 
 KILLED = "FAILED"
@@ -118,15 +119,15 @@ class ManagedJob(SavedJob):
         """Set the future reservations that it would reach into if it started now."""
         self.reservations = reservations
 
-    def admit(self, job: Job, unrestricted: Job | None, one_task_per_gpu: bool, made_from: object) -> None:
+    def admit(self, job: Job, unrestricted: Job | None, requested: JobRequest, made_from: object) -> None:
         """Set the policy's job, and the values that it was made from."""
-        self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, one_task_per_gpu
-        self.admitted, self.cpu_job = made_from, None
+        self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, requested.one_task_per_gpu
+        self.admitted, self.cpu_job, self.by_slurm = made_from, None, requested.by_slurm
 
     def admit_without_gpus(self, job: CpuJob, made_from: object) -> None:
         """Set what it requests, and the values that this was made from."""
         self.cpu_job, self.admitted = job, made_from
-        self.job, self.unrestricted, self.one_task_per_gpu = None, None, False
+        self.job, self.unrestricted, self.one_task_per_gpu, self.by_slurm = None, None, False, ""
 
     def resumed(self, in_queue: bool) -> None:
         """The policy has restored its queue, with or without this job."""
@@ -180,7 +181,7 @@ class ManagedJob(SavedJob):
         self.failures += 1
         at_once = at_once and self.failures == 1
         pause = 0.0 if at_once else min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** (self.failures - 2))
-        if self.pin is not None and self.failures > 1 and avoid:
+        if self.pin is not None and self.failures > 1 and avoid and not self.by_slurm:
             self.avoided_nodes.update(dict.fromkeys(self.pin.gpus, now + LONGEST_BACKOFF_S))
         self.state, self.pin, self.retry_at, self.reason = JobState.INELIGIBLE, None, now + pause, why
 
@@ -298,7 +299,7 @@ class ManagedJob(SavedJob):
 
     def continue_from(self, before: ManagedJob) -> None:
         """Adopt what the pin overwrote from the job before its requeue, because Slurm keeps the pin on the record."""
-        self.tag, self.original = before.tag, before.original
+        self.tag, self.original, self.by_slurm = before.tag, before.original, before.by_slurm
         self.service, self.requeued_run = before.service, before.requeued_run
 
     def ended(self) -> None:

@@ -152,6 +152,7 @@ class SavedJob:
     failures: int = 0
     mapped: bool = False  # it has a rank map
     handed_over: bool = False
+    by_slurm: str = ""  # why Slurm must choose its nodes, "" if asrptd chooses them
     site_factor: int | None = None  # written in mode order
     placement: Annotated[Placement | None, Field(alias="real")] = None  # in Slurm's real allocation
     forecast: Annotated[Forecast | None, _from_row(Forecast), _to_row()] = None  # the first one for its current request

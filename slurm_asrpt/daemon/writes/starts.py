@@ -22,6 +22,8 @@ from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import Update
 from slurm_asrpt.switch import OperatingMode
 
+SLURM_CHOOSES = 3
+"""So many times ``unpin_after_s`` the room of a job is kept whose nodes Slurm chooses: some start in backfill only."""
 NODE_LOST = "NodeDown"
 """Slurm's reason for a node that is down, drained or gone."""
 
@@ -106,7 +108,8 @@ class StartWithdrawal:
         assert job.pin is not None  # noqa: S101  (the caller has seen to it)
         if self._pins.has_lost_nodes(job):
             return NODE_LOST
-        late = now - max(job.pin.at, job.pin_written_at) > self._settings.unpin_after_s
+        patience_s = self._settings.unpin_after_s * (SLURM_CHOOSES if job.by_slurm else 1)
+        late = now - max(job.pin.at, job.pin_written_at) > patience_s
         return (job.record.reason or "None") if late or is_limit(job.record.reason) else ""
 
     def _kind(self, slurm_reason: str) -> str:
@@ -170,7 +173,7 @@ def _is_to_hand_over(job: ManagedJob, now: float) -> bool:
     """A job with a lease of the hook's (not left by the hook) that the daemon leaves to Slurm."""
     tag = job.tag
     leased = job.record.reason == "BeginTime" and job.record.eligible_time > now
-    return bool(leased and tag and not tag.left and tag.begin <= now and not job.handed_over)
+    return bool(leased and tag and not tag.unleased and tag.begin <= now and not job.handed_over)
 
 
 def is_limit(slurm_reason: str) -> bool:

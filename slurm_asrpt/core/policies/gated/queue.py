@@ -44,6 +44,8 @@ class Waiting:
 class Waitlist:
     """Finds the first job of each kind in O(1), and the late jobs: those that have waited for ``patience_s``.
 
+    A job with ``by_age`` is late as soon as all older jobs have started or are late.
+
     Entries of jobs that have left stay in the heaps until they reach the top, or until they outnumber the waiting jobs.
 
     entries: all waiting jobs. heads: the first job of each kind, without jobs that are too large for the cluster.
@@ -126,13 +128,20 @@ class Waitlist:
         return None
 
     def late(self, now: float) -> Iterator[Waiting]:
-        """The jobs that have waited for ``patience_s`` or longer, the oldest first."""
-        while (age := self._oldest_young()) is not None and age[0] + self.patience_s <= now:
+        """The late jobs, the oldest first."""
+        while (age := self._oldest_young()) is not None and self.is_late(self.entries[age[-1]], now):
             heapq.heappop(self._young)
             at = bisect_left(self._late, age)
             if self._late[at : at + 1] != [age]:  # a returned or changed job may already be here
                 insort(self._late, age)
         return iter([self.entries[age[-1]] for age in self._late])
+
+    def is_late(self, entry: Waiting, now: float) -> bool:
+        """Whether a job has waited for ``patience_s``, or goes by age and no older job is young."""
+        if entry.age[0] + self.patience_s <= now:
+            return True
+        oldest = self._oldest_young() if entry.job.by_age else None
+        return entry.job.by_age and (oldest is None or oldest >= entry.age)
 
     def next_late(self, now: float) -> float | None:
         """When the next job becomes late; None while one is late, because others must wait for it."""
