@@ -227,7 +227,7 @@ class Job:
     request: always stored in whole groups of the profile's tensor slices.
     band: jobs of a lower band go first, before the policy's own order (fair-share); 0 for all if bands are disabled.
     charges: what it counts against the site's limits while it runs.
-    by_age: policies with another order let no younger job go first once all older jobs have started.
+    by_age: it goes before all younger jobs, after all older ones; for policies with a limit on waiting.
 
     Raises ValueError if the GPUs differ from the profile's, the request splits its slices, or a number is invalid.
     """

@@ -57,6 +57,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "over-limit": ("limit",),
     "left": ("why",),
     "starting": (),
+    "slurm-starts": ("why",),
     "not-started": (),
     "not-followed": (),
     "running": (),

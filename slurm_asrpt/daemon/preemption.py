@@ -111,7 +111,7 @@ class Preemption:
         return ours
 
     def _is_ours(self, job: ManagedJob) -> bool:
-        if job.tag is None or job.tag.unleased:
+        if job.tag is None or job.tag.left:
             return False
         try:
             read_request(unpinned(job.record, job.original), self._cluster.nodes, self._managed)

@@ -156,6 +156,11 @@ WORDS = {
         "asrptd chooses the nodes, and Slurm starts the job there",
         "no action needed: Slurm starts it in a moment",
     ),
+    "slurm-starts": Wording(
+        "it is next: Slurm chooses its nodes ({why}), and asrptd keeps room for it",
+        "asrptd keeps room for such a job until Slurm has started it or some time has passed; then it waits again",
+        "no action needed: Slurm starts it when nodes that suit it are free",
+    ),
     "not-started": Wording(
         "Slurm did not start it on the chosen nodes; asrptd plans it again",
         "if Slurm does not start a job, asrptd withdraws the placement and retries after a pause",
@@ -214,6 +219,11 @@ LEFT_CHANGES = {
     "held": "release it (scontrol release)",
 }
 """What the owner can do so that asrptd schedules such a job. Some kinds have no entry."""
+
+
+def by_slurm_text(word: str) -> str:
+    """What is added to the text of a waiting job whose nodes Slurm must choose, for a key of LEFT_WORDS."""
+    return f" (at its turn, Slurm will choose its nodes: {LEFT_WORDS.get(word, word)})"
 
 
 def text_of(reason: Reason) -> str:

@@ -44,6 +44,8 @@ Counted from the first observation: slurmctld's clock may be some seconds behind
 
 CHOSEN_BY_SLURM = ("interactive", "switches", "contiguous", "exclusive", "features", "socket")
 """What the hook notes of jobs in the queue whose nodes Slurm must choose."""
+BY_AGE = ("contiguous", "switches")
+"""Requests that a stream of smaller jobs would starve: they go before all younger jobs, as those with a deadline."""
 
 
 class Admission:
@@ -83,7 +85,7 @@ class Admission:
         requested, unrestricted = request_of(
             record, job.tag, self._cluster.nodes, self._partitions, self._profiles, self._mode.enforcing
         )
-        by_age = bool(requested.by_slurm or record.deadline)
+        by_age = requested.by_slurm in BY_AGE or bool(record.deadline and self._mode.enforcing)
         unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges, by_age=by_age)
         allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)

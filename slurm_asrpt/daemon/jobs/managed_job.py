@@ -36,6 +36,7 @@ from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
 from slurm_asrpt.slurm.request import JobRequest
 from slurm_asrpt.slurm.writeback import Original
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 KILLED = "FAILED"
 """States of a job whose script was killed, by a requeue that Slurm has forgotten or otherwise."""
@@ -150,6 +151,9 @@ class ManagedJob(SavedJob):
         """The policy starts it in this placement. written: Slurm is updated, which overwrites ``original``."""
         self.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, original)
         self.state, self.reason = JobState.PINNED, reason(Phase.STARTING, "starting")
+        if self.by_slurm:
+            why = LEFT_WORDS.get(self.by_slurm, self.by_slurm)
+            self.reason = reason(Phase.STARTING, "slurm-starts", why=why)
         self.decided_at = self.decided_at or now
         if written:
             self.original = original

@@ -76,13 +76,13 @@ def test_a_job_with_reserved_gpus_shows_the_placement_possible_now(gated: Bench)
 
 
 def test_a_job_left_to_slurm_shows_what_its_owner_can_change(gated: Bench) -> None:
-    pinned = gated.slurm.submit(4, 10, contiguous=True, leased=False, eligible_time=2e9, reason="BeginTime")
+    pinned = gated.slurm.submit(4, 10, reservation="r", leased=False, eligible_time=2e9, reason="BeginTime")
     gated.cycle(1)
     found = status(gated)
     said = explain(found, row(found, pinned))
     assert (said.state, said.reason, said.ahead, said.ends) == (Phase.LEFT, "left", None, [])
     assert row(found, pinned).gpus == 4
-    assert "without --contiguous" in said.changes[0]
+    assert "without --reservation" in said.changes[0]
     assert "squeue --start" in said.changes[1]
 
 

@@ -44,7 +44,7 @@ class Waiting:
 class Waitlist:
     """Finds the first job of each kind in O(1), and the late jobs: those that have waited for ``patience_s``.
 
-    A job with ``by_age`` is late as soon as all older jobs have started or are late.
+    While a job with ``by_age`` waits, it and all older jobs are late.
 
     Entries of jobs that have left stay in the heaps until they reach the top, or until they outnumber the waiting jobs.
 
@@ -58,6 +58,7 @@ class Waitlist:
         self._heaps: dict[Hashable, list[Key]] = {}
         self._young: list[Age] = []  # heap: jobs that are not late, and outdated entries
         self._late: list[Age] = []  # ascending
+        self._by_age: dict[JobId, Age] = {}
         self._left = 0  # jobs that have left since the last cleanup of the heaps
 
     def enter(self, entry: Waiting) -> None:
@@ -69,12 +70,15 @@ class Waitlist:
             heapq.heappush(heap, entry.key)
             self.heads[entry.kind] = heap[0]
             heapq.heappush(self._young, entry.age)
+            if entry.job.by_age:
+                self._by_age[entry.job.id] = entry.age
 
     def leave(self, job_id: JobId) -> Waiting | None:
         """Remove a job. Returns its entry, or None for an unknown job."""
         entry = self.entries.pop(job_id, None)
         if entry is None or not entry.choices:
             return entry
+        self._by_age.pop(job_id, None)
         at = bisect_left(self._late, entry.age)
         if at < len(self._late) and self._late[at] == entry.age:
             del self._late[at]
@@ -88,7 +92,7 @@ class Waitlist:
     def clear(self) -> list[Waiting]:
         """Remove all jobs. Returns their entries."""
         entries = list(self.entries.values())
-        for part in (self.entries, self.heads, self._heaps, self._young, self._late):
+        for part in (self.entries, self.heads, self._heaps, self._young, self._late, self._by_age):
             part.clear()
         self._left = 0
         return entries
@@ -129,19 +133,16 @@ class Waitlist:
 
     def late(self, now: float) -> Iterator[Waiting]:
         """The late jobs, the oldest first."""
-        while (age := self._oldest_young()) is not None and self.is_late(self.entries[age[-1]], now):
+        while (age := self._oldest_young()) is not None and self.is_late(age, now):
             heapq.heappop(self._young)
             at = bisect_left(self._late, age)
             if self._late[at : at + 1] != [age]:  # a returned or changed job may already be here
                 insort(self._late, age)
         return iter([self.entries[age[-1]] for age in self._late])
 
-    def is_late(self, entry: Waiting, now: float) -> bool:
-        """Whether a job has waited for ``patience_s``, or goes by age and no older job is young."""
-        if entry.age[0] + self.patience_s <= now:
-            return True
-        oldest = self._oldest_young() if entry.job.by_age else None
-        return entry.job.by_age and (oldest is None or oldest >= entry.age)
+    def is_late(self, age: Age, now: float) -> bool:
+        """Whether a job has waited for ``patience_s``, or is no younger than a job that goes by age."""
+        return age[0] + self.patience_s <= now or (bool(self._by_age) and age <= max(self._by_age.values()))
 
     def next_late(self, now: float) -> float | None:
         """When the next job becomes late; None while one is late, because others must wait for it."""
