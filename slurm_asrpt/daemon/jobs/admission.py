@@ -42,8 +42,8 @@ Counted from the first observation: slurmctld's clock may be some seconds behind
 """
 
 
-CHOSEN_BY_SLURM = ("interactive", "switches", "contiguous", "exclusive", "features", "socket")
-"""What the hook notes of jobs in the queue whose nodes Slurm must choose."""
+QUEUED_MARKS = ("interactive", "switches", "contiguous", "exclusive", "features", "socket")
+"""Marks of the hook with which a job is in the queue; those after ``switches`` are of earlier releases."""
 BY_AGE = ("contiguous", "switches")
 """Requests that a stream of smaller jobs would starve: they go before all younger jobs, as those with a deadline."""
 
@@ -56,6 +56,7 @@ class Admission:
     ) -> None:
         self._cluster, self._rules, self._profiles, self._mode = cluster, rules, profiles, mode
         self._partitions, self._lease_s = settings.slurm.partitions, settings.daemon.lease_s
+        self._queued_marks = QUEUED_MARKS if settings.slurm.allow_opt_out else (*QUEUED_MARKS, "off")
 
     def admit(self, job: ManagedJob, now: float) -> bool:
         """Set the job's request. Returns whether it has changed. Raises LeftToSlurm.
@@ -82,8 +83,9 @@ class Admission:
             able = cpu_job.candidates - reserved - avoided or cpu_job.candidates - reserved
             job.admit_without_gpus(dataclasses.replace(cpu_job, charges=charges, candidates=able), made_from)
             return True
+        marked = self._queued_marks if self._mode.enforcing else None
         requested, unrestricted = request_of(
-            record, job.tag, self._cluster.nodes, self._partitions, self._profiles, self._mode.enforcing
+            record, job.tag, self._cluster.nodes, self._partitions, self._profiles, marked
         )
         by_age = requested.by_slurm in BY_AGE or bool(record.deadline and self._mode.enforcing)
         unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges, by_age=by_age)
@@ -119,20 +121,21 @@ def request_of(
     nodes: Sequence[NodeRecord],
     partitions: Sequence[str],
     profiles: Profiles,
-    all_jobs: bool = False,
+    marked: Sequence[str] | None = None,
 ) -> tuple[JobRequest, Job]:
     """A job's request, and the job as the policy gets it. record: without any pin. nodes: all nodes of Slurm.
 
-    all_jobs: also jobs whose nodes Slurm must choose. Raises LeftToSlurm.
+    marked: marks of the hook with which a job is in the queue all the same; None to leave jobs whose nodes Slurm must
+    choose to Slurm. Raises LeftToSlurm.
     """
     if tag is None:
         raise LeftToSlurm("untagged")
-    if tag.left and not (all_jobs and tag.left in CHOSEN_BY_SLURM):
+    if tag.left and tag.left not in (marked or ()):
         raise LeftToSlurm(tag.left)
-    if all_jobs:
-        requested = read_any_request(record, nodes, partitions, tag.left)
-    else:
+    if marked is None:
         requested = read_request(record, nodes, partitions)
+    else:
+        requested = read_any_request(record, nodes, partitions, "" if tag.left == "off" else tag.left)
     return requested, _make_job(record, tag, requested, _profile(tag, requested, nodes, profiles))
 
 
