@@ -44,8 +44,6 @@ Counted from the first observation: slurmctld's clock may be some seconds behind
 
 QUEUED_MARKS = ("interactive", "switches", "contiguous", "exclusive", "features", "socket")
 """Marks of the hook with which a job is in the queue; those after ``switches`` are of earlier releases."""
-BY_AGE = ("contiguous", "switches")
-"""Requests that a stream of smaller jobs would starve: they go before all younger jobs, as those with a deadline."""
 
 
 class Admission:
@@ -87,7 +85,7 @@ class Admission:
         requested, unrestricted = request_of(
             record, job.tag, self._cluster.nodes, self._partitions, self._profiles, marked
         )
-        by_age = requested.by_slurm in BY_AGE or bool(record.deadline and self._mode.enforcing)
+        by_age = marked is not None and (bool(record.deadline) or self._is_large(requested))
         unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges, by_age=by_age)
         allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)
@@ -96,6 +94,11 @@ class Admission:
         again = job.admitted is not None
         job.admit(chosen, unrestricted if reserved else None, requested, made_from)
         return again
+
+    def _is_large(self, requested: JobRequest) -> bool:
+        """Whether Slurm must choose the job's nodes, and it needs whole ones: a stream of small jobs would starve it."""
+        largest = max((n.gpus for n in self._cluster.view.nodes), default=1)
+        return bool(requested.by_slurm) and (requested.request.min_nodes > 1 or requested.gpus >= largest)
 
     def why_not_yet(self, job: ManagedJob, now: float) -> Reason | None:
         """Why a managed job is not eligible yet, or None if it is."""
