@@ -9,7 +9,7 @@ from typing import Any
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
-from slurm_asrpt.core.cpu_jobs import Room
+from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room
 from slurm_asrpt.core.job import Job, Request
 from slurm_asrpt.core.placement.selection import alpha_by_type, fits
 from slurm_asrpt.slurm.records import NodeRecord
@@ -73,6 +73,11 @@ class ClusterState:
     def _room(self, record: NodeRecord) -> Room:
         memory = record.memory - record.memory_used if self._memory_consumed else math.inf
         return Room(record.cpus - record.cpus_used, memory)
+
+    def could_hold(self, job: CpuJob) -> bool:
+        """Whether the usable nodes could run a job without GPUs if they were idle."""
+        rooms = {n.name: Room(n.cpus, n.memory if self._memory_consumed else math.inf) for n in self.nodes if n.usable}
+        return bool(CpuStock(rooms, {}, frozenset(rooms)).nodes_for(job))
 
     def is_usable(self, name: str) -> bool:
         """Whether jobs of managed partitions may start on this node."""

@@ -78,6 +78,8 @@ class Admission:
             return False
         if self._mode.enforcing and job.tag is not None and not job.tag.left and asks_for_no_gpus(record):
             cpu_job = read_cpu_request(record, self._cluster.nodes, self._partitions)
+            if not self._cluster.could_hold(cpu_job):
+                raise LeftToSlurm("nogpu")
             able = cpu_job.candidates - reserved - avoided or cpu_job.candidates - reserved
             job.admit_without_gpus(dataclasses.replace(cpu_job, charges=charges, candidates=able), made_from)
             return True
@@ -87,6 +89,8 @@ class Admission:
         )
         by_age = marked is not None and (bool(record.deadline) or self._is_large(requested))
         unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges, by_age=by_age)
+        if requested.by_slurm and not fits(unrestricted, self._cluster.view.nodes):
+            raise LeftToSlurm(requested.by_slurm)
         allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)
         chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed
@@ -96,7 +100,7 @@ class Admission:
         return again
 
     def _is_large(self, requested: JobRequest) -> bool:
-        """Whether Slurm must choose the job's nodes, and it needs whole ones: a stream of small jobs would starve it."""
+        """Whether Slurm must choose the nodes of a job that a stream of small jobs would starve."""
         largest = max((n.gpus for n in self._cluster.view.nodes), default=1)
         return bool(requested.by_slurm) and (requested.request.min_nodes > 1 or requested.gpus >= largest)
 

@@ -119,3 +119,21 @@ def test_other_modes_leave_them_to_slurm(make_bench: Callable[..., Bench], mode:
     bench.slurm.starts_jobs = False
     bench.cycle(2)
     assert bench.job_state(job_id) in (JobState.LEFT_TO_SLURM, JobState.RUNNING)
+
+
+def test_a_job_that_asrptd_cannot_plan_at_all_is_left_to_slurm(gated: Bench) -> None:
+    job_id = gated.slurm.submit(13, 10, contiguous=True)
+    gated.cycle(2)
+    assert gated.job_state(job_id) is JobState.LEFT_TO_SLURM
+
+
+@pytest.mark.parametrize(("allowed", "state"), [(True, JobState.LEFT_TO_SLURM), (False, JobState.QUEUED)])
+def test_an_admin_may_forbid_to_opt_out(make_bench: Callable[..., Bench], allowed: bool, state: JobState) -> None:
+    bench = make_bench(policy="asrpt-gated", tables={"slurm": {"allow_opt_out": allowed}})
+    for _ in range(3):
+        bench.slurm.submit(4, 100)
+    bench.cycle(2)
+    job_id = bench.slurm.submit(4, 10, admin_comment=left("off"), leased=False)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is state
+    assert (bench.slurm.records[job_id].eligible_time > bench.slurm.now) is not allowed

@@ -80,3 +80,9 @@ def test_other_modes_leave_jobs_without_gpus_to_slurm(make_bench: Any, mode: str
     job_id = cpu_job(bench, 4, leased=False)
     bench.cycle(2)
     assert not [w for w in bench.writes(job_id) if "ReqNodeList" in w]
+
+
+def test_a_job_without_gpus_that_fits_nowhere_is_left_to_slurm(bench: Bench) -> None:
+    job_id = cpu_job(bench, 100, max_nodes=1)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.LEFT_TO_SLURM
