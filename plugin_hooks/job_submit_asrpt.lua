@@ -1087,7 +1087,7 @@ local function decide(state, desc, part_list, uid, now)
   local profile = hints.profile ~= "" and hints.profile or M.attached(rules, job.group, name)
   local predicted, trouble = M.lookup(state.table_path, M.keys_of(job, user, found.gpus), job.features)
   local left = why_left(desc, script, hints, found)
-  if left and not with_gpus then
+  if left and left ~= "het" and not with_gpus then
     return nil
   end
   local unleased = left and left ~= "switches"

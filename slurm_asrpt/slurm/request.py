@@ -66,6 +66,27 @@ def read_any_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str], wh
     return found
 
 
+def read_het_request(components: Sequence[JobRecord], nodes: Nodes, partitions: Sequence[str]) -> JobRequest:
+    """The request of a heterogeneous job, as if each component had nodes of its own.
+
+    Raises LeftToSlurm if asrptd cannot plan one of the components, or none has GPUs.
+    """
+    each = [replace(part, het=False) for part in components if not asks_for_no_gpus(part)]
+    if not each:
+        raise LeftToSlurm("het")
+    found = [read_any_request(part, nodes, partitions) for part in each]
+    names = [one.request.candidates or frozenset[str]() for one in found]
+    gpus = sum([one.gpus for one in found])
+    request = Request(
+        min_nodes=sum([part.min_nodes for part in each]),
+        cpus_per_gpu=max([one.request.cpus_per_gpu for one in found]),
+        memory_per_gpu=max([one.request.memory_per_gpu for one in found]),
+        memory_per_node=max([one.request.memory_per_node for one in found]),
+        candidates=frozenset[str]().union(*names),
+    )
+    return JobRequest(gpus, request, one_task_per_gpu=False, by_slurm="het")
+
+
 def _relaxed(job: JobRecord, why: str) -> JobRecord | None:
     """The request without what asrptd cannot place; None if there is no such request."""
     if why == "deadline":

@@ -18,7 +18,6 @@ SHORT = "sleep 1"
 def test_jobs_left_to_slurm_show_a_reason_and_run_as_requested(asrpt: Cluster):
     blockers = asrpt.block_all()
     left = {
-        "het": asrpt.submit("--gpus=1", ":", "--gpus=1", script=SHORT),
         "off": asrpt.submit("--gpus=1", "--comment=asrpt:off", script=SHORT),
     }
     unmanaged = asrpt.submit("-p", "other", "--gpus=1", script=SHORT)

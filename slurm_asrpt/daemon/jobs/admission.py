@@ -30,6 +30,7 @@ from slurm_asrpt.slurm.request import (
     asks_for_no_gpus,
     read_any_request,
     read_cpu_request,
+    read_het_request,
     read_request,
 )
 from slurm_asrpt.switch import OperatingMode
@@ -42,7 +43,7 @@ Counted from the first observation: slurmctld's clock may be some seconds behind
 """
 
 
-QUEUED_MARKS = ("interactive", "switches", "contiguous", "exclusive", "features", "socket")
+QUEUED_MARKS = ("interactive", "het", "switches", "contiguous", "exclusive", "features", "socket")
 """Marks of the hook with which a job is in the queue; those after ``switches`` are of earlier releases."""
 
 
@@ -73,7 +74,9 @@ class Admission:
         band, charges = self._rules.band(record), self._rules.limits.charges(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
-        made_from = (request_values(record), job.tag, avoided, reserved, band, charges)
+        components = self._rules.components(record)
+        parts = tuple(map(request_values, components))
+        made_from = (request_values(record), job.tag, avoided, reserved, band, charges, parts)
         if made_from == job.admitted:
             return False
         if self._mode.enforcing and job.tag is not None and not job.tag.left and asks_for_no_gpus(record):
@@ -85,7 +88,7 @@ class Admission:
             return True
         marked = self._queued_marks if self._mode.enforcing else None
         requested, unrestricted = request_of(
-            record, job.tag, self._cluster.nodes, self._partitions, self._profiles, marked
+            record, job.tag, self._cluster.nodes, self._partitions, self._profiles, marked, components
         )
         by_age = marked is not None and (bool(record.deadline) or self._is_large(requested))
         unrestricted = dataclasses.replace(unrestricted, band=band, charges=charges, by_age=by_age)
@@ -129,11 +132,12 @@ def request_of(
     partitions: Sequence[str],
     profiles: Profiles,
     marked: Sequence[str] | None = None,
+    components: Sequence[JobRecord] = (),
 ) -> tuple[JobRequest, Job]:
     """A job's request, and the job as the policy gets it. record: without any pin. nodes: all nodes of Slurm.
 
     marked: marks of the hook with which a job is in the queue all the same; None to leave jobs whose nodes Slurm must
-    choose to Slurm. Raises LeftToSlurm.
+    choose to Slurm. components: of a heterogeneous job. Raises LeftToSlurm.
     """
     if tag is None:
         raise LeftToSlurm("untagged")
@@ -141,6 +145,8 @@ def request_of(
         raise LeftToSlurm(tag.left)
     if marked is None:
         requested = read_request(record, nodes, partitions)
+    elif components:
+        requested = read_het_request(components, nodes, partitions)
     else:
         requested = read_any_request(record, nodes, partitions, "" if tag.left == "off" else tag.left)
     return requested, _make_job(record, tag, requested, _profile(tag, requested, nodes, profiles))

@@ -11,7 +11,7 @@ from slurm_asrpt.core.policies.base import band_of
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation
+from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord, Reservation
 
 T = TypeVar("T")
 LOG = logging.getLogger("asrptd")
@@ -30,11 +30,16 @@ class SiteRules:
         self._preempting: frozenset[str] = frozenset()
         self._shares: Mapping[tuple[str, str], float] = {}
         self._read = -math.inf
+        self._components: dict[str, list[JobRecord]] = {}
         self._logged = ""  # the last error, so that it is not logged every cycle
 
     def follow(self, nodes: Sequence[NodeRecord], records: Sequence[JobRecord], now: float) -> None:
         """Read what may have changed. records: all jobs."""
         self.limits.follow(records, now)
+        self._components = {}
+        for record in records:
+            if record.het and record.state == PENDING:
+                self._components.setdefault(record.het_id, []).append(record)
         client, by = self._client, self._preempt_by
         found = self._latest(lambda: client.reservations(nodes), self._reservations)
         self._reservations = sorted(found, key=lambda r: (r.start, r.name))
@@ -55,6 +60,10 @@ class SiteRules:
                 self._logged = str(error)
                 LOG.warning("%s; the previous answer stays in force", one_line(error))
             return before
+
+    def components(self, record: JobRecord) -> Sequence[JobRecord]:
+        """The components of a pending heterogeneous job, given the first one; empty for others."""
+        return self._components.get(record.job_id, ()) if record.het else ()
 
     def ahead(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
         """Future reservations that the job would reach into by its time limit, which is Slurm's criterion."""

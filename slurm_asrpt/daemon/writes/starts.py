@@ -170,10 +170,11 @@ class Starts:
 
 
 def _is_to_hand_over(job: ManagedJob, now: float) -> bool:
-    """A job with a lease of the hook's (not left by the hook) that the daemon leaves to Slurm."""
+    """A job with a lease of the hook's or the daemon's that the daemon leaves to Slurm."""
     tag = job.tag
     leased = job.record.reason == "BeginTime" and job.record.eligible_time > now
-    return bool(leased and tag and not tag.unleased and tag.begin <= now and not job.handed_over)
+    ours = tag is not None and (not tag.unleased or job.lease_until > now)
+    return bool(leased and ours and job.not_before <= now and not job.handed_over)
 
 
 def is_limit(slurm_reason: str) -> bool:

@@ -137,3 +137,25 @@ def test_an_admin_may_forbid_to_opt_out(make_bench: Callable[..., Bench], allowe
     bench.cycle(2)
     assert bench.job_state(job_id) is state
     assert (bench.slurm.records[job_id].eligible_time > bench.slurm.now) is not allowed
+
+
+def test_a_heterogeneous_job_waits_for_room_for_all_components(gated: Bench) -> None:
+    for _ in range(2):
+        gated.slurm.submit(4, 100)
+    gated.cycle(2)
+    first = str(gated.slurm.last_number + 1)
+    common: dict[str, Any] = {"het": True, "het_id": first, "admin_comment": left("het"), "leased": False}
+    gated.slurm.starts_jobs = False
+    parts = [gated.slurm.submit(gpus, 10, **common) for gpus in (3, 4)]
+    gated.slurm.submit(1, 10, **common, tres_per_task="")
+    gated.cycle(2)
+    assert [gated.job_state(part) for part in parts] == [JobState.QUEUED, JobState.LEFT_TO_SLURM]
+    job = gated.job(first).job
+    assert job is not None
+    assert (job.gpus, job.request.min_nodes, job.by_age) == (7, 2, True)
+    assert gated.slurm.records[first].eligible_time > gated.slurm.now
+    assert gated.writes(parts[1]) == []
+    gated.slurm.end("1")
+    gated.cycle(2)
+    assert gated.job_state(first) is JobState.PINNED
+    assert gated.writes(first)[-1] == {"StartTime": "now", "Priority": "4294000000"}
