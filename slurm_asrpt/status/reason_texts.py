@@ -177,6 +177,7 @@ WORDS = {
 LEFT_WORDS = {
     "interactive": "an interactive job",
     "het": "a heterogeneous job",
+    "component": "it starts with the first component of its heterogeneous job",
     "held": "its owner holds it",
     "array": "a job array",
     "nodelist": "some nodes of its -w are not managed, or they cannot hold it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -50,3 +51,22 @@ def test_a_stream_of_small_jobs_does_not_starve_a_job_on_contiguous_nodes(lab: C
     assert all(done[job_id].start_time <= began for job_id in small[:12]), "it did not jump the queue"
     assert sum(done[job_id].start_time > began for job_id in small[12:]) >= 30
     assert not lab.audit(wide, "not-started")
+
+
+def test_a_heterogeneous_job_waits_in_the_queue_with_all_its_components(lab: Cluster) -> None:
+    blockers = lab.block_all()
+    job_id = lab.submit("--gpus=8", "-N1", ":", "--gpus=4", "-N1", script=SHORT)
+    wait_for(lambda: lab.order() == [job_id], "it is in the queue", 10)
+    assert lab.status()[job_id]["gpus"] == 12
+    parts = [job for job in lab.jobs().values() if job.het_id == job_id]
+    assert len(parts) == 2
+    wait_for(lambda: all(lab.job(part.job_id).eligible_time > time.time() for part in parts), "both are leased", 10)
+    lab.cancel(blockers[0])
+    small = lab.submit("--gpus=2", "-N1", script=SHORT)
+    lab.wait(blockers[0], "CANCELLED")
+    time.sleep(2)
+    assert {lab.job(one).state for one in (job_id, small)} == {"PENDING"}, "the room of the older job is kept"
+    lab.cancel(blockers[1])
+    done = lab.wait_all([part.job_id for part in parts], "COMPLETED")
+    assert len({job.nodes for job in done.values()}) == 2
+    lab.wait(small, "COMPLETED")

@@ -75,6 +75,8 @@ class Admission:
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
         components = self._rules.components(record)
+        if self._mode.enforcing and record.het and not components:
+            raise LeftToSlurm("component")
         parts = tuple(map(request_values, components))
         made_from = (request_values(record), job.tag, avoided, reserved, band, charges, parts)
         if made_from == job.admitted:
