@@ -1,4 +1,4 @@
--- slurm-asrpt's part of job_submit.lua: it tags GPU jobs of managed partitions and leases them to asrptd.
+-- slurm-asrpt's part of job_submit.lua: it tags jobs of managed partitions and leases them to asrptd.
 --
 --   dofile("/etc/slurm/asrpt/job_submit_asrpt.lua").open("/var/lib/asrpt-hook")
 --
@@ -943,26 +943,16 @@ local function managed(desc, part_list, partitions)
   return any
 end
 
-local SHARES_WITH_SOME = { [2] = true, [3] = true, [4] = true } -- --exclusive=user, =mcs, =topo; 0 is --exclusive
-
--- Whether a --constraint has counts, or brackets other than [a|b] (all nodes have the same one of these).
-local function counts_nodes(features)
-  return find(features, "[%[*]") and not find(features, "^%[[^%[%]()&,*]+%]$")
-end
-
--- Why Slurm alone should handle this job, or nil. The first reason counts.
+-- Why Slurm alone should handle this job, or nil. The first reason counts. asrptd cannot see --switches: such a job has
+-- a lease all the same.
 local function why_left(desc, script, hints, found)
   if hints.off then return "off" end
   if number_given(desc.het_job_offset) then return "het" end
   if not given(script) then return "interactive" end
-  if SHARES_WITH_SOME[desc.shared] then return "exclusive" end
   if given(desc.reservation) then return "reservation" end
-  if given(desc.features) and counts_nodes(desc.features) then return "features" end
   if given(desc.dependency) and find(desc.dependency, "expand:", 1, true) then return "expand" end
-  if desc.contiguous == 1 then return "contiguous" end
-  if number_given(desc.req_switch) and desc.req_switch > 0 then return "switches" end
   if found.shared or found.other then return "gres" end
-  if given(desc.tres_per_socket) then return "socket" end
+  if number_given(desc.req_switch) and desc.req_switch > 0 then return "switches" end
   return nil
 end
 
@@ -1086,7 +1076,9 @@ local function decide(state, desc, part_list, uid, now)
     return nil
   end
   local found = gpu_request(desc)
-  if not (found.gpu or found.shared) then
+  local with_gpus = found.gpu or found.shared
+  local leases = conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until
+  if not with_gpus and not leases then
     return nil
   end
   local comment = desc.comment
@@ -1099,8 +1091,12 @@ local function decide(state, desc, part_list, uid, now)
   local profile = hints.profile ~= "" and hints.profile or M.attached(rules, job.group, name)
   local predicted, trouble = M.lookup(state.table_path, M.keys_of(job, user, found.gpus), job.features)
   local left = why_left(desc, script, hints, found)
-  local begin, start = left and 0 or user_begin(desc, now), nil
-  if not left and conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until then
+  if left and left ~= "het" and not with_gpus then
+    return nil
+  end
+  local unleased = left and left ~= "switches"
+  local begin, start = unleased and 0 or user_begin(desc, now), nil
+  if not unleased and leases then
     start = math.max(begin, now + conf.lease_s)
   end
   local text = kept(desc.admin_comment) .. format_tag(job, predicted, profile, begin, left, hints.interrupt)

@@ -5,7 +5,8 @@
 
 g: recurrence group. n: predicted training iterations, 0 for an unseen group.
 p: the profile that the user named, or that an admin has attached.
-b: the user's own ``--begin`` (seconds since the epoch). l: why the hook left the job to Slurm (no lease was set).
+b: the user's own ``--begin`` (seconds since the epoch). l: why the hook left the job to Slurm (no lease was set), or
+why Slurm must choose its nodes (``switches``: with a lease).
 i: the 10-90% interval of n. m: the iterations that order the queue, if not n. k: the program.
 v: the first letter of the level that answered (LEVELS).
 s: with a profile, how GPUs share the model (``profile.sizes``).
@@ -71,6 +72,11 @@ class Tag:
     sizes: Sizes = NO_SIZES
     interrupt: str = ""
     mean: int = 0
+
+    @property
+    def unleased(self) -> bool:
+        """Whether the hook set no lease, even in mode enforce."""
+        return bool(self.left) and self.left != "switches"
 
     @property
     def order(self) -> int:
