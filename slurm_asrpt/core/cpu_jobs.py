@@ -9,7 +9,7 @@ job starves the other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from slurm_asrpt.core.cluster import ClusterView
@@ -49,6 +49,11 @@ class CpuJob:
     whole_nodes: bool = False
     band: int = 0
     charges: Charges = ()
+
+    @property
+    def shape(self) -> CpuJob:
+        """The same for all jobs that fit into the same room."""
+        return replace(self, id=JobId(""), submit_time=0.0, band=0, charges=())
 
     def share(self, nodes: int) -> Room:
         """What it may need on each of so many nodes."""

@@ -44,19 +44,21 @@ class CpuJobs:
 
     def start_others(self, view: ClusterView, now: float) -> list[ManagedJob]:
         """Start jobs, the first ones first. view: the free resources after the policy's decision."""
-        starts, first, stock = list[ManagedJob](), True, None
+        starts, full, stock = list[ManagedJob](), set[CpuJob](), None
         for job in self._waiting(view):
             assert job.cpu_job is not None  # noqa: S101  (see _waiting)
             if stock is None:
                 stock = self._stock(view)
                 stock.keep_for_gpus(job.job for job in self._gpu_jobs() if job.job is not None)
-            nodes = stock.nodes_for(job.cpu_job)
+            shape = job.cpu_job.shape
+            nodes = () if shape in full else stock.nodes_for(job.cpu_job)
             if nodes:
                 stock.start(job.cpu_job, nodes)
                 starts.append(self._start(job, job.cpu_job, nodes, view, now))
-            elif first:
+            elif not full:
                 stock.keep_for(job.cpu_job)
-            first = first and bool(nodes)
+            if not nodes:
+                full.add(shape)
         return starts
 
     def _waiting(self, view: ClusterView) -> Iterator[ManagedJob]:

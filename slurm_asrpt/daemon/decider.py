@@ -106,6 +106,8 @@ class Decider:
         """Record a start. view: the free resources before it; this start's are removed from it."""
         best, compared = self.cluster.best_alpha(start.job), number <= decisions.MAX_COMPARED
         recorded = decisions.start_facts(start, best, view, self._settings.name, self.cluster.fabric, compared)
+        if job.by_slurm:
+            recorded["by_slurm"] = job.by_slurm
         self._audit.record(now, "start", start.job.id, mapped=job.mapped, **recorded)
         take_what_is_free(view, start.placement.gpus, start.job.request)
         view.headroom.take(start.job.charges)

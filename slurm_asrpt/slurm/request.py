@@ -295,7 +295,7 @@ def read_cpu_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Se
         submit_time=job.submit_time,
         cpus=job.cpus,
         min_nodes=least,
-        max_nodes=most or None,
+        max_nodes=max(least, min(most or job.tasks, job.tasks)),
         memory_per_cpu=job.memory_per_cpu,
         memory_per_node=job.memory_per_node,
         candidates=frozenset(n.name for n in able),
