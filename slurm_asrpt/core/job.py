@@ -241,7 +241,7 @@ class Job:
     weight: how much the site favors the job within its band: its work counts divided by this.
     charges: what it counts against the site's limits while it runs.
     preemption: which jobs it may preempt, and which may preempt it; None where no job may.
-    by_age: it goes before all younger jobs, after all older ones; for policies with a limit on waiting.
+    by_age: it goes before all younger jobs of its band, after all older ones; for policies with a limit on waiting.
 
     Raises ValueError if the GPUs differ from the profile's, the request splits its slices, or a number is invalid.
     """

@@ -27,6 +27,8 @@ from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
 
 GROUP = "0123456789abcdef"
+READY = ("IDLE", "IDLE+POWERED_DOWN", "IDLE+RESERVED")
+"""States of nodes that start jobs."""
 
 
 def node(name: str, index: int, gpus: int) -> NodeRecord:
@@ -364,7 +366,7 @@ class FakeSlurm:
 
     def _try_to_start_without_gpus(self, job: JobRecord) -> None:
         used = self.used_cpus()
-        free = {n.name: n.cpus - used[n.name] for n in self.table if self.state_of(n.name) == "IDLE"}
+        free = {n.name: n.cpus - used[n.name] for n in self.table if self.state_of(n.name) in READY}
         names = sorted(free, key=lambda name: (-free[name], name))[: job.min_nodes]
         names = expand(job.required_nodes) if job.required_nodes else names
         if min(free.get(name, 0) for name in names) < job.cpus / len(names):
@@ -380,8 +382,7 @@ class FakeSlurm:
         """Free GPUs of the nodes that the job may use."""
         used, excluded = self.used(), expand(job.excluded_nodes) if job.excluded_nodes else []
         able = [n for n in self.table if n.name not in excluded and (not job.features or job.features in n.features)]
-        ready = ("IDLE", "IDLE+POWERED_DOWN", "IDLE+RESERVED")
-        able = [n for n in able if self.state_of(n.name) in ready and not (job.exclusive and used[n.name])]
+        able = [n for n in able if self.state_of(n.name) in READY and not (job.exclusive and used[n.name])]
         return {n.name: n.gpus - used[n.name] for n in able}
 
     def _most_free(self, free: Mapping[str, int], gpus: int) -> list[str]:

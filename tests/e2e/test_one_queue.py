@@ -28,7 +28,7 @@ def one_lab() -> Iterator[Cluster]:
 def test_jobs_without_gpus_leave_the_cpus_that_waiting_gpu_jobs_need(lab: Cluster) -> None:
     """The CPUs hold eight jobs at a time."""
     without = [lab.submit("-N1", "-n1", "-c4", script=SHORT) for _ in range(40)]
-    lab.wait(without[0], "RUNNING")
+    lab.wait(without[0], "RUNNING", "COMPLETED")
     with_gpus = [lab.submit("--gpus=1", "-c4", script=SHORT) for _ in range(8)]
     assert "needs 4 CPUs and no GPUs" in lab.text_of(without[-1])
     done = lab.wait_all([*without, *with_gpus], "COMPLETED", timeout=60)

@@ -347,3 +347,12 @@ def test_a_job_by_age_goes_before_younger_jobs_and_after_older_ones():
     assert bench.decide(550.0) == {"2": {"n0": 4, "n1": 4}}
     bench.submit(job("4", 1, 0.5), now=551.0)
     assert [job_id for job_id, _ in bench.policy.queue(551.0)] == ["4", "3"], "by work again"
+
+
+def test_a_job_by_age_stays_behind_the_classes_before_it():
+    bench = Bench(4, 4)
+    bench.occupy("a", 50.0, n0=4, n1=4)
+    bench.submit(job("1", 1, 900), now=1.0).submit(by_age(replace(job("2", 8, 500), band=1)), now=2.0)
+    bench.submit(job("3", 1, 1), now=3.0).submit(replace(job("4", 1, 1), band=1), now=4.0)
+    assert bench.decide(4.0) == {}
+    assert [job_id for job_id, _ in bench.policy.queue(4.0)] == ["3", "1", "2", "4"]

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
+from slurm_asrpt.slurm.records import Reservation
 from tests.benches.daemon import Bench
 
 
@@ -86,3 +88,78 @@ def test_a_job_without_gpus_that_fits_nowhere_is_left_to_slurm(bench: Bench) -> 
     job_id = cpu_job(bench, 100, max_nodes=1)
     bench.cycle(2)
     assert bench.job_state(job_id) is JobState.LEFT_TO_SLURM
+
+
+# beside the site's other rules
+
+
+def test_a_job_of_a_higher_class_goes_first_and_is_ranked_again(make_bench: Any) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    weights = Weights(qos=100_000, age=1000)
+    bench.slurm.multifactor = True
+    bench.slurm.site_priorities = SitePriorities(
+        weights, {"gpu": PartitionPriority()}, {"normal": 0.0, "high": 10.0}, known=True
+    )
+    running = [cpu_job(bench, 64) for _ in range(3)]
+    bench.cycle(3)
+    normal = cpu_job(bench, 64, qos="normal")
+    bench.slurm.tick(1.0)
+    low = cpu_job(bench, 64, qos="normal", nice=500, priority=1)
+    high = cpu_job(bench, 64, qos="high", priority=100_100)
+    bench.cycle(2)
+    assert bench.job(high).cpu_job.band < bench.job(normal).cpu_job.band < bench.job(low).cpu_job.band
+    bench.slurm.change(low, nice=-10_000, priority=200_000)
+    bench.cycle(2)
+    assert bench.job(low).cpu_job.band < bench.job(normal).cpu_job.band
+    bench.slurm.end(running[0])
+    bench.cycle(3)
+    assert [bench.job_state(each) is JobState.RUNNING for each in (high, normal, low)].count(True) == 1
+    assert bench.job_state(normal) is not JobState.RUNNING
+
+
+def test_a_gpu_job_of_a_higher_class_keeps_its_room_from_an_older_job_without_gpus(make_bench: Any) -> None:
+    bench = make_bench(policy="asrpt-gated", sizes=(4,))
+    bench.slurm.multifactor = True
+    bench.slurm.site_priorities = SitePriorities(
+        Weights(qos=100_000), {"gpu": PartitionPriority()}, {"normal": 0.0, "high": 10.0}, known=True
+    )
+    first = gpu_job(bench, 40)
+    bench.cycle(3)
+    older = cpu_job(bench, 60, qos="normal")
+    bench.slurm.tick(1.0)
+    high = bench.slurm.submit(1, cpus=20, qos="high", priority=100_100)
+    bench.cycle(3)
+    assert (bench.job_state(older), bench.job_state(high)) == (JobState.INELIGIBLE, JobState.RUNNING)
+    bench.slurm.end(first)
+    bench.slurm.end(high)
+    bench.cycle(3)
+    assert bench.job_state(older) is JobState.RUNNING
+
+
+def test_nodes_that_are_up_come_first_and_those_that_power_down_have_no_room(bench: Bench) -> None:
+    bench.slurm.node_state("n1", "IDLE+POWERING_DOWN")
+    bench.slurm.node_state("n2", "IDLE+POWERED_DOWN")
+    first, second, third = (cpu_job(bench, 64) for _ in range(3))
+    bench.cycle(3)
+    assert (nodes_of(bench, first), nodes_of(bench, second)) == ("n3", "n2")
+    assert bench.job(third).reason.kind == "cpus"
+    assert not bench.audit("not-started")
+    bench.slurm.node_state("n1", "IDLE+POWERED_DOWN")
+    bench.cycle(3)
+    assert nodes_of(bench, third) == "n1"
+
+
+def test_a_magnetic_reservation_takes_whole_jobs_of_its_users_only(bench: Bench) -> None:
+    now = bench.slurm.now
+    bench.slurm.reserved = [
+        Reservation("course", now - 1, now + 3600.0, frozenset({"n2", "n3"}), True, frozenset({"asrpt1"}), frozenset())
+    ]
+    for name in ("n2", "n3"):
+        bench.slurm.node_state(name, "IDLE+RESERVED")
+    others = [cpu_job(bench, 60, user="asrpt2") for _ in range(2)]
+    bench.cycle(3)
+    assert [nodes_of(bench, each) for each in others] == ["n1", ""]
+    wide = cpu_job(bench, 100, min_nodes=2, tasks=100, user="asrpt1")
+    bench.cycle(3)
+    assert nodes_of(bench, wide) == "n2,n3"
+    assert not bench.audit("not-started")

@@ -58,7 +58,7 @@ class Line:
 class Waitlist:
     """Finds the first job of each kind in O(1), and the late jobs: those that have waited for ``patience_s``.
 
-    While a job with ``by_age`` waits, it and all older jobs are late.
+    While a job with ``by_age`` waits, it and all older jobs of its band are late.
 
     Entries of jobs that have left stay in the heaps until they reach the top, or until they outnumber the waiting jobs.
 
@@ -76,7 +76,8 @@ class Waitlist:
         self._heaps: dict[Hashable, list[Key]] = {}
         self._young: list[Age] = []  # heap: jobs that are not late, and outdated entries
         self._late = 0  # jobs that are late
-        self._by_age: dict[JobId, Age] = {}
+        self._by_age: dict[JobId, Waiting] = {}
+        self._changed = False  # whether jobs have come since late ones were last looked for
         self._left = 0  # jobs that have left since the last cleanup of the heaps
 
     def enter(self, entry: Waiting) -> None:
@@ -90,8 +91,9 @@ class Waitlist:
             line = self._line(charges) if charges else self._plain
             line.heads[entry.kind] = heap[0]
             heapq.heappush(self._young, entry.age)
+            self._changed = True
             if entry.job.by_age:
-                self._by_age[entry.job.id] = entry.age
+                self._by_age[entry.job.id] = entry
 
     def leave(self, job_id: JobId) -> Waiting | None:
         """Remove a job. Returns its entry, or None for an unknown job."""
@@ -214,17 +216,27 @@ class Waitlist:
 
     def _find_late(self, now: float) -> None:
         """Move jobs that have become late from the young ones to the late ones."""
-        while (age := self._oldest_young()) is not None and self.is_late(age, now):
+        while (age := self._oldest_young()) is not None and age[0] + self.patience_s <= now:
             heapq.heappop(self._young)
-            late = self._line(self.entries[age[-1]].job.charges).late
-            at = bisect_left(late, age)
-            if late[at : at + 1] != [age]:  # a returned or changed job may already be here
-                insort(late, age)
-                self._late += 1
+            self._is_now_late(age)
+        if self._by_age and self._changed:
+            last = {entry.job.band: entry.age for entry in sorted(self._by_age.values(), key=lambda one: one.age)}
+            for entry in self.entries.values():
+                if entry.choices and entry.job.band in last and entry.age <= last[entry.job.band]:
+                    self._is_now_late(entry.age)
+        self._changed = False
 
-    def is_late(self, age: Age, now: float) -> bool:
-        """Whether a job has waited for ``patience_s``, or is no younger than a job that goes by age."""
-        return age[0] + self.patience_s <= now or (bool(self._by_age) and age <= max(self._by_age.values()))
+    def _is_now_late(self, age: Age) -> None:
+        late = self._line(self.entries[age[-1]].job.charges).late
+        at = bisect_left(late, age)
+        if late[at : at + 1] != [age]:  # a returned or changed job may already be here
+            insort(late, age)
+            self._late += 1
+
+    def is_late(self, entry: Waiting, now: float) -> bool:
+        """Whether a job has waited for ``patience_s``, or is no younger than a job of its band that goes by age."""
+        aged = (one.age for one in self._by_age.values() if one.job.band == entry.job.band)
+        return entry.age[0] + self.patience_s <= now or any(entry.age <= age for age in aged)
 
     def next_late(self, now: float) -> float | None:
         """When the next job becomes late; None while one is late, because others must wait for it."""
