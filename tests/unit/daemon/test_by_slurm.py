@@ -9,6 +9,7 @@ import pytest
 
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.hook.tag import Tag
+from slurm_asrpt.slurm.writeback import PINNED_PRIORITY
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import GROUP
 
@@ -158,4 +159,4 @@ def test_a_heterogeneous_job_waits_for_room_for_all_components(gated: Bench) -> 
     gated.slurm.end("1")
     gated.cycle(2)
     assert gated.job_state(first) is JobState.PINNED
-    assert gated.writes(first)[-1] == {"StartTime": "now", "Priority": "4294000000"}
+    assert gated.writes(first)[-1] == {"StartTime": "now", "Priority": str(PINNED_PRIORITY)}
