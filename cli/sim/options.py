@@ -81,7 +81,7 @@ def _scenario(
     history: Annotated[float, seldom(metavar="SHARE", help="Share of the trace to learn from.")] = DEFAULTS.history,
     seed: Annotated[int, seldom(min=0, metavar="N", help="Random seed.")] = DEFAULTS.seed,
     max_gpus_per_user: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="GPUs that each user may hold at a time.")
+        int | None, seldom(min=1, metavar="N", help="GPUs that each user may hold at a time.")
     ] = None,
 ) -> Scenario:
     """The scenario that these options describe, without a policy. Raises InputError."""

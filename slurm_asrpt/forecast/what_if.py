@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -46,7 +47,9 @@ def simulate_submission(
 
     span_for: iterations of the job, given the seconds per iteration (a job without a prediction has a typical runtime).
     """
-    job = replace(job, id=WHAT_IF_ID, submit_time=snapshot.now)
+    bands = Counter(each.job.band for each in snapshot.waiting)
+    usual = bands.most_common(1)[0][0] if bands else 0  # the priority of most jobs
+    job = replace(job, id=WHAT_IF_ID, submit_time=snapshot.now, band=usual)
     best = best_alpha(job, snapshot.nodes, snapshot.fabric) if fits(job, snapshot.nodes) else None
     placement, reason, rank = _decided(snapshot, job)
     start = None

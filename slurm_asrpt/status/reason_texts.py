@@ -213,7 +213,7 @@ LEFT_WORDS = {
     "deadline": "it has a deadline (--deadline)",
     "expand": "it gives its nodes to another job (--dependency=expand)",
     "preempts": "it may preempt other jobs, on which only policy asrpt-gated counts",
-    "suspends": "it may preempt jobs that Slurm suspends (PreemptMode=SUSPEND), or only in some of its partitions",
+    "suspends": "it may preempt others, but only in some of its partitions, or PreemptMode is not REQUEUE or CANCEL",
     "socket": "it asks for GPUs per socket",
     "nogpu": "it asks for no GPUs",
     "shape": "its form of GPU request is not managed",

@@ -56,6 +56,21 @@ def test_normal_jobs_preempt_scavengers_where_these_lose_least_and_scavengers_fi
     assert all(lab.audit(job_id, "cut") for job_id in young[:4])
 
 
+def test_a_job_on_several_nodes_preempts_on_each_of_them(lab: Cluster):
+    large = preemptable(lab, 4, "--gpus=3", "-N1")
+    lab.wait_all(large, "RUNNING")
+    victims = large + preemptable(lab, 4, "--gpus=1")
+    lab.wait_all(victims, "RUNNING")
+    wide = lab.submit("-n12", "--gpus-per-task=1", script="sleep 3", user="asrpt2")
+    lab.wait(wide, "RUNNING")
+    assert lab.job(wide).gpus_by_node.keys() == {"n1", "n2"}
+    lab.wait(wide, "COMPLETED")
+    assert not lab.audit(wide, "not-started")
+    preempted = {victim for victim in victims if lab.audit(victim, "cut")}
+    assert preempted <= set(lab.audit(wide, "start")[0]["preempts"]), "Slurm may split otherwise and need fewer"
+    assert len(preempted) < 8, "no more than needed"
+
+
 def test_a_preemptor_waits_for_the_grace_time_of_its_victims(lab: Cluster):
     script = "trap '' TERM\nsleep 600 & wait; sleep 600"
     polite = preemptable(lab, 2, "--gpus=8", "-N1", qos="polite", script=script)

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.cluster import Node
-from slurm_asrpt.core.job import JobId, unprofiled
+from slurm_asrpt.core.cluster import ClusterView, Node
+from slurm_asrpt.core.job import Job, JobId, unprofiled
+from slurm_asrpt.core.limits import Headroom, Held
 from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
 from tests.benches.gated import unchecked_policy
@@ -100,3 +102,38 @@ def test_the_reason_names_the_limit(name):
     assert {why.kind for why in reasons.values()} == {"over-limit"}
     assert reasons[JobId("0")].facts == {"limit": "gpus a"}
     assert json.loads(json.dumps(policy.dump()))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_held_jobs_start_when_their_limit_has_room_or_is_gone(name):
+    job, other = (
+        Job(JobId(number), user, 1, PROFILES[0], predicted_iterations=1.0, charges=((f"gpus {user}", 1.0),))
+        for number, user in (("0", "a"), ("1", "b"))
+    )
+    policy = unchecked_policy(name)
+    policy.cluster_changed(NODES, 0.0)
+    for each in (job, other):
+        policy.submitted(each, 0.0)
+
+    def started(now, **room):
+        view = ClusterView(NODES, headroom=Headroom({f"gpus {user}": gpus for user, gpus in room.items()}))
+        return [each.job.id for each in policy.decide(view, now) if isinstance(each, Start)]
+
+    assert started(100.0, a=0.0, b=0.0) == []
+    assert started(200.0, a=0.5, b=0.0) == []
+    assert started(300.0, a=0.0, b=1.0) == ["1"]
+    policy.changed(replace(job, charges=(("jobs a", 1.0),)), 350.0)
+    assert started(400.0, a=0.0) == ["0"]  # its charges are others now, and nothing limits them
+
+
+def test_held_groups_are_released_by_the_limit_that_holds_them():
+    held = Held()
+    for group, amount in (("small", 1.0), ("large", 4.0)):
+        held.hold(group, (("jobs", 1.0), ("gpus", amount)), "gpus")
+    held.hold("other", (("jobs", 1.0),), "jobs")
+    assert held.released(Headroom({"gpus": 0.0, "jobs": 0.0})) == []
+    assert held.released(Headroom({"gpus": 2.0, "jobs": 0.0})) == ["small"]
+    assert "small" not in held
+    held.drop("other")
+    assert held.released(Headroom()) == ["large"]
+    assert not held

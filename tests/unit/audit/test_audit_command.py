@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from slurm_asrpt_cli._app.tables import print_prose
 from slurm_asrpt_cli.admin import app
 from typer.testing import CliRunner
 
-from slurm_asrpt.audit.inputs import Inputs, canonical, to_document
+from slurm_asrpt.audit.inputs import Inputs, canonical, from_document, to_document
 from slurm_asrpt.audit.snapshot import KIND, VERSION, WANTED, Snapshot, from_bytes, read, replay, to_bytes
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
@@ -287,3 +287,10 @@ def test_any_bytes_give_a_snapshot_or_a_one_line_error(data: bytes | str) -> Non
 def test_a_device_is_not_accepted_as_a_snapshot() -> None:
     with pytest.raises(InputError, match="is not a file"):
         read(Path("/dev/zero"))
+
+
+def test_bands_and_weights_of_jobs_are_replayed() -> None:
+    moment = moment_of([waiting(number) for number in range(1, 4)], "asrpt-gated")
+    inputs = {field.name: getattr(moment, field.name) for field in fields(PolicySnapshot)}
+    jobs = tuple(replace(each.job, weight=4.0, band=2) for each in moment.waiting)
+    assert from_document(json.loads(canonical(to_document(Inputs(**inputs, jobs=jobs))))).jobs == jobs

@@ -148,7 +148,7 @@ def test_after_disable_slurm_schedules_all_tasks(make_bench: Callable[..., Bench
     assert all(r.eligible_time <= bench.slurm.now for r in waiting)
 
 
-@pytest.mark.parametrize("mode", ["shadow", "order"])
+@pytest.mark.parametrize("mode", ["shadow"])
 def test_in_modes_that_write_no_leases_arrays_are_left_to_slurm(make_bench: Callable[..., Bench], mode: str) -> None:
     bench = make_bench(policy="asrpt-gated", mode=mode)
     array = submit(bench, "0-49", leased=False)
