@@ -48,7 +48,7 @@ def what_if(
     servers: Annotated[int, typer.Option(min=0, metavar="N", help="Number of servers, instead of --nodes.")] = 0,
     gpus: Annotated[int, seldom("--gpus-per-server", min=1, metavar="N", help="GPUs per server, with --servers.")] = 8,
     limits: Annotated[
-        Path | None, seldom("--limits", metavar="FILE", help="A file with the limits of QOS and accounts, of scontrol.")
+        Path | None, seldom(metavar="FILE", help="A file with the limits of QOS and accounts, of scontrol.")
     ] = None,
     no_limits: Annotated[bool, seldom("--no-limits", help="Simulate no limits of QOS and accounts.")] = False,
     policies: Annotated[

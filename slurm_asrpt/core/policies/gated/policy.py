@@ -454,4 +454,4 @@ class Gated(Policy):
 
 
 def _rank(entry: Waiting, ranks: Ranks) -> int:
-    return ranks[entry.job.preemption] if ranks else 0
+    return ranks.get(entry.job.preemption, 0) if ranks else 0
