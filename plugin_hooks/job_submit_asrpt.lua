@@ -943,16 +943,29 @@ local function managed(desc, part_list, partitions)
   return any
 end
 
--- Why Slurm alone should handle this job, or nil. The first reason counts. asrptd cannot see --switches: such a job has
--- a lease all the same.
+local SHARES_WITH_SOME = { [2] = true, [3] = true, [4] = true } -- --exclusive=user, =mcs, =topo; 0 is --exclusive
+
+-- Whether a --constraint has counts, or brackets other than [a|b] (all nodes have the same one of these).
+local function counts_nodes(features)
+  return find(features, "[%[*]") and not find(features, "^%[[^%[%]()&,*]+%]$")
+end
+
+-- Jobs in the queue whose nodes Slurm must choose: they have a lease, as others have.
+local IN_THE_QUEUE = { exclusive = true, features = true, contiguous = true, switches = true, socket = true }
+
+-- Why Slurm alone should handle this job or choose its nodes, or nil. The first reason counts.
 local function why_left(desc, script, hints, found)
   if hints.off then return "off" end
   if number_given(desc.het_job_offset) then return "het" end
   if not given(script) then return "interactive" end
+  if SHARES_WITH_SOME[desc.shared] then return "exclusive" end
   if given(desc.reservation) then return "reservation" end
+  if given(desc.features) and counts_nodes(desc.features) then return "features" end
   if given(desc.dependency) and find(desc.dependency, "expand:", 1, true) then return "expand" end
-  if found.shared or found.other then return "gres" end
+  if desc.contiguous == 1 then return "contiguous" end
   if number_given(desc.req_switch) and desc.req_switch > 0 then return "switches" end
+  if found.shared or found.other then return "gres" end
+  if given(desc.tres_per_socket) then return "socket" end
   return nil
 end
 
@@ -1094,7 +1107,7 @@ local function decide(state, desc, part_list, uid, now)
   if left and left ~= "het" and not with_gpus then
     return nil
   end
-  local unleased = left and left ~= "switches"
+  local unleased = left and not (leases and IN_THE_QUEUE[left])
   local begin, start = unleased and 0 or user_begin(desc, now), nil
   if not unleased and leases then
     start = math.max(begin, now + conf.lease_s)

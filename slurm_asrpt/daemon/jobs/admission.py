@@ -22,7 +22,7 @@ from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, request_values, unpi
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.profiles import MAX_PROFILES, Profiles
-from slurm_asrpt.hook.tag import Tag
+from slurm_asrpt.hook.tag import LEASED, Tag
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import (
@@ -44,8 +44,8 @@ Counted from the first observation: slurmctld's clock may be some seconds behind
 """
 
 
-QUEUED_MARKS = ("interactive", "het", "switches", "contiguous", "exclusive", "features", "socket")
-"""Marks of the hook with which a job is in the queue; those after ``switches`` are of earlier releases."""
+QUEUED_MARKS = ("interactive", "het", *LEASED)
+"""Marks of the hook with which a job is in the queue."""
 
 
 class Admission:

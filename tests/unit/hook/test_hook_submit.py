@@ -217,19 +217,32 @@ def test_left_to_slurm(lua: LuaHook, folder: Path, reason: str, fields: dict[str
         {"exc_nodes": "n1"},
         {"features": "(a100|h100)&nvlink"},
         {"features": "[rack1|rack2]"},
-        {"shared": 2},
-        {"contiguous": 1},
-        {"features": "[rack1*2|rack2]"},
-        {"tres_per_job": "", "tres_per_socket": "gres:gpu:2"},
     ],
 )
 def test_still_managed(lua: LuaHook, folder: Path, fields: dict[str, str | int]) -> None:
     assert tag_of(lua.submit(folder, **job(**fields))).left == ""
 
 
-def test_a_job_with_switches_is_leased_and_noted(lua: LuaHook, folder: Path) -> None:
-    answer = lua.submit(folder, **job(req_switch=1))
-    assert (tag_of(answer).left, begin_of(answer)) in (("switches", LEASE), ("switches", LEASE + 1))
+@pytest.mark.parametrize(
+    ("reason", "fields"),
+    [
+        ("exclusive", {"shared": 2}),
+        ("exclusive", {"shared": 4}),
+        ("features", {"features": "a100*2"}),
+        ("features", {"features": "[rack1*2|rack2]"}),
+        ("features", {"features": "ib&[rack1|rack2]"}),
+        ("contiguous", {"contiguous": 1}),
+        ("switches", {"req_switch": 1}),
+        ("socket", {"tres_per_job": "", "tres_per_socket": "gres:gpu:2"}),
+    ],
+)
+def test_jobs_whose_nodes_slurm_chooses_are_leased(
+    lua: LuaHook, folder: Path, reason: str, fields: dict[str, str | int]
+) -> None:
+    answer = lua.submit(folder, **job(**fields))
+    assert tag_of(answer).left == reason
+    assert not tag_of(answer).unleased
+    assert begin_of(answer) in (LEASE, LEASE + 1)
 
 
 def test_the_owners_begin_time_is_kept(lua: LuaHook, folder: Path) -> None:
