@@ -1,4 +1,4 @@
--- slurm-asrpt's part of job_submit.lua: it tags GPU jobs of managed partitions and leases them to asrptd.
+-- slurm-asrpt's part of job_submit.lua: it tags jobs of managed partitions and leases them to asrptd.
 --
 --   dofile("/etc/slurm/asrpt/job_submit_asrpt.lua").open("/var/lib/asrpt-hook")
 --
@@ -950,7 +950,10 @@ local function counts_nodes(features)
   return find(features, "[%[*]") and not find(features, "^%[[^%[%]()&,*]+%]$")
 end
 
--- Why Slurm alone should handle this job, or nil. The first reason counts.
+-- Jobs in the queue whose nodes Slurm must choose: they have a lease, as others have.
+local IN_THE_QUEUE = { exclusive = true, features = true, contiguous = true, switches = true, socket = true }
+
+-- Why Slurm alone should handle this job or choose its nodes, or nil. The first reason counts.
 local function why_left(desc, script, hints, found)
   if hints.off then return "off" end
   if number_given(desc.het_job_offset) then return "het" end
@@ -1086,7 +1089,9 @@ local function decide(state, desc, part_list, uid, now)
     return nil
   end
   local found = gpu_request(desc)
-  if not (found.gpu or found.shared) then
+  local with_gpus = found.gpu or found.shared
+  local leases = conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until
+  if not with_gpus and not leases then
     return nil
   end
   local comment = desc.comment
@@ -1099,8 +1104,12 @@ local function decide(state, desc, part_list, uid, now)
   local profile = hints.profile ~= "" and hints.profile or M.attached(rules, job.group, name)
   local predicted, trouble = M.lookup(state.table_path, M.keys_of(job, user, found.gpus), job.features)
   local left = why_left(desc, script, hints, found)
-  local begin, start = left and 0 or user_begin(desc, now), nil
-  if not left and conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until then
+  if left and left ~= "het" and not with_gpus then
+    return nil
+  end
+  local unleased = left and not (leases and IN_THE_QUEUE[left])
+  local begin, start = unleased and 0 or user_begin(desc, now), nil
+  if not unleased and leases then
     start = math.max(begin, now + conf.lease_s)
   end
   local text = kept(desc.admin_comment) .. format_tag(job, predicted, profile, begin, left, hints.interrupt)

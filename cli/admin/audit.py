@@ -201,6 +201,8 @@ def _wait(entry: Entry) -> str:
 
 def _start(entry: Entry) -> str:
     best, parts = entry.get("alpha_min"), [fold_nodes(entry["gpus"])]
+    if "by_slurm" in entry:
+        parts[0] = f"Slurm chooses its nodes; room kept on {parts[0]}"
     parts[0] += _slower(entry["alpha"], best)
     if entry.get("runner_up"):
         other = entry["runner_up"]
@@ -247,7 +249,7 @@ def _ended(entry: Entry) -> str:
 
 
 def _gone(entry: Entry) -> str:
-    if not entry["gpus"]:
+    if not (entry["gpus"] or entry.get("nodes")):
         return f"{entry['state']} before it started"
     return f"{entry['state']} after {slurm_time(entry['ended'] - entry['began'])}; not used for learning"
 
@@ -280,6 +282,7 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     "queued": _queued,
     "wait": _wait,
     "start": _start,
+    "start-cpus": lambda entry: f"{counted(entry['cpus'], 'CPU')} on {','.join(entry['nodes'])}",
     "running": _running,
     "ended": _ended,
     "gone": _gone,

@@ -55,6 +55,11 @@ class SlurmSettings(Section):
     partitions: list[str] = Field(
         default=["gpu"], min_length=1, description="Partitions that asrptd manages. Slurm schedules all others."
     )
+    allow_opt_out: bool = Field(
+        True,
+        description="Whether jobs with asrpt:off in --comment are left to Slurm. If not, in mode enforce, such a job "
+        "starts at once if it fits, and otherwise waits in the queue like all others.",
+    )
     conf: str = Field("", description="Path of slurm.conf; it is exported as SLURM_CONF. Empty: Slurm's default.")
     bin_dir: str = Field("", description="Directory of squeue, scontrol and the other commands. Empty: search PATH.")
     timeout_s: PositiveSeconds = Field(30.0, description="Timeout of a Slurm command.")

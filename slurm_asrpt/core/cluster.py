@@ -244,6 +244,13 @@ class ClusterView:
                 left = self.free_memory[name] = self.free_memory.get(name, 0) + sign * memory
                 self.overdrawn = self.overdrawn or left < 0
 
+    def set_aside(self, name: str, cpus: float, memory: float) -> None:
+        """Take CPUs and memory (MiB) of a node without GPUs, down to nothing left. Unknown nodes are ignored."""
+        for stock, amount in ((self.free_cpus, cpus), (self.free_memory, memory)):
+            if stock is not None and name in stock:
+                stock[name] -= min(max(0.0, stock[name]), amount)
+        self.version += 1
+
     def copy(self) -> ClusterView:
         """An independent view with the same free GPUs, to plan several starts at once."""
         clone = object.__new__(ClusterView)

@@ -36,6 +36,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "gpus": ("need", "free"),
     "shape": ("need", "shape", "free", "most"),
     "resources": ("need", "free"),
+    "cpus": ("cpus",),
     "capacity": ("need",),
     "next": (),
     "behind": ("ahead", "head"),
@@ -59,6 +60,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "left": ("why",),
     "starting": (),
     "preempting": ("victims", "kinds"),
+    "slurm-starts": ("why",),
     "not-started": (),
     "not-followed": (),
     "configuring": (),
@@ -66,10 +68,10 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The kinds of reasons, and the facts that each requires.
 
-need, free, most: GPUs. ahead: jobs. more: array tasks. head: the job that is next, or that holds a reservation.
-remaining_s, work_s, left_s: seconds. in_s: seconds until a reservation begins, None if unknown. ratio: alpha over its
-minimum. runs: the jobs that are preempted. reservation, limit: the name of a reservation in Slurm, or of a limit of the
-site. slurm_reason, why: texts.
+need, free, most: GPUs. cpus: CPUs. ahead: jobs. more: array tasks. head: the job that is next, or that holds a
+reservation. remaining_s, work_s, left_s: seconds. in_s: seconds until a reservation begins, None if unknown. ratio:
+alpha over its minimum. runs: the jobs that are preempted. reservation, limit: the name of a reservation in Slurm, or of
+a limit of the site. slurm_reason, why: texts.
 """
 
 

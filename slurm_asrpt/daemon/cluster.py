@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room
 from slurm_asrpt.core.job import Job, Request
 from slurm_asrpt.core.placement.selection import alpha_by_type, fits
 from slurm_asrpt.slurm.records import NodeRecord
@@ -73,9 +74,16 @@ class ClusterState:
         self.nodes: list[NodeRecord] = []
         self.servers: list[Node] = []
         self.view = ClusterView(())
+        self._usable: list[NodeRecord] = []
         self.not_up = frozenset[str]()
         """Nodes of the view that are powered down, or on their way up or down."""
         self.startup_delay = StartupDelay(resume_timeout_s)
+        self.other_rooms: dict[str, Room] = {}
+        """What is free on usable nodes of managed partitions where policies place no jobs."""
+        self.idle: frozenset[str] = frozenset()
+        """The usable nodes without any job."""
+        self.powered_down: frozenset[str] = frozenset()
+        """Those of them that are powered down."""
         self._managed, self._speeds = set(settings.slurm.partitions), settings.gpu.speeds
         self._memory_consumed = memory_consumed
         self._table: tuple[Any, ...] | None = None
@@ -87,6 +95,7 @@ class ClusterState:
         """Set the current nodes. reserved: those in reservations in which asrptd starts jobs."""
         self.nodes = records
         usable = [n for n in records if (n.usable_in_reservation if n.name in reserved else n.usable)]
+        self._usable = usable
         ours = [n for n in usable if self._is_ours(n)]
         self.servers = [_server(n, self._speeds) for n in records]
         names = {n.name for n in ours}
@@ -99,15 +108,33 @@ class ClusterState:
             self._table = table
             self._able = frozenset(n.name for n in records if self._is_ours(n))
             self._requests.clear()
-        self.not_up = frozenset(n.name for n in ours if n.powered_down or n.powering_down)
         self.view = ClusterView(
             nodes,
             # a completing node shows its GPUs as free, but Slurm does not start jobs there yet
             {n.name: 0 if n.completing or n.powering_down else max(0, n.gpus - n.gpus_used) for n in ours},
-            {n.name: n.cpus - n.cpus_used for n in ours},
+            {n.name: 0 if n.powering_down else n.cpus - n.cpus_used for n in ours},
             {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
         )
+        self.not_up = frozenset(n.name for n in ours if n.powered_down or n.powering_down)
+        others = [n for n in usable if n.partitions & self._managed and n.name not in names and not n.powering_down]
+        unused = [n for n in (*ours, *others) if not (n.cpus_used or n.completing or n.powering_down)]
+        self.other_rooms = {n.name: self._room(n) for n in others}
+        self.idle = frozenset([n.name for n in unused])
+        self.powered_down = frozenset([n.name for n in unused if n.powered_down])
         return change
+
+    def _room(self, record: NodeRecord) -> Room:
+        memory = record.memory - record.memory_used if self._memory_consumed else math.inf
+        return Room(record.cpus - record.cpus_used, memory)
+
+    def could_hold(self, job: CpuJob) -> bool:
+        """Whether the usable nodes could run a job without GPUs if they were idle."""
+        rooms = {n.name: Room(n.cpus, n.memory if self._memory_consumed else math.inf) for n in self._usable}
+        return bool(CpuStock(rooms, {}, frozenset(rooms)).nodes_for(job))
+
+    def is_usable(self, name: str) -> bool:
+        """Whether jobs of managed partitions may start on this node."""
+        return name in self.view.free or name in self.other_rooms
 
     def _is_ours(self, record: NodeRecord) -> bool:
         """Whether managed jobs may be placed there. Nodes with split or shared GPUs are left to Slurm."""

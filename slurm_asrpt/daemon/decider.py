@@ -12,6 +12,7 @@ from slurm_asrpt.core.policies.base import Phase, Policy, Preempt, Reason, Start
 from slurm_asrpt.core.preemptable import take_what_is_free
 from slurm_asrpt.daemon import placements
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.cpu_jobs import CpuJobs
 from slurm_asrpt.daemon.jobs.admission import explain_wait
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import with_cause
@@ -23,6 +24,7 @@ from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.record import decisions
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.slurm import writeback
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 from slurm_asrpt.switch import OperatingMode
 
 
@@ -37,6 +39,7 @@ class Decider:
         cluster: ClusterState,
         rules: SiteRules,
         preemption: Preemption,
+        cpu_jobs: CpuJobs,
         audit: AuditWriter,
         mode: OperatingMode,
     ) -> None:
@@ -44,7 +47,7 @@ class Decider:
         self.decided: decisions.RecordedDecision | None = None
         """The last decision."""
         self._settings, self._state_folder = settings.policy, settings.paths.state
-        self._jobs, self._rules = jobs, rules
+        self._jobs, self._rules, self._cpu_jobs = jobs, rules, cpu_jobs
         self._preemption, self._audit, self._mode = preemption, audit, mode
 
     def decide(self, now: float) -> list[ManagedJob]:
@@ -58,11 +61,11 @@ class Decider:
         view.preemptable = self._rules.preemptable(claimed, now)
         not_up, delay_s = self.cluster.not_up, self.cluster.startup_delay.seconds
         view.startup = startup_of(not_up, delay_s, view, self._jobs.in_state(JobState.RUNNING), now)
+        starts = self._cpu_jobs.start_first(view, now)
         fabric = self.cluster.fabric
         self.decided = decisions.decide(self.policy, self._settings, self._jobs, fabric, view, now)
         decisions.serve_snapshot(self._state_folder, self.decided)
         view = view.copy()  # the policy goes on looking at the other
-        starts = list[ManagedJob]()
         for decision in self.decided.decisions:
             if isinstance(decision, Preempt):
                 self._preemption.intend(decision, now)
@@ -72,7 +75,7 @@ class Decider:
             else:
                 self._note_wait(self._jobs[decision.job.id], decision, now)
         self._note_unsaid(now)
-        return starts
+        return [*starts, *self._cpu_jobs.start_others(view, now)]
 
     def _note_unsaid(self, now: float) -> None:
         """Note why new jobs are pending that the policy has not considered."""
@@ -85,13 +88,15 @@ class Decider:
 
     def _pin(self, start: Start, now: float) -> ManagedJob:
         job, placement, enforcing = self._jobs[start.job.id], start.placement, self._mode.enforcing
-        why, original = self._why_starting(start), job.original or writeback.original(job.record)
+        why, original = self._why_starting(job, start), job.original or writeback.original(job.record)
         job.pinned(placement, now, original, enforcing, why, self._rules.end_s(start.victims))
         block = placements.block_order(placement.gpus)
         job.needs_map(enforcing and job.one_task_per_gpu and start.job.profiled and placement.ranks != block)
         return job
 
-    def _why_starting(self, start: Start) -> Reason:
+    def _why_starting(self, job: ManagedJob, start: Start) -> Reason:
+        if job.by_slurm:
+            return reason(Phase.STARTING, "slurm-starts", why=LEFT_WORDS.get(job.by_slurm, job.by_slurm))
         if not start.victims:
             return reason(Phase.STARTING, "starting")
         kinds = self._rules.kinds_of(start.victims)
@@ -101,6 +106,8 @@ class Decider:
         """Record a start. view: the free resources before it; this start's are removed from it."""
         best, compared = self.cluster.best_alpha(start.job), number <= decisions.MAX_COMPARED
         recorded = decisions.start_facts(start, best, view, self._settings.name, self.cluster.fabric, compared)
+        if job.by_slurm:
+            recorded["by_slurm"] = job.by_slurm
         self._audit.record(now, "start", start.job.id, mapped=job.mapped, **recorded)
         take_what_is_free(view, start.placement.gpus, start.job.request)
         view.headroom.take(start.job.charges)

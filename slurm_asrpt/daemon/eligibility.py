@@ -58,6 +58,8 @@ class Eligibility:
         if changed and job.state is JobState.QUEUED and job.job is not None:
             self.feed.changed(job.job, now)
         why = self._admission.why_not_yet(job, now)
+        if why is None and job.cpu_job is not None:
+            why = reason(Phase.WAITING, "cpus", cpus=job.cpu_job.cpus)
         if why is None:
             return True
         self.feed.withdraw(job, JobState.INELIGIBLE, why, now)

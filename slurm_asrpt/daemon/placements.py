@@ -82,6 +82,11 @@ def _block_alpha(profile: JobProfile, servers: Sequence[Node], counts: Mapping[s
 
 
 def reserve(view: ClusterView, job: ManagedJob) -> Mapping[str, int]:
-    """Reserve the GPUs of a start that Slurm does not show yet. Returns by node those that are not free yet."""
+    """Reserve what a start needs that Slurm does not show yet. Returns by node the GPUs that are not free yet."""
+    if job.cpu_job is not None and job.pin is not None:
+        need = job.cpu_job.share(len(job.pin.gpus))
+        for name in job.pin.gpus:
+            view.set_aside(name, *need)
+        return {}
     request = job.job.request if job.job is not None else Request()
     return take_what_is_free(view, job.pin.gpus if job.pin is not None else {}, request)

@@ -29,6 +29,8 @@ def _freed(
     left = dict(held)
     for job in running:
         gpus = job.record.gpus_by_node
+        if not gpus:  # a job without GPUs
+            continue
         if _end(job, now) <= until and all(0 < count <= left.get(name, 0) for name, count in gpus.items()):
             left |= {name: left[name] - count for name, count in gpus.items()}
             yield dict(gpus), resources_of(job.record, sum(gpus.values()))

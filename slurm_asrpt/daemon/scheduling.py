@@ -9,6 +9,7 @@ from typing import Any
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.cpu_jobs import CpuJobs
 from slurm_asrpt.daemon.cycle import Scheduler, SlurmReader
 from slurm_asrpt.daemon.decider import Decider
 from slurm_asrpt.daemon.eligibility import Eligibility
@@ -77,7 +78,8 @@ def assemble(
     preemption = Preemption(settings, policy, jobs, cluster, client, audit, mode)
     admission = Admission(settings, cluster, rules, profiles, mode)
     eligibility = Eligibility(jobs, admission, feed, preemption, audit, mode)
-    decider = Decider(settings, policy, jobs, cluster, rules, preemption, audit, mode)
+    cpu_jobs = CpuJobs(jobs, cluster, audit, policy.bands)
+    decider = Decider(settings, policy, jobs, cluster, rules, preemption, cpu_jobs, audit, mode)
 
     saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent, cluster)
     leases, rank_maps = (

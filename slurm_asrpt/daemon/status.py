@@ -28,7 +28,7 @@ from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.status.document import DRAWN_BY, UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
 from slurm_asrpt.status.explain import add_ahead
-from slurm_asrpt.status.reason_texts import text_of
+from slurm_asrpt.status.reason_texts import by_slurm_text, text_of
 from slurm_asrpt.switch import OperatingMode
 
 _RANKED = 2
@@ -88,7 +88,7 @@ class JobRows:
             start_time=record.start_time if job.state is JobState.RUNNING else None,
             state=str(why.phase),
             reason=why.kind,
-            text=text_of(why) if why.kind != "running" else "",
+            text=_text(job, why),
             facts={**why.facts, **self._unused_profile(job), **_reservation(job)},
             rank=ranks.get(record.job_id),
             nodes=_nodes(job, why) or (dict(here.gpus) if here else {}),
@@ -249,6 +249,13 @@ def _why(job: ManagedJob, reasons: Mapping[str, Reason]) -> Reason:
     if job.state is JobState.QUEUED and job.record.job_id in reasons:
         return reasons[job.record.job_id]
     return job.reason or reason(Phase.WAITING, "held", slurm_reason=job.record.reason)
+
+
+def _text(job: ManagedJob, why: Reason) -> str:
+    if why.kind == "running":
+        return ""
+    waits = job.by_slurm and job.state in (JobState.QUEUED, JobState.INELIGIBLE)
+    return text_of(why) + (by_slurm_text(job.by_slurm) if waits else "")
 
 
 def _nodes(job: ManagedJob, why: Reason) -> dict[str, int]:

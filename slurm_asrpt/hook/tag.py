@@ -5,7 +5,8 @@
 
 g: recurrence group. n: predicted training iterations, 0 for an unseen group.
 p: the profile that the user named, or that an admin has attached.
-b: the user's own ``--begin`` (seconds since the epoch). l: why the hook left the job to Slurm (no lease was set).
+b: the user's own ``--begin`` (seconds since the epoch). l: why the hook left the job to Slurm (no lease was set), or
+why Slurm must choose its nodes (LEASED: with a lease).
 i: the 10-90% interval of n. m: the iterations that order the queue, if not n. k: the program.
 v: the first letter of the level that answered (LEVELS).
 s: with a profile, how GPUs share the model (``profile.sizes``).
@@ -32,6 +33,9 @@ program: the user's other jobs of the same program."""
 
 LEVEL_OF = {level[0]: level for level in LEVELS}
 """The level that a letter stands for, in the tag and in the hook."""
+
+LEASED = ("exclusive", "features", "contiguous", "switches", "socket")
+"""Values of ``l`` of jobs in the queue. Their nodes are Slurm's choice."""
 
 BOUND = 1e15
 """Hyper-parameters are smaller than this, positive or negative."""
@@ -71,6 +75,11 @@ class Tag:
     sizes: Sizes = NO_SIZES
     interrupt: str = ""
     mean: int = 0
+
+    @property
+    def unleased(self) -> bool:
+        """Whether the hook set no lease, even in mode enforce."""
+        return bool(self.left) and self.left not in LEASED
 
     @property
     def order(self) -> int:

@@ -122,6 +122,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         array_tasks=tasks,
         array_most=int(number(raw.get("array_max_tasks"))),
         het=int(number(raw.get("het_job_id"))) != 0,
+        het_id=str(int(number(raw.get("het_job_id"))) or ""),
         min_nodes=_min_nodes(raw, state),
         max_nodes=_max_nodes(raw),
         tasks=_tasks(raw),

@@ -24,6 +24,7 @@ class JobRecord:
     job_id: as in Slurm, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job.
     requeue: Slurm may requeue it.
     array_tasks: the pending tasks of array ``12`` that share this record, e.g. ``0-3,7`` or ``1-19:3``.
+    het_id: of a heterogeneous job, the id of its first component; an update of that one changes all.
     array_most: how many tasks of the array may run at once, 0 without a limit.
     dependency: the unfulfilled part. licenses: as requested. tres: what it was given, or asks for, as Slurm counts it.
     time_limit: seconds, 0 without one. deadline: 0 without one. max_nodes: 0 without an upper bound.
@@ -54,6 +55,7 @@ class JobRecord:
     array_tasks: str = ""
     array_most: int = 0
     het: bool = False
+    het_id: str = ""
     min_nodes: int = 1
     max_nodes: int = 0
     tasks: int = 1

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from slurm_asrpt.core.job import Request
+from slurm_asrpt.core.cpu_jobs import CpuJob
+from slurm_asrpt.core.job import JobId, Request
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.parse import expand, not_whole, parse_gres
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
@@ -22,15 +23,22 @@ _PART = r"[&,|()]|[^&,|()\[\]*\s]+"
 _ONE_FOR_ALL = re.compile(r"\[([^&,|()\[\]*\s]+(?:\|[^&,|()\[\]*\s]+)*)\]")
 LONGEST = 1024
 """Maximum length in bytes that Slurm accepts."""
+MOST_RUNS = 64
+"""For a job on contiguous nodes, asrptd plans with so many runs of nodes; Slurm may choose another one."""
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What a job requests: its GPUs and the allocations that satisfy it. one_task_per_gpu: each rank has one GPU."""
+    """What a job requests: its GPUs and the allocations that satisfy it.
+
+    one_task_per_gpu: each rank has one GPU. by_slurm: why Slurm must choose its nodes, a key of LEFT_WORDS; "" if
+    asrptd may. The request is then at least as large as what Slurm needs.
+    """
 
     gpus: int
     request: Request
     one_task_per_gpu: bool
+    by_slurm: str = ""
 
 
 class LeftToSlurm(Exception):  # noqa: N818  (a verdict, not a failure)
@@ -39,6 +47,86 @@ class LeftToSlurm(Exception):  # noqa: N818  (a verdict, not a failure)
     def __init__(self, why: str) -> None:
         super().__init__(LEFT_WORDS[why])
         self.why = why
+
+
+def read_any_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str], why: str = "") -> JobRequest:
+    """As ``read_request``, also for jobs whose nodes Slurm must choose. why: Slurm must for this reason.
+
+    Raises LeftToSlurm for requests of which not even the size is known.
+    """
+    try:
+        exact = read_request(job, nodes, partitions)
+        return replace(exact, by_slurm=why, one_task_per_gpu=exact.one_task_per_gpu and not why)
+    except LeftToSlurm as verdict:
+        relaxed = _relaxed(job, verdict.why)
+        if relaxed is None:
+            raise
+        reason = "" if verdict.why == "deadline" else verdict.why  # asrptd may choose the nodes of these
+        found = read_any_request(relaxed, nodes, partitions, why or reason)
+    if job.contiguous:
+        return replace(found, request=_contiguous(found, nodes))
+    return found
+
+
+def read_het_request(components: Sequence[JobRecord], nodes: Nodes, partitions: Sequence[str]) -> JobRequest:
+    """The request of a heterogeneous job, as if each component had nodes of its own.
+
+    Raises LeftToSlurm if asrptd cannot plan one of the components, or none has GPUs.
+    """
+    each = [replace(part, het=False) for part in components if not asks_for_no_gpus(part)]
+    if not each:
+        raise LeftToSlurm("het")
+    found = [read_any_request(part, nodes, partitions) for part in each]
+    names = [one.request.candidates or frozenset[str]() for one in found]
+    gpus = sum([one.gpus for one in found])
+    request = Request(
+        min_nodes=sum([part.min_nodes for part in each]),
+        cpus_per_gpu=max([one.request.cpus_per_gpu for one in found]),
+        memory_per_gpu=max([one.request.memory_per_gpu for one in found]),
+        memory_per_node=max([one.request.memory_per_node for one in found]),
+        candidates=frozenset[str]().union(*names),
+    )
+    return JobRequest(gpus, request, one_task_per_gpu=False, by_slurm="het")
+
+
+def _relaxed(job: JobRecord, why: str) -> JobRecord | None:
+    """The request without what asrptd cannot place; None if there is no such request."""
+    if why == "deadline":
+        return replace(job, deadline=0.0)
+    if why == "contiguous":
+        return replace(job, contiguous=False)
+    if why == "exclusive" and job.exclusive != "node":
+        return replace(job, exclusive="node")
+    if why == "features" and job.features:
+        return replace(job, features="")
+    if why == "nodelist" and job.required_nodes:
+        return replace(job, required_nodes="")
+    if why in ("shape", "socket") and (job.tres_per_node or job.tres_per_task or job.tres_per_socket):
+        gpus = max(_requested_gpus(job), job.min_nodes)
+        plain = replace(job, tres_per_node="", tres_per_task="", tres_per_socket="", tasks_per_node=0)
+        return replace(plain, tres_per_job=f"gres:gpu:{gpus}")
+    return None
+
+
+def _requested_gpus(job: JobRecord) -> int:
+    """How many GPUs a job may need in an unusual form of request."""
+    counted = re.search(r"\bgres/gpu=([0-9]{1,6})", job.tres)
+    if counted:
+        return int(counted[1])
+    per_node = _one_kind(job.tres_per_node)[1] + _one_kind(job.tres_per_socket)[1]
+    per_task = _one_kind(job.tres_per_task)[1]
+    return max(_one_kind(job.tres_per_job)[1], per_node * job.min_nodes, per_task * job.tasks)
+
+
+def _contiguous(found: JobRequest, nodes: Nodes) -> Request:
+    """The request with one of the runs of consecutive nodes that could hold the job; at most MOST_RUNS of them."""
+    request, table = found.request, sorted(nodes, key=lambda n: n.index)
+    able = [n.name in (request.candidates or ()) for n in table]
+    largest = max([n.gpus for n, is_able in zip(table, able, strict=True) if is_able], default=1)
+    width = max(request.min_nodes, found.gpus // request.per_node if request.per_node else -(-found.gpus // largest))
+    firsts = [at for at in range(len(table) - width + 1) if all(able[at : at + width])]
+    some = firsts[:: -(-len(firsts) // MOST_RUNS)] if firsts else []
+    return replace(request, within=tuple(frozenset(n.name for n in table[at : at + width]) for at in some))
 
 
 def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> JobRequest:
@@ -182,6 +270,37 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
     for why, applies in checks.items():
         if applies:
             raise LeftToSlurm(why)
+
+
+def asks_for_no_gpus(job: JobRecord) -> bool:
+    """Whether a job requests neither GPUs nor parts of them."""
+    texts = (job.tres_per_job, job.tres_per_node, job.tres_per_task, job.tres_per_socket)
+    return not any(re.search(r"\b(gpu|shard|mps)\b", text) for text in texts)
+
+
+def read_cpu_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> CpuJob:
+    """The request of a job without GPUs. Raises LeftToSlurm for requests that asrptd cannot place."""
+    _refuse_what_slurm_keeps(job, partitions)
+    if job.exclusive not in ("", "node"):
+        raise LeftToSlurm("exclusive")
+    able = _union([_with(_allowed(job, nodes), name, job.features) for name in job.partition.split(",")])
+    least, most = job.min_nodes, job.max_nodes
+    if job.required_nodes:
+        count = len(_names(job.required_nodes, "nodelist"))
+        if len(able) < count or not least <= count <= (most or count):
+            raise LeftToSlurm("nodelist")
+        least = most = count
+    return CpuJob(
+        id=JobId(job.job_id),
+        submit_time=job.submit_time,
+        cpus=job.cpus,
+        min_nodes=least,
+        max_nodes=max(least, min(most or job.tasks, job.tasks)),
+        memory_per_cpu=job.memory_per_cpu,
+        memory_per_node=job.memory_per_node,
+        candidates=frozenset(n.name for n in able),
+        whole_nodes=bool(job.exclusive),
+    )
 
 
 def gpus_of(job: JobRecord) -> int:

@@ -54,6 +54,16 @@ def pin(job_id: str, gpus: Mapping[str, int], multifactor: bool) -> Update:
     return Update(job_id, {**fields, **_priority(multifactor, PINNED_PRIORITY, PINNED_SITE_FACTOR)})
 
 
+def next_for_slurm(job_id: str, multifactor: bool) -> Update:
+    """Let Slurm start the job now, on nodes of its own choice, before other jobs."""
+    return Update(job_id, {"StartTime": "now", **_priority(multifactor, PINNED_PRIORITY, PINNED_SITE_FACTOR)})
+
+
+def not_next_for_slurm(job_id: str, before: Original, multifactor: bool) -> Update:
+    """Restore what ``next_for_slurm`` overwrote; the lease stays."""
+    return Update(job_id, _priority(multifactor, before.priority, 0))
+
+
 def unpin(job_id: str, before: Original, cluster_nodes: int, slurm: SlurmConfig) -> Update:
     """Restore what ``pin`` overwrote; the lease stays. "No upper bound" of nodes becomes the cluster's size.
 

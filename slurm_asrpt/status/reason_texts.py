@@ -21,8 +21,8 @@ class Wording:
     change: str = ""
 
 
-_COUNTED = (("GPU", "need"), ("job", "ahead"), ("job", "victims"), ("task", "more"))
-"""Facts that are counts: the texts have ``{GPUs}``, ``{jobs}`` and ``{tasks}``, which become singular or plural."""
+_COUNTED = (("GPU", "need"), ("CPU", "cpus"), ("job", "ahead"), ("job", "victims"), ("task", "more"))
+"""Facts that are counts: the texts have ``{GPUs}``, ``{jobs}`` and so on, which become singular or plural."""
 _DURATIONS = ("remaining_s", "work_s", "left_s")
 """Facts in seconds. The texts have them without ``_s``, in Slurm's notation."""
 _SHORTER = "jobs with less predicted work go first"
@@ -50,6 +50,11 @@ WORDS = {
         "needs {GPUs}, {free} free on nodes that it may use, but not enough CPUs or memory there",
         "a job starts when its GPUs, CPUs and memory are free at the same time",
         "running jobs must end; a request for fewer CPUs or less memory may start sooner",
+    ),
+    "cpus": Wording(
+        "needs {CPUs} and no GPUs; too few are free that waiting jobs with GPUs do not need",
+        "jobs without GPUs start by priority, then by submission, on CPUs that waiting GPU jobs do not need",
+        "running jobs must end, or waiting GPU jobs must start; a job with fewer CPUs may start sooner",
     ),
     "capacity": Wording(
         "needs {GPUs}; the nodes that it may use have fewer, or not in that shape",
@@ -166,6 +171,11 @@ WORDS = {
         "the site lets this job preempt them; asrptd chooses the nodes where they lose least, Slurm the jobs there",
         "no action needed: Slurm starts it when the preempted jobs have ended",
     ),
+    "slurm-starts": Wording(
+        "it is next: Slurm chooses its nodes ({why}), and asrptd keeps room for it",
+        "asrptd keeps room for such a job until Slurm has started it or some time has passed; then it waits again",
+        "no action needed: Slurm starts it when nodes that suit it are free",
+    ),
     "not-started": Wording(
         "Slurm did not start it on the chosen nodes; asrptd plans it again",
         "if Slurm does not start a job, asrptd withdraws the placement and retries after a pause",
@@ -188,6 +198,7 @@ LEFT_WORDS = {
     "interactive": "an interactive job",
     "het": "a heterogeneous job",
     "federation": "it belongs to a federation, in which any cluster may start it",
+    "component": "it starts with the first component of its heterogeneous job",
     "held": "its owner holds it",
     "array": "a job array",
     "nodelist": "some nodes of its -w are not managed, or they cannot hold it",
@@ -232,6 +243,11 @@ LEFT_CHANGES = {
     "held": "release it (scontrol release)",
 }
 """What the owner can do so that asrptd schedules such a job. Some kinds have no entry."""
+
+
+def by_slurm_text(word: str) -> str:
+    """What is added to the text of a waiting job whose nodes Slurm must choose, for a key of LEFT_WORDS."""
+    return f" (at its turn, Slurm will choose its nodes: {LEFT_WORDS.get(word, word)})"
 
 
 def text_of(reason: Reason) -> str:

@@ -27,6 +27,8 @@ from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
 
 GROUP = "0123456789abcdef"
+READY = ("IDLE", "IDLE+POWERED_DOWN", "IDLE+RESERVED")
+"""States of nodes that start jobs."""
 
 
 def node(name: str, index: int, gpus: int) -> NodeRecord:
@@ -165,10 +167,10 @@ class FakeSlurm:
 
     def nodes(self) -> list[NodeRecord]:
         self.check_available()
-        used = self.used()
+        used, cpus = self.used(), self.used_cpus()
         return [
             dataclasses.replace(
-                n, gpus_used=used[n.name], cpus_used=used[n.name], state=self.states.get(n.name, "IDLE")
+                n, gpus_used=used[n.name], cpus_used=cpus[n.name], state=self.states.get(n.name, "IDLE")
             )
             for n in self.table
         ]
@@ -227,6 +229,16 @@ class FakeSlurm:
         for record in self.records.values():
             if record.state in RUNNING_STATES:
                 used.update(record.gpus_by_node)
+        return used
+
+    def used_cpus(self) -> Counter[str]:
+        used: Counter[str] = Counter()
+        for record in self.records.values():
+            if record.state in RUNNING_STATES:
+                gpus = sum(record.gpus_by_node.values())
+                nodes = expand(record.nodes)
+                shares = {n: record.gpus_by_node.get(n, 0) / gpus if gpus else 1 / len(nodes) for n in nodes}
+                used.update({name: round(record.cpus * share) for name, share in shares.items()})
         return used
 
     def _update(self, update: Update) -> str:
@@ -312,6 +324,9 @@ class FakeSlurm:
         if self._throttled(job):
             self.records[job.job_id] = dataclasses.replace(job, reason="JobArrayTaskLimit")
             return
+        if not job.tres_per_task:
+            self._try_to_start_without_gpus(job)
+            return
         free = self._free_for(job)
         names = expand(job.required_nodes) if job.required_nodes else self._most_free(free, job.tasks)
         counts = slurm_split([free.get(name, 0) for name in sorted(names)], job.tasks) if names else None
@@ -349,12 +364,25 @@ class FakeSlurm:
                 return True
         return False
 
+    def _try_to_start_without_gpus(self, job: JobRecord) -> None:
+        used = self.used_cpus()
+        free = {n.name: n.cpus - used[n.name] for n in self.table if self.state_of(n.name) in READY}
+        names = sorted(free, key=lambda name: (-free[name], name))[: job.min_nodes]
+        names = expand(job.required_nodes) if job.required_nodes else names
+        if min(free.get(name, 0) for name in names) < job.cpus / len(names):
+            self.records[job.job_id] = dataclasses.replace(job, reason="Resources")
+            return
+        self.starts[job.job_id] += 1
+        nodes = ",".join(sorted(names))
+        self.records[job.job_id] = dataclasses.replace(
+            job, state="RUNNING", reason="None", nodes=nodes, start_time=self.now
+        )
+
     def _free_for(self, job: JobRecord) -> dict[str, int]:
         """Free GPUs of the nodes that the job may use."""
         used, excluded = self.used(), expand(job.excluded_nodes) if job.excluded_nodes else []
         able = [n for n in self.table if n.name not in excluded and (not job.features or job.features in n.features)]
-        ready = ("IDLE", "IDLE+POWERED_DOWN", "IDLE+RESERVED")
-        able = [n for n in able if self.state_of(n.name) in ready and not (job.exclusive and used[n.name])]
+        able = [n for n in able if self.state_of(n.name) in READY and not (job.exclusive and used[n.name])]
         return {n.name: n.gpus - used[n.name] for n in able}
 
     def _most_free(self, free: Mapping[str, int], gpus: int) -> list[str]:

@@ -6,7 +6,8 @@ import time
 import pytest
 
 from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.status.reason_texts import LEFT_WORDS
+from slurm_asrpt.slurm.records import PENDING
+from slurm_asrpt.status.reason_texts import LEFT_WORDS, by_slurm_text
 
 from .conftest import Cluster, wait_for
 
@@ -80,10 +81,10 @@ SHAPES = {
     "switches": ["--gpus=1", "--switches=1"],
     "socket": ["--gpus-per-socket=1", "--sockets-per-node=1", "-N1"],
 }
-"""Options that asrptd leaves to Slurm, with the reason shown."""
+"""Options with which Slurm must choose the nodes, and the reason shown."""
 
 
-def test_deadlines_features_and_salloc_are_left_to_slurm(asrpt: Cluster):
+def test_slurm_chooses_the_nodes_of_unusual_requests_and_of_salloc_at_their_turn(asrpt: Cluster):
     asrpt.scontrol("update", "NodeName=n2", "AvailableFeatures=fast")
     blockers = asrpt.block_all()
     deadline = asrpt.submit("--gpus=1", "--deadline=now+1hour", "--time=1", script=SHORT)
@@ -92,12 +93,12 @@ def test_deadlines_features_and_salloc_are_left_to_slurm(asrpt: Cluster):
     waiting = subprocess.Popen(command, env=asrpt.lab.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: len(asrpt.status()) == 2 + len(shaped), "asrptd knows all", 10)
-        wait_for(lambda: asrpt.job(deadline).eligible_time <= time.time(), "all are left to Slurm", 10)
+        wait_for(lambda: len(asrpt.order()) == 2 + len(shaped), "all are in the queue", 10)
+        assert min(job.eligible_time for job in asrpt.jobs().values() if job.state == PENDING) > time.time(), "leased"
         (alloc,) = [row for row in asrpt.status().values() if row["name"] == "alloc"]
-        assert alloc["text"] == f"left to Slurm: {LEFT_WORDS['interactive']}"
-        assert asrpt.text_of(deadline) == f"left to Slurm: {LEFT_WORDS['deadline']}"
+        assert alloc["text"].endswith(by_slurm_text("interactive"))
         for why, job_id in shaped.items():
-            assert asrpt.text_of(job_id) == f"left to Slurm: {LEFT_WORDS[why]}"
+            assert asrpt.text_of(job_id).endswith(by_slurm_text(why))
         asrpt.cancel(*blockers)
         assert waiting.communicate(timeout=20)[0] == b"later\n"
     finally:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from slurm_asrpt.status.reason_texts import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS, by_slurm_text
 
 from .conftest import LEASE_S, SOON_S, Cluster, wait_for
 
@@ -18,9 +18,6 @@ SHORT = "sleep 1"
 def test_jobs_left_to_slurm_show_a_reason_and_run_as_requested(asrpt: Cluster):
     blockers = asrpt.block_all()
     left = {
-        "exclusive": asrpt.submit("--gpus=1", "--exclusive=user", script=SHORT),
-        "contiguous": asrpt.submit("--gpus=1", "--contiguous", script=SHORT),
-        "het": asrpt.submit("--gpus=1", ":", "--gpus=1", script=SHORT),
         "off": asrpt.submit("--gpus=1", "--comment=asrpt:off", script=SHORT),
     }
     unmanaged = asrpt.submit("-p", "other", "--gpus=1", script=SHORT)
@@ -53,7 +50,7 @@ def test_a_job_submitted_held_is_queued_when_released(asrpt: Cluster):
     assert asrpt.audit(held, "start")
 
 
-def test_an_interactive_job_starts_at_once_and_is_shown_as_left_to_slurm(asrpt: Cluster):
+def test_an_interactive_job_starts_at_once_if_it_fits_and_else_waits_in_the_queue(asrpt: Cluster):
     began = time.monotonic()
     assert asrpt.lab.run(["srun", "--gpus=1", "echo", "here"], user="asrpt1").stdout == "here\n"
     assert time.monotonic() - began < SOON_S
@@ -64,7 +61,8 @@ def test_an_interactive_job_starts_at_once_and_is_shown_as_left_to_slurm(asrpt: 
         rows = asrpt.status
         wait_for(lambda: any(row["name"] == "waits" for row in rows().values()), "srun waits", 10)
         (row,) = [row for row in rows().values() if row["name"] == "waits"]
-        assert row["text"] == "left to Slurm: an interactive job"
+        assert row["rank"] == 1
+        assert row["text"].endswith(by_slurm_text("interactive"))
         asrpt.cancel(*blockers)
         assert waiting.communicate(timeout=20)[0] == b"later\n"
     finally:

@@ -43,9 +43,14 @@ def starts(decisions):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@given(free=FREE, rows=st.lists(ROWS, min_size=1, max_size=12), late=st.sets(st.integers(0, 11).map(str)))
-def test_lower_classes_never_influence_the_starts_of_higher_ones(name, free, rows, late):
-    jobs = jobs_of(rows)
+@given(
+    free=FREE,
+    rows=st.lists(ROWS, min_size=1, max_size=12),
+    late=st.sets(st.integers(0, 11).map(str)),
+    aged=st.sets(st.integers(0, 11).map(str)),
+)
+def test_lower_classes_never_influence_the_starts_of_higher_ones(name, free, rows, late, aged):
+    jobs = [replace(one, by_age=one.id in aged) for one in jobs_of(rows)]
     _, decisions = decided(name, free, jobs, late)
     for band in range(3):
         higher = [one for one in jobs if one.band <= band]

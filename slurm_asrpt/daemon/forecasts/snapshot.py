@@ -126,7 +126,7 @@ class SnapshotMaker:
         span, over_s = run_of(job, self._recent.run_adjustment, observed, best, ran_s, unknown)
         return Running(
             job_id=JobId(record.job_id),
-            gpus={name: count for name, count in gpus.items() if name in self._cluster.view.by_name},
+            gpus={name: count for name, count in gpus.items() if count and name in self._cluster.view.by_name},
             request=resources_of(record, sum(gpus.values())),
             ran_s=over_s,
             span=span,

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, unprofiled
 from slurm_asrpt.core.placement.selection import fits, has_room
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
@@ -21,10 +22,18 @@ from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, request_values, unpi
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.profiles import MAX_PROFILES, Profiles
-from slurm_asrpt.hook.tag import Tag
+from slurm_asrpt.hook.tag import LEASED, Tag
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm, read_request
+from slurm_asrpt.slurm.request import (
+    JobRequest,
+    LeftToSlurm,
+    asks_for_no_gpus,
+    read_any_request,
+    read_cpu_request,
+    read_het_request,
+    read_request,
+)
 from slurm_asrpt.switch import OperatingMode
 
 LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
@@ -35,6 +44,10 @@ Counted from the first observation: slurmctld's clock may be some seconds behind
 """
 
 
+QUEUED_MARKS = ("interactive", "het", *LEASED)
+"""Marks of the hook with which a job is in the queue."""
+
+
 class Admission:
     """Determines what each pending job requests, and what it waits for before the policy gets it."""
 
@@ -43,6 +56,7 @@ class Admission:
     ) -> None:
         self._cluster, self._rules, self._profiles, self._mode = cluster, rules, profiles, mode
         self._partitions, self._lease_s = settings.slurm.partitions, settings.daemon.lease_s
+        self._queued_marks = QUEUED_MARKS if settings.slurm.allow_opt_out else (*QUEUED_MARKS, "off")
 
     def admit(self, job: ManagedJob, now: float) -> bool:
         """Set the job's request. Returns whether it has changed. Raises LeftToSlurm.
@@ -53,35 +67,69 @@ class Admission:
         record = unpinned(job.record, job.original)
         if record.array_tasks and not (self._mode.current is not Mode.SHADOW and record.can_be_parted):
             raise LeftToSlurm("array")
+        if job.cpu_job is not None and not self._mode.enforcing:
+            raise LeftToSlurm("nogpu")
         preemption = self._rules.preemption_class(record)
         job.near(self._rules.barring(record, now), self._rules.drawing(record, now))
         (band, weight), charges = self._rules.band(job), self._rules.limits.charges(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
         drawn = tuple(r.nodes for r in job.drawn_by)
-        made_from = (request_values(record), job.tag, avoided, reserved, drawn, preemption)
-        if made_from == job.admitted and job.job is not None:
-            known = job.job
-            if (known.band, known.weight, known.charges) == (band, weight, charges):
-                return False
-            job.ranked(band, weight, charges)
+        components = self._rules.components(record)
+        if self._mode.enforcing and record.het and not components:
+            raise LeftToSlurm("component")
+        parts = tuple(map(request_values, components))
+        made_from = (request_values(record), job.tag, avoided, reserved, drawn, preemption, parts)
+        if made_from == job.admitted and (job.job is not None or job.cpu_job is not None):
+            return job.ranked(band, weight, charges)
+        if self._mode.enforcing and job.tag is not None and not job.tag.left and asks_for_no_gpus(record):
+            cpu_job = self._without_gpus(record, reserved, avoided, drawn)
+            job.admit_without_gpus(dataclasses.replace(cpu_job, band=band, charges=charges), made_from)
             return True
-        requested, unrestricted = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
+        marked = self._queued_marks if self._mode.enforcing else None
+        requested, unrestricted = request_of(
+            record, job.tag, self._cluster.nodes, self._partitions, self._profiles, marked, components
+        )
+        by_age = marked is not None and (bool(record.deadline) or self._is_large(requested))
         unrestricted = dataclasses.replace(
-            unrestricted, band=band, weight=weight, charges=charges, preemption=preemption
+            unrestricted, band=band, weight=weight, charges=charges, preemption=preemption, by_age=by_age
         )
         unrestricted = within_reservations(unrestricted, drawn)
+        if requested.by_slurm and not fits(unrestricted, self._cluster.view.nodes):
+            raise LeftToSlurm(requested.by_slurm)
         allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)
         chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed
         chosen = dataclasses.replace(chosen, request=self._cluster.share(chosen.request))
         again = job.admitted is not None
-        job.admit(chosen, unrestricted if reserved else None, requested.one_task_per_gpu, made_from)
+        job.admit(chosen, unrestricted if reserved else None, requested, made_from)
         return again
 
     def rank(self, jobs: Sequence[ManagedJob], now: float) -> None:
         """Rank the pending jobs by the site's priorities, before they are admitted."""
         self._rules.rank(jobs, now)
+
+    def _without_gpus(
+        self, record: JobRecord, reserved: frozenset[str], avoided: frozenset[str], drawn: Sequence[frozenset[str]]
+    ) -> CpuJob:
+        """A job without GPUs. drawn: the nodes of reservations in which it may run. Raises LeftToSlurm.
+
+        If it may get several nodes, they are all in none of these reservations, or all in one if it fits only there.
+        """
+        job = read_cpu_request(record, self._cluster.nodes, self._partitions)
+        if not self._cluster.could_hold(job):
+            raise LeftToSlurm("nogpu")
+        able = job.candidates - reserved - avoided or job.candidates - reserved
+        if drawn and job.max_nodes != 1:
+            sets = [able.difference(*drawn), *(able & each for each in drawn)]
+            tried = (dataclasses.replace(job, candidates=names) for names in sets)
+            return next(filter(self._cluster.could_hold, tried), dataclasses.replace(job, candidates=able))
+        return dataclasses.replace(job, candidates=able)
+
+    def _is_large(self, requested: JobRequest) -> bool:
+        """Whether Slurm must choose the nodes of a job that a stream of small jobs would starve."""
+        largest = max((n.gpus for n in self._cluster.view.nodes), default=1)
+        return bool(requested.by_slurm) and (requested.request.min_nodes > 1 or requested.gpus >= largest)
 
     def why_not_yet(self, job: ManagedJob, now: float) -> Reason | None:
         """Why a managed job is not eligible yet, or None if it is."""
@@ -102,17 +150,29 @@ class Admission:
 
 
 def request_of(
-    record: JobRecord, tag: Tag | None, nodes: Sequence[NodeRecord], partitions: Sequence[str], profiles: Profiles
+    record: JobRecord,
+    tag: Tag | None,
+    nodes: Sequence[NodeRecord],
+    partitions: Sequence[str],
+    profiles: Profiles,
+    marked: Sequence[str] | None = None,
+    components: Sequence[JobRecord] = (),
 ) -> tuple[JobRequest, Job]:
     """A job's request, and the job as the policy gets it. record: without any pin. nodes: all nodes of Slurm.
 
-    Raises LeftToSlurm.
+    marked: marks of the hook with which a job is in the queue all the same; None to leave jobs whose nodes Slurm must
+    choose to Slurm. components: of a heterogeneous job. Raises LeftToSlurm.
     """
     if tag is None:
         raise LeftToSlurm("untagged")
-    if tag.left:
+    if tag.left and tag.left not in (marked or ()):
         raise LeftToSlurm(tag.left)
-    requested = read_request(record, nodes, partitions)
+    if marked is None:
+        requested = read_request(record, nodes, partitions)
+    elif components:
+        requested = read_het_request(components, nodes, partitions)
+    else:
+        requested = read_any_request(record, nodes, partitions, "" if tag.left == "off" else tag.left)
     return requested, _make_job(record, tag, requested, _profile(tag, requested, nodes, profiles))
 
 
@@ -133,7 +193,8 @@ def within_reservations(job: Job, reserved: Sequence[frozenset[str]]) -> Job:
     inside = [names & each for each in reserved for names in sets]
     outside = [names.difference(*reserved) for names in sets]
     within = tuple(names for names in [*inside, *outside] if names)
-    return dataclasses.replace(job, request=dataclasses.replace(request, within=within if len(within) > 1 else ()))
+    bound = bool(request.within) or len(within) > 1
+    return dataclasses.replace(job, request=dataclasses.replace(request, within=within if bound else ()))
 
 
 def _profile(tag: Tag, requested: JobRequest, nodes: Sequence[NodeRecord], profiles: Profiles) -> JobProfile:
@@ -210,7 +271,7 @@ def is_lease(job: ManagedJob, shown: float, now: float, lease_s: float, enforcin
         return False
     record = job.record
     if not enforcing:  # no daemon renews leases then, so it equals the hook's lease or is not a lease
-        tagged = job.tag is not None and not job.tag.left
+        tagged = job.tag is not None and not job.tag.unleased
         hooked = abs(shown - record.submit_time - lease_s) <= LEASE_SLACK_S
         return tagged and hooked and shown > job.not_before + LEASE_SLACK_S
     since = max(now, job.not_before, record.submit_time)  # Slurm may be read after now

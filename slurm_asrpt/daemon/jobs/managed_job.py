@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from slurm_asrpt.core.cluster import Placement
+from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies.base import Reason
@@ -35,6 +36,7 @@ from slurm_asrpt.daemon.jobs.saved_state import (
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
+from slurm_asrpt.slurm.request import JobRequest
 from slurm_asrpt.slurm.writeback import Original
 
 KILLED = "FAILED"
@@ -49,6 +51,7 @@ class ManagedJob(SavedJob):
     record: JobRecord
     submit_time: float = 0.0  # of the record
     job: Job | None = None  # as the policy sees it
+    cpu_job: CpuJob | None = None  # a job without GPUs, which no policy sees
     one_task_per_gpu: bool = False  # each rank has one GPU
     standing: Standing = DEFAULT  # its priority under the rules of the site
     admitted: Any = None  # the values that these two were made from
@@ -102,6 +105,11 @@ class ManagedJob(SavedJob):
         """Whether this is an array's record whose tasks wait only for earlier tasks."""
         return self.reason is not None and self.reason.kind == "array" and self.record.state == PENDING
 
+    @property
+    def waits_for_cpus(self) -> bool:
+        """Whether this is a job without GPUs that may start now."""
+        return self.reason is not None and self.reason.kind == "cpus" and self.cpu_job is not None
+
     def was_requeued(self, record: JobRecord) -> bool:
         """Whether asrptd has requeued the run in this record."""
         return self.requeued_run is not None and self.requeued_run.is_of(record)
@@ -116,17 +124,30 @@ class ManagedJob(SavedJob):
         """The reservations whose nodes it must not use now, and the magnetic ones in which it may run."""
         self.reservations, self.drawn_by = reservations, drawn_by
 
-    def admit(self, job: Job, unrestricted: Job | None, one_task_per_gpu: bool, made_from: object) -> None:
+    def admit(self, job: Job, unrestricted: Job | None, requested: JobRequest, made_from: object) -> None:
         """Set the policy's job, and the values that it was made from."""
-        self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, one_task_per_gpu
-        self.admitted = made_from
+        self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, requested.one_task_per_gpu
+        self.admitted, self.cpu_job, self.by_slurm = made_from, None, requested.by_slurm
 
-    def ranked(self, band: int, weight: float, charges: Charges) -> None:
-        """Set its priority and what it counts against limits; its request is as before."""
+    def admit_without_gpus(self, job: CpuJob, made_from: object) -> None:
+        """Set what it requests, and the values that this was made from."""
+        self.cpu_job, self.admitted = job, made_from
+        self.job, self.unrestricted, self.one_task_per_gpu, self.by_slurm = None, None, False, ""
+
+    def ranked(self, band: int, weight: float, charges: Charges) -> bool:
+        """Set its priority and what it counts against limits; its request is as before. Returns whether they differ."""
+        if self.cpu_job is not None:
+            if (self.cpu_job.band, self.cpu_job.charges) == (band, charges):
+                return False
+            self.cpu_job = replace(self.cpu_job, band=band, charges=charges)
+            return True
         assert self.job is not None  # noqa: S101  (it has been admitted)
+        if (self.job.band, self.job.weight, self.job.charges) == (band, weight, charges):
+            return False
         self.job = replace(self.job, band=band, weight=weight, charges=charges)
         if self.unrestricted is not None:
             self.unrestricted = replace(self.unrestricted, band=band, weight=weight, charges=charges)
+        return True
 
     def resumed(self, in_queue: bool) -> None:
         """The policy has restored its queue, with or without this job."""
@@ -186,7 +207,7 @@ class ManagedJob(SavedJob):
         self.failures += 1
         at_once = at_once and self.failures == 1
         pause = 0.0 if at_once else min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** (self.failures - 2))
-        if self.pin is not None and self.failures > 1 and avoid:
+        if self.pin is not None and self.failures > 1 and avoid and not self.by_slurm:
             self.avoided_nodes.update(dict.fromkeys(self.pin.gpus, now + LONGEST_BACKOFF_S))
         self.state, self.pin, self.retry_at, self.reason = JobState.INELIGIBLE, None, now + pause, why
 
@@ -316,7 +337,7 @@ class ManagedJob(SavedJob):
 
     def continue_from(self, before: ManagedJob) -> None:
         """Adopt what the pin overwrote from the job before its requeue, because Slurm keeps the pin on the record."""
-        self.tag, self.original = before.tag, before.original
+        self.tag, self.original, self.by_slurm = before.tag, before.original, before.by_slurm
         self.service, self.requeued_run = before.service, before.requeued_run
 
     def ended(self) -> None:

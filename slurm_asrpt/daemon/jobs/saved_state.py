@@ -159,6 +159,7 @@ class SavedJob:
     failures: int = 0
     mapped: bool = False  # it has a rank map
     handed_over: bool = False
+    by_slurm: str = ""  # why Slurm must choose its nodes, "" if asrptd chooses them
     site_factor: int | None = None  # written in mode order
     first_priority: int = 0  # when it was first seen, or released after a hold
     placement: Annotated[Placement | None, Field(alias="real")] = None  # in Slurm's real allocation

@@ -16,7 +16,7 @@ from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.slurm.preemption import PreemptionRules
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation
+from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord, Reservation
 from slurm_asrpt.slurm.request import LeftToSlurm, resources_of
 
 T = TypeVar("T")
@@ -38,11 +38,16 @@ class SiteRules:
         self._records: Sequence[JobRecord] = ()
         self._shares: Mapping[tuple[str, str], float] = {}
         self._read = -math.inf
+        self._components: dict[str, list[JobRecord]] = {}
         self._logged = ""  # the last error, so that it is not logged every cycle
 
     def follow(self, nodes: Sequence[NodeRecord], records: Sequence[JobRecord], now: float) -> None:
         """Read what may have changed. records: all jobs."""
         self.limits.follow(records, now)
+        self._components = {}
+        for record in records:
+            if record.het and record.state == PENDING:
+                self._components.setdefault(record.het_id, []).append(record)
         self._records, client, defaults = records, self._client, self._slurm.preemption
         found = self._latest(lambda: client.reservations(nodes), self._reservations)
         self._reservations = sorted(found, key=lambda r: (r.start, r.name))
@@ -63,6 +68,10 @@ class SiteRules:
                 self._logged = str(error)
                 LOG.warning("%s; the previous answer stays in force", one_line(error))
             return before
+
+    def components(self, record: JobRecord) -> Sequence[JobRecord]:
+        """The components of a pending heterogeneous job, given the first one; empty for others."""
+        return self._components.get(record.job_id, ()) if record.het else ()
 
     def barring(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
         """The reservations whose nodes the job must not use.

@@ -16,7 +16,7 @@ from slurm_asrpt.config.settings import AuditSettings
 MAX_UNWRITTEN = 100_000
 LOGGED = frozenset(
     {"start", "running", "not-started", "ended", "left", "vanished", "lease-refused", "fence-refused", "pin-failed"}
-    | {"interrupt", "signalled", "requeued", "requeued-again", "interrupt-refused"}
+    | {"start-cpus", "interrupt", "signalled", "requeued", "requeued-again", "interrupt-refused"}
 )
 """Events that are also logged."""
 NOT_LOGGED = frozenset(

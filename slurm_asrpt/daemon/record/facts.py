@@ -60,7 +60,7 @@ def pin_failed_facts(job: ManagedJob) -> dict[str, Any]:
 
 
 def gone_facts(job: ManagedJob) -> dict[str, Any]:
-    """An ended job that is not in the history, because it never started (began: 0) or has no tag."""
+    """An ended job that is not in the history: it never started (nodes: ""), or has no tag or no GPUs."""
     record = job.record
-    facts = {"state": record.state, "user": record.user, "gpus": dict(job.allocation or {})}
+    facts = {"state": record.state, "user": record.user, "gpus": dict(job.allocation or {}), "nodes": record.nodes}
     return {**facts, "submitted": record.submit_time, "began": record.start_time, "ended": record.end_time}

@@ -15,6 +15,7 @@ from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.history.store import DamagedError, History, HistoryError, ReadOnlyError, Run, Source, with_tag
 from slurm_asrpt.hook.tag import Tag
+from slurm_asrpt.slurm.request import asks_for_no_gpus
 from slurm_asrpt.spool import Progress, read_progress
 from slurm_asrpt.text import counted
 
@@ -51,10 +52,12 @@ class HistoryWriter:
         return self.history
 
     def record(self, job: ManagedJob) -> Run | None:
-        """Keep the run of a tagged job until ``flush``; None if there is nothing to keep."""
+        """Keep the run of a tagged job with GPUs until ``flush``; None if there is nothing to keep."""
         record = job.record
         if job.tag is None or not record.nodes or not 0 < record.start_time <= record.end_time:
             return None  # not managed, or cancelled before it had nodes
+        if asks_for_no_gpus(record):
+            return None
         run = self._run(job, job.tag)
         if self._known(run):
             return None  # Slurm shows ended jobs for minutes, and after a restart less is known about them

@@ -22,7 +22,13 @@ class Pins:
     def updates(self, jobs: Sequence[ManagedJob]) -> list[Update]:
         """The updates that pin these jobs. Their host files are written first, where the nodes are certain."""
         self._rank_maps.prepare(jobs)
-        return [writeback.pin(job.record.job_id, job.pin.gpus, self._slurm.multifactor) for job in jobs if job.pin]
+        return [self._pin(job) for job in jobs]
+
+    def _pin(self, job: ManagedJob) -> Update:
+        assert job.pin is not None  # noqa: S101  (jobs that start have one)
+        if job.by_slurm:
+            return writeback.next_for_slurm(job.record.job_id, self._slurm.multifactor)
+        return writeback.pin(job.record.job_id, job.pin.gpus, self._slurm.multifactor)
 
     def written(self, jobs: Sequence[ManagedJob]) -> None:
         """Slurm has the pins: the other host files follow the allocations."""
@@ -31,8 +37,10 @@ class Pins:
     def take_off(self, jobs: Sequence[ManagedJob]) -> None:
         """Unpin these jobs. One that Slurm refuses to unpin keeps its pin. Raises SlurmError."""
         self.remove_rank_maps(jobs)
-        for job, error in zip(jobs, self._client.update([self._unpin(job) for job in jobs]), strict=True):
-            if not error:
+        updates = [update for job in jobs if (update := self._unpin(job)).fields]
+        errors = {update.job_id: error for update, error in zip(updates, self._client.update(updates), strict=True)}
+        for job in jobs:
+            if not errors.get(job.record.job_id):
                 job.pin_cleared()
 
     def remove_rank_maps(self, jobs: Sequence[ManagedJob]) -> None:
@@ -40,10 +48,12 @@ class Pins:
 
     def has_lost_nodes(self, job: ManagedJob) -> bool:
         """Whether a pinned node cannot be used any more."""
-        return job.pin is not None and not job.pin.gpus.keys() <= self._cluster.view.free.keys()
+        return job.pin is not None and not job.by_slurm and not all(map(self._cluster.is_usable, job.pin.gpus))
 
     def _unpin(self, job: ManagedJob) -> Update:
         assert job.original is not None  # noqa: S101  (the caller has seen to it)
         held = job.record.priority == 0  # Slurm refuses a priority then, and all else with it
         before = replace(job.original, priority=0) if held else job.original
+        if job.by_slurm:
+            return writeback.not_next_for_slurm(job.record.job_id, before, self._slurm.multifactor)
         return writeback.unpin(job.record.job_id, before, len(self._cluster.nodes), self._slurm)

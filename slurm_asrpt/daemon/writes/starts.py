@@ -22,6 +22,8 @@ from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import Update
 from slurm_asrpt.switch import OperatingMode
 
+SLURM_CHOOSES = 3
+"""So many times ``unpin_after_s`` the room of a job is kept whose nodes Slurm chooses: some start in backfill only."""
 NODE_LOST = "NodeDown"
 """Slurm's reason for a node that is down, drained or gone."""
 
@@ -108,7 +110,8 @@ class StartWithdrawal:
         assert job.pin is not None  # noqa: S101  (the caller has seen to it)
         if self._pins.has_lost_nodes(job):
             return NODE_LOST
-        late = now - max(job.pin.at, job.pin_written_at) > self._settings.unpin_after_s + job.pin.grace_s
+        patience_s = self._settings.unpin_after_s * (SLURM_CHOOSES if job.by_slurm else 1) + job.pin.grace_s
+        late = now - max(job.pin.at, job.pin_written_at) > patience_s
         return (job.record.reason or "None") if late or is_limit(job.record.reason) else ""
 
     def _kind(self, slurm_reason: str) -> str:
@@ -173,13 +176,14 @@ class Starts:
 
 
 def _is_to_hand_over(job: ManagedJob, lease_s: float, now: float) -> bool:
-    """A job with a lease of the hook's (not left by the hook) that the daemon leaves to Slurm."""
+    """A job with a lease of the hook's or the daemon's that the daemon leaves to Slurm."""
     tag = job.tag
     if job.handed_over or job.record.reason != "BeginTime" or job.record.eligible_time <= now:
         return False
     if tag is None:
         return lost_its_tag(job, lease_s)
-    return not tag.left and tag.begin <= now
+    ours = not tag.unleased or job.lease_until > now
+    return ours and job.not_before <= now
 
 
 def is_limit(slurm_reason: str) -> bool:

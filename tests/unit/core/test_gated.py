@@ -1,6 +1,7 @@
 """asrpt-gated rule by rule. Jobs without a profile take one second per iteration on any servers."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -319,3 +320,39 @@ def test_a_job_changed_to_fit_nowhere_keeps_its_waiting_time():
     bench.policy.changed(job("grows", 6, 200), 1.0)
     assert bench.decide(10) == {}
     assert bench.why(10) == [("grows", "capacity")]
+
+
+# jobs by age
+
+
+def by_age(one):
+    return replace(one, by_age=True)
+
+
+def test_a_job_by_age_goes_before_younger_jobs_and_after_older_ones():
+    bench = Bench(4, 4)
+    bench.occupy("a", 50.0, n0=4)
+    bench.occupy("b", 90.0, n1=4)
+    bench.submit(job("1", 4, 500), now=1.0).submit(by_age(job("2", 8, 500)), now=2.0)
+    bench.submit(job("3", 1, 1), now=3.0)
+    assert bench.decide(3.0) == {}
+    assert [job_id for job_id, _ in bench.policy.queue(3.0)] == ["1", "2", "3"]
+    bench.view.give({"n0": 4})
+    bench.policy.finished("a", 50.0)
+    assert bench.decide(50.0) == {"1": {"n0": 4}}
+    bench.view.give({"n1": 4})
+    bench.policy.finished("b", 90.0)
+    assert bench.decide(90.0) == {}, "the servers are kept for job 2"
+    bench.end("1", 550.0)
+    assert bench.decide(550.0) == {"2": {"n0": 4, "n1": 4}}
+    bench.submit(job("4", 1, 0.5), now=551.0)
+    assert [job_id for job_id, _ in bench.policy.queue(551.0)] == ["4", "3"], "by work again"
+
+
+def test_a_job_by_age_stays_behind_the_classes_before_it():
+    bench = Bench(4, 4)
+    bench.occupy("a", 50.0, n0=4, n1=4)
+    bench.submit(job("1", 1, 900), now=1.0).submit(by_age(replace(job("2", 8, 500), band=1)), now=2.0)
+    bench.submit(job("3", 1, 1), now=3.0).submit(replace(job("4", 1, 1), band=1), now=4.0)
+    assert bench.decide(4.0) == {}
+    assert [job_id for job_id, _ in bench.policy.queue(4.0)] == ["3", "1", "2", "4"]

@@ -53,7 +53,7 @@ def test_a_time_limit_changed_with_scontrol_is_used(bench):
 
 
 def test_jobs_that_slurm_started_count_for_the_reservation(bench):
-    bench.slurm.submit(6, time_limit=HOUR, leased=False, contiguous=True)  # left to Slurm, which starts it
+    bench.slurm.submit(6, time_limit=HOUR, leased=False, reservation="r")  # left to Slurm, which starts it
     head = bench.slurm.submit(8, time_limit=HOUR)
     long, short = bench.slurm.submit(1, time_limit=2 * HOUR), bench.slurm.submit(1, time_limit=600.0)
     bench.cycle(3)

@@ -192,7 +192,7 @@ def held(slurm, job_id):
 
 
 def left(slurm, job_id):
-    slurm.change(job_id, contiguous=True)
+    slurm.change(job_id, reservation="r")
 
 
 def depends(slurm, job_id):
@@ -201,7 +201,7 @@ def depends(slurm, job_id):
 
 @pytest.mark.parametrize(
     ("what", "says"),
-    [(changed, "no estimate yet"), (held, "held"), (left, "contiguous nodes"), (depends, "dependency")],
+    [(changed, "no estimate yet"), (held, "held"), (left, "in a reservation"), (depends, "dependency")],
 )
 def test_an_estimate_of_a_changed_job_is_withdrawn_and_not_judged(forecasts, waiting, what, says):
     forecasts.estimate(waiting, forecasts.slurm.now + 80, None, None)

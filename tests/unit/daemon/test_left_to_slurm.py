@@ -8,9 +8,7 @@ from slurm_asrpt.daemon.jobs.saved_state import JobState
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"required_nodes": "n9"}, "nodelist"),
-        ({"exclusive": "user"}, "exclusive"),
-        ({"tres_per_task": ""}, "nogpu"),
+        ({"reservation": "r"}, "reservation"),
         ({"admin_comment": ""}, "untagged"),
         ({"admin_comment": "asrpt1:g=0123456789abcdef;n=0;l=off"}, "off"),
     ],
@@ -25,7 +23,7 @@ def test_jobs_left_to_slurm_are_never_pinned_and_the_reason_is_audited(bench, ch
 
 
 def test_a_leased_job_is_handed_over_to_slurm_once(bench):
-    job_id = bench.slurm.submit(4, contiguous=True)
+    job_id = bench.slurm.submit(4, reservation="r")
     bench.cycle(4)
     assert bench.writes(job_id) == [{"StartTime": "now"}]
     assert bench.state(job_id) == "RUNNING"

@@ -237,7 +237,7 @@ def test_the_status_lists_running_jobs_first_then_pending_ones_by_rank(bench, tm
     running = bench.slurm.submit(12, iterations=100)
     bench.cycle(120)
     long, short = bench.slurm.submit(12, iterations=10**6), bench.slurm.submit(12, iterations=10**3)
-    left = bench.slurm.submit(2, exclusive="user", leased=False)
+    left = bench.slurm.submit(2, reservation="r", leased=False)
     bench.slurm.starts_jobs = False
     bench.cycle(2)
     status = bench.status(bench.slurm.now)
@@ -247,7 +247,7 @@ def test_the_status_lists_running_jobs_first_then_pending_ones_by_rank(bench, tm
     assert rows[running].nodes == {"n1": 4, "n2": 4, "n3": 4}
     assert (rows[short].rank, rows[long].rank) == (1, 2)
     assert rows[short].predicted_run_s == 1000
-    assert rows[left].text == "left to Slurm: it shares its nodes with some jobs only (--exclusive=user)"
+    assert rows[left].text == "left to Slurm: it runs in a reservation"
     assert status.gpus_total == 12
     write_status(tmp_path, status)
     assert read_status(tmp_path) == status

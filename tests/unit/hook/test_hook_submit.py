@@ -115,18 +115,34 @@ def test_what_cannot_be_woken_stops_nobody(lua: LuaHook, folder: Path) -> None:
         {"partition": "other"},
         {"partition": "gpu,other"},
         {"partition": ","},
-        {"tres_per_job": ""},
-        {"tres_per_job": "", "tres_per_node": "gres:gpu:0"},
-        {"tres_per_job": "", "tres_per_node": "gres:gpu:a100:0"},
-        {"tres_per_job": "", "tres_per_node": "gres:none"},
         {"tres_per_job": "", "tres_per_node": "gres:gpumem:3"},
-        {"tres_per_job": "", "tres_per_task": "cpu=2"},
+        {"tres_per_job": "", "script": ""},
         {"admin_comment": "x" * 200},  # no room for a tag beside it
     ],
 )
 def test_unmanaged_jobs_are_unchanged(lua: LuaHook, folder: Path, fields: dict[str, str | int]) -> None:
     answer = lua.submit(folder, **job(**fields))
     assert answer["set"] == answer["log_error"] == answer["log_user"] == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"tres_per_node": "gres:gpu:0"},
+        {"tres_per_node": "gres:gpu:a100:0"},
+        {"tres_per_node": "gres:none"},
+        {"tres_per_task": "cpu=2"},
+    ],
+)
+def test_jobs_without_gpus_are_tagged_and_leased_in_mode_enforce_only(
+    lua: LuaHook, folder: Path, fields: dict[str, str | int]
+) -> None:
+    asked = job(tres_per_job="", **fields)
+    assert tag_of(lua.submit(folder, **asked)).left == ""
+    assert begin_of(lua.submit(folder, **asked)) in (LEASE, LEASE + 1)
+    write_hook_conf(folder, ["gpu"], 0, time.time() + 60, RULES)
+    assert lua.submit(folder, **asked)["set"] == []
 
 
 def test_default_partition_not_managed(lua: LuaHook, folder: Path) -> None:
@@ -175,19 +191,11 @@ def test_forms_of_gpu_requests(lua: LuaHook, folder: Path, field: str, text: str
         ("het", {"het_job_offset": 0}),
         ("het", {"het_job_offset": 1, "script": ""}),
         ("interactive", {"script": ""}),
-        ("exclusive", {"shared": 2}),
-        ("exclusive", {"shared": 4}),
         ("reservation", {"reservation": "r"}),
-        ("features", {"features": "a100*2"}),
-        ("features", {"features": "[rack1*2|rack2]"}),
-        ("features", {"features": "ib&[rack1|rack2]"}),
         ("expand", {"dependency": "expand:1"}),
-        ("contiguous", {"contiguous": 1}),
-        ("switches", {"req_switch": 1}),
         ("gres", {"tres_per_job": "", "tres_per_node": "gres:shard:2"}),
         ("gres", {"tres_per_job": "", "tres_per_node": "gres:mps:50"}),
         ("gres", {"tres_per_node": "gres:gpu:1,gres:nic:1"}),
-        ("socket", {"tres_per_job": "", "tres_per_socket": "gres:gpu:2"}),
     ],
 )
 def test_left_to_slurm(lua: LuaHook, folder: Path, reason: str, fields: dict[str, str | int]) -> None:
@@ -213,6 +221,28 @@ def test_left_to_slurm(lua: LuaHook, folder: Path, reason: str, fields: dict[str
 )
 def test_still_managed(lua: LuaHook, folder: Path, fields: dict[str, str | int]) -> None:
     assert tag_of(lua.submit(folder, **job(**fields))).left == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "fields"),
+    [
+        ("exclusive", {"shared": 2}),
+        ("exclusive", {"shared": 4}),
+        ("features", {"features": "a100*2"}),
+        ("features", {"features": "[rack1*2|rack2]"}),
+        ("features", {"features": "ib&[rack1|rack2]"}),
+        ("contiguous", {"contiguous": 1}),
+        ("switches", {"req_switch": 1}),
+        ("socket", {"tres_per_job": "", "tres_per_socket": "gres:gpu:2"}),
+    ],
+)
+def test_jobs_whose_nodes_slurm_chooses_are_leased(
+    lua: LuaHook, folder: Path, reason: str, fields: dict[str, str | int]
+) -> None:
+    answer = lua.submit(folder, **job(**fields))
+    assert tag_of(answer).left == reason
+    assert not tag_of(answer).unleased
+    assert begin_of(answer) in (LEASE, LEASE + 1)
 
 
 def test_the_owners_begin_time_is_kept(lua: LuaHook, folder: Path) -> None:

@@ -20,7 +20,7 @@ FACTS = {
     "need": 8, "free": 3, "head": "17", "ahead": 2, "in_s": 60.0, "left_s": 9.0, "ratio": 2.0, "remaining_s": 5.0,
     "work_s": 9.0, "shape": "4 per node", "slurm_reason": "JobHeldUser",
     "limit": "MaxJobs", "victims": 2, "kinds": "QOS scavenger", "why": "a job array", "reservation": "fair",
-    "runs": "4, 5", "more": 3, "tasks": "4-6", "most": 3,
+    "runs": "4, 5", "more": 3, "tasks": "4-6", "most": 3, "cpus": 4,
 }  # fmt: skip
 
 
@@ -76,13 +76,13 @@ def test_a_job_with_reserved_gpus_shows_the_placement_possible_now(gated: Bench)
 
 
 def test_a_job_left_to_slurm_shows_what_its_owner_can_change(gated: Bench) -> None:
-    pinned = gated.slurm.submit(4, 10, contiguous=True, leased=False, eligible_time=2e9, reason="BeginTime")
+    pinned = gated.slurm.submit(4, 10, reservation="r", leased=False, eligible_time=2e9, reason="BeginTime")
     gated.cycle(1)
     found = status(gated)
     said = explain(found, row(found, pinned))
     assert (said.state, said.reason, said.ahead, said.ends) == (Phase.LEFT, "left", None, [])
     assert row(found, pinned).gpus == 4
-    assert "without --contiguous" in said.changes[0]
+    assert "without --reservation" in said.changes[0]
     assert "squeue --start" in said.changes[1]
 
 

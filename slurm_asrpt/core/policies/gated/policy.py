@@ -11,7 +11,7 @@ It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for
 3. Reservation. The first job that cannot start reserves the servers that are predicted to be free soonest. Jobs behind
    it may use them only until then, and must not delay the time at which any other busy server will be free.
 4. Patience. A job that has waited for ``patience_s`` goes before all younger jobs of its band, and reserves its servers
-   exclusively.
+   exclusively. So do a job with ``by_age`` and all older ones of its band, at once.
    Then, if servers are equal and none disappears, a job that requests only GPUs starts within (k+1) L seconds, however
    wrong the predictions. k: the jobs submitted before it that still waited when its patience ended. L: the longest
    run of any job. Each of them waits for the jobs that already run on its servers, and for no later job
@@ -366,7 +366,7 @@ class Gated(Policy):
 
     def _servers_for(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Reservation:
         """A reservation of the servers that will be free soonest; a late job keeps its reserved servers."""
-        job, late = entry.job, self._is_late(entry, now)
+        job, late = entry.job, self._queue.is_late(entry, now)
         own = previous if previous is not None and previous.job.id == job.id and previous.exclusive else None
         if late and own is not None and own.mask & self._running_jobs.used:
             return replace(own, time=max([now, *(self._running_jobs.free_at[at] for at in bits(own.mask))]))
@@ -384,9 +384,6 @@ class Gated(Policy):
         others = RunningJobs(self._nodes, staying)
         others.extend_overdue(now)
         return FreeTimes(self._nodes, others, choice.group.mask).soonest(job, able, now)
-
-    def _is_late(self, entry: Waiting, now: float) -> bool:
-        return entry.age[0] + self.patience_s <= now
 
     def next_wakeup(self, now: float) -> float | None:
         """When the next job becomes late."""

@@ -58,6 +58,8 @@ class Line:
 class Waitlist:
     """Finds the first job of each kind in O(1), and the late jobs: those that have waited for ``patience_s``.
 
+    While a job with ``by_age`` waits, it and all older jobs of its band are late.
+
     Entries of jobs that have left stay in the heaps until they reach the top, or until they outnumber the waiting jobs.
 
     entries: all waiting jobs. lines: the jobs that no limit is known to hold, by charges, without jobs that are too
@@ -74,6 +76,8 @@ class Waitlist:
         self._heaps: dict[Hashable, list[Key]] = {}
         self._young: list[Age] = []  # heap: jobs that are not late, and outdated entries
         self._late = 0  # jobs that are late
+        self._by_age: dict[JobId, Waiting] = {}
+        self._changed = False  # whether jobs have come since late ones were last looked for
         self._left = 0  # jobs that have left since the last cleanup of the heaps
 
     def enter(self, entry: Waiting) -> None:
@@ -87,12 +91,16 @@ class Waitlist:
             line = self._line(charges) if charges else self._plain
             line.heads[entry.kind] = heap[0]
             heapq.heappush(self._young, entry.age)
+            self._changed = True
+            if entry.job.by_age:
+                self._by_age[entry.job.id] = entry
 
     def leave(self, job_id: JobId) -> Waiting | None:
         """Remove a job. Returns its entry, or None for an unknown job."""
         entry = self.entries.pop(job_id, None)
         if entry is None or not entry.choices:
             return entry
+        self._by_age.pop(job_id, None)
         charges = entry.job.charges
         line = self._line(charges) if charges else self._plain
         late = line.late
@@ -137,7 +145,7 @@ class Waitlist:
     def clear(self) -> list[Waiting]:
         """Remove all jobs. Returns their entries."""
         entries = list(self.entries.values())
-        for part in (self.entries, self.lines, self._held, self._held_lines, self._heaps, self._young):
+        for part in (self.entries, self.lines, self._held, self._held_lines, self._heaps, self._young, self._by_age):
             part.clear()
         self._plain = self.lines[()] = Line()
         self._late = self._left = 0
@@ -182,7 +190,7 @@ class Waitlist:
         return chain.from_iterable(line.late for line in lines)
 
     def all_late(self, now: float) -> list[Waiting]:
-        """The jobs that have waited for ``patience_s`` or longer, the oldest first."""
+        """The late jobs, the oldest first."""
         self._find_late(now)
         return [self.entries[age[-1]] for age in sorted(self._all_late())]
 
@@ -210,11 +218,25 @@ class Waitlist:
         """Move jobs that have become late from the young ones to the late ones."""
         while (age := self._oldest_young()) is not None and age[0] + self.patience_s <= now:
             heapq.heappop(self._young)
-            late = self._line(self.entries[age[-1]].job.charges).late
-            at = bisect_left(late, age)
-            if late[at : at + 1] != [age]:  # a returned or changed job may already be here
-                insort(late, age)
-                self._late += 1
+            self._is_now_late(age)
+        if self._by_age and self._changed:
+            last = {entry.job.band: entry.age for entry in sorted(self._by_age.values(), key=lambda one: one.age)}
+            for entry in self.entries.values():
+                if entry.choices and entry.job.band in last and entry.age <= last[entry.job.band]:
+                    self._is_now_late(entry.age)
+        self._changed = False
+
+    def _is_now_late(self, age: Age) -> None:
+        late = self._line(self.entries[age[-1]].job.charges).late
+        at = bisect_left(late, age)
+        if late[at : at + 1] != [age]:  # a returned or changed job may already be here
+            insort(late, age)
+            self._late += 1
+
+    def is_late(self, entry: Waiting, now: float) -> bool:
+        """Whether a job has waited for ``patience_s``, or is no younger than a job of its band that goes by age."""
+        aged = (one.age for one in self._by_age.values() if one.job.band == entry.job.band)
+        return entry.age[0] + self.patience_s <= now or any(entry.age <= age for age in aged)
 
     def next_late(self, now: float) -> float | None:
         """When the next job becomes late; None while one is late, because others must wait for it."""

@@ -1,0 +1,72 @@
+"""Jobs without GPUs, and jobs whose nodes Slurm must choose, are in one queue with all others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from slurm_asrpt.status.reason_texts import by_slurm_text
+
+from .conftest import Cluster, own_cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+SETTINGS = {"daemon": {"interval_s": 0.5}, "policy": {"name": "asrpt-gated"}}
+SHORT = "sleep 3"
+
+
+@pytest.fixture(scope="module")
+def one_lab() -> Iterator[Cluster]:
+    """Two nodes of eight GPUs and 16 CPUs under asrpt-gated."""
+    with own_cluster(950, "2x8", SETTINGS, cpus=16, multifactor=True) as cluster:
+        cluster.start_daemon()
+        yield cluster
+
+
+def test_jobs_without_gpus_leave_the_cpus_that_waiting_gpu_jobs_need(lab: Cluster) -> None:
+    """The CPUs hold eight jobs at a time."""
+    without = [lab.submit("-N1", "-n1", "-c4", script=SHORT) for _ in range(40)]
+    lab.wait(without[0], "RUNNING", "COMPLETED")
+    with_gpus = [lab.submit("--gpus=1", "-c4", script=SHORT) for _ in range(8)]
+    assert "needs 4 CPUs and no GPUs" in lab.text_of(without[-1])
+    done = lab.wait_all([*without, *with_gpus], "COMPLETED", timeout=60)
+    last = max(done[job_id].start_time for job_id in with_gpus)
+    later = [job_id for job_id in without if done[job_id].start_time > last]
+    assert len(later) > len(without) / 3, "GPU jobs went before most older jobs without GPUs"
+    for job_id in without:
+        (entry,) = lab.audit(job_id, "start-cpus")
+        assert done[job_id].nodes == entry["nodes"][0]
+
+
+def test_a_stream_of_small_jobs_does_not_starve_a_job_on_contiguous_nodes(lab: Cluster) -> None:
+    """The stream needs 1.5 times the GPUs."""
+    small = [lab.submit("--gpus=2", "-N1", script=SHORT) for _ in range(12)]
+    wide = lab.submit("--contiguous", "-N2", "--gpus-per-node=8", script=SHORT)
+    wait_for(lambda: lab.text_of(wide).endswith(by_slurm_text("contiguous")), "it is in the queue", 10)
+    small += [lab.submit("--gpus=2", "-N1", script=SHORT) for _ in range(36)]
+    began = lab.wait(wide, "RUNNING", "COMPLETED", timeout=20).start_time
+    done = lab.wait_all([*small, wide], "COMPLETED", timeout=60)
+    assert all(done[job_id].start_time <= began for job_id in small[:12]), "it did not jump the queue"
+    assert sum(done[job_id].start_time > began for job_id in small[12:]) >= 30
+    assert not lab.audit(wide, "not-started")
+
+
+def test_a_heterogeneous_job_waits_in_the_queue_with_all_its_components(lab: Cluster) -> None:
+    blockers = lab.block_all()
+    job_id = lab.submit("--gpus=8", "-N1", ":", "--gpus=4", "-N1", script=SHORT)
+    wait_for(lambda: lab.order() == [job_id], "it is in the queue", 10)
+    assert lab.status()[job_id]["gpus"] == 12
+    parts = [job for job in lab.jobs().values() if job.het_id == job_id]
+    assert len(parts) == 2
+    wait_for(lambda: all(lab.job(part.job_id).eligible_time > time.time() for part in parts), "both are leased", 10)
+    lab.cancel(blockers[0])
+    small = lab.submit("--gpus=2", "-N1", script=SHORT)
+    lab.wait(blockers[0], "CANCELLED")
+    time.sleep(2)
+    assert {lab.job(one).state for one in (job_id, small)} == {"PENDING"}, "the room of the older job is kept"
+    lab.cancel(blockers[1])
+    done = lab.wait_all([part.job_id for part in parts], "COMPLETED")
+    assert len({job.nodes for job in done.values()}) == 2
+    lab.wait(small, "COMPLETED")

@@ -1,0 +1,67 @@
+"""Jobs without GPUs: no CPU is given twice, and what is kept for others stays free."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room
+from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
+
+NAMES = ("n1", "n2", "n3")
+rooms = st.fixed_dictionaries(
+    {name: st.builds(Room, st.integers(0, 16).map(float), st.integers(0, 64).map(float)) for name in NAMES}
+)
+
+
+@st.composite
+def cpu_jobs(draw: st.DrawFn) -> CpuJob:
+    least = draw(st.integers(1, 3))
+    return CpuJob(
+        JobId(str(draw(st.integers(1, 10**6)))),
+        0.0,
+        cpus=draw(st.integers(least, 24)),
+        min_nodes=least,
+        max_nodes=draw(st.sampled_from([None, least, 3])),
+        memory_per_cpu=draw(st.sampled_from([0.0, 1.0])),
+        memory_per_node=draw(st.sampled_from([0.0, 8.0])),
+        candidates=frozenset(draw(st.sets(st.sampled_from(NAMES)))),
+        whole_nodes=draw(st.booleans()),
+    )
+
+
+@given(rooms, st.lists(cpu_jobs(), max_size=12))
+def test_no_cpus_and_memory_are_given_twice(free: dict[str, Room], jobs: list[CpuJob]) -> None:
+    idle = frozenset(name for name in NAMES if free[name].cpus == 16)
+    stock, taken, whole = CpuStock(free, dict.fromkeys(NAMES, 0), idle), dict.fromkeys(NAMES, Room(0, 0)), set[str]()
+    for job in jobs:
+        nodes = stock.nodes_for(job)
+        if not nodes:
+            continue
+        assert set(nodes) <= job.candidates
+        assert job.min_nodes <= len(nodes) <= (job.max_nodes or 3)
+        assert not whole.intersection(nodes)
+        stock.start(job, nodes)
+        need = job.share(len(nodes))
+        for name in nodes:
+            taken[name] = Room(taken[name].cpus + need.cpus, taken[name].memory + need.memory)
+        whole.update(nodes if job.whole_nodes else ())
+    assert all(free[name].holds(taken[name]) for name in NAMES)
+
+
+@given(rooms, st.integers(0, 8), st.lists(cpu_jobs(), max_size=12), st.integers(1, 4), st.integers(1, 4))
+def test_a_waiting_gpu_job_finds_the_cpus_that_it_had(
+    free: dict[str, Room], free_gpus: int, jobs: list[CpuJob], gpus: int, cpus: int
+) -> None:
+    """On one of the nodes with enough free GPUs and CPUs for it, jobs without GPUs leave enough."""
+    gpu_job = Job(JobId("1"), "u", gpus, unprofiled(gpus), request=Request(cpus_per_gpu=float(cpus)))
+    fits = [name for name in NAMES if free_gpus >= gpus and free[name].cpus >= gpus * cpus]
+    stock, left = CpuStock(free, dict.fromkeys(NAMES, free_gpus), frozenset()), dict(free)
+    stock.keep_for_gpus([gpu_job])
+    for job in jobs:
+        nodes = stock.nodes_for(job)
+        if nodes:
+            stock.start(job, nodes)
+            for name in nodes:
+                left[name] = Room(left[name].cpus - job.share(len(nodes)).cpus, left[name].memory)
+    assert not fits or any(left[name].cpus >= gpus * cpus for name in fits)

@@ -1,0 +1,162 @@
+"""Jobs whose nodes Slurm must choose: in the queue with all others, released at their turn, their room kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.hook.tag import Tag
+from slurm_asrpt.slurm.writeback import PINNED_PRIORITY
+from tests.benches.daemon import Bench
+from tests.benches.fake_slurm import GROUP
+
+UNPIN_S = 10.0  # the bench's setting
+
+
+@pytest.fixture
+def gated(make_bench: Callable[..., Bench]) -> Bench:
+    """Three nodes of four GPUs under asrpt-gated."""
+    return make_bench(policy="asrpt-gated")
+
+
+def left(why: str) -> str:
+    return Tag(GROUP, left=why).format()
+
+
+@pytest.mark.parametrize(
+    ("fields", "gpus"),
+    [
+        ({"contiguous": True}, 8),
+        ({"admin_comment": left("switches")}, 8),
+        ({"exclusive": "user"}, 8),
+        ({"features": "a*2"}, 8),
+        ({"required_nodes": "n9"}, 8),
+        ({"tasks_per_node": 3}, 8),
+        ({"admin_comment": left("interactive"), "leased": False}, 8),
+    ],
+)
+def test_slurm_chooses_the_nodes_at_the_jobs_turn(gated: Bench, fields: dict[str, Any], gpus: int) -> None:
+    blockers = [gated.slurm.submit(4, 100) for _ in range(3)]
+    gated.cycle(2)
+    job_id = gated.slurm.submit(8, 10, **fields)
+    gated.cycle(2)
+    assert gated.job_state(job_id) is JobState.QUEUED
+    assert gated.slurm.records[job_id].eligible_time > gated.slurm.now  # leased
+    assert "Slurm will choose its nodes" in next(
+        row.text for row in gated.status(gated.slurm.now).jobs if row.job_id == job_id
+    )
+    for blocker in blockers[:2]:
+        gated.slurm.end(blocker)
+    gated.slurm.starts_jobs = False
+    gated.cycle(2)
+    job = gated.job(job_id)
+    assert job.state is JobState.PINNED
+    assert job.pin is not None
+    assert sum(job.pin.gpus.values()) == gpus
+    assert job.reason is not None
+    assert job.reason.kind == "slurm-starts"
+    assert not [fields for fields in gated.writes(job_id) if "NumNodes" in fields or "ReqNodeList" in fields]
+    assert gated.slurm.records[job_id].eligible_time <= gated.slurm.now
+
+
+def test_the_room_is_kept_until_slurm_has_started_the_job_or_some_time_has_passed(gated: Bench) -> None:
+    job_id = gated.slurm.submit(12, 100, contiguous=True)
+    gated.slurm.starts_jobs = False
+    gated.cycle(2)
+    small = gated.slurm.submit(1, 1)
+    gated.cycle(int(3 * UNPIN_S) - 3)
+    assert (gated.job_state(job_id), gated.job_state(small)) == (JobState.PINNED, JobState.QUEUED)
+    gated.cycle(4)
+    assert gated.audit("not-started", job_id)
+    gated.cycle(int(3 * UNPIN_S) + 3)
+    assert len(gated.audit("not-started", job_id)) == 2
+    assert gated.job_state(job_id) is JobState.INELIGIBLE  # a pause, in which others may start
+    assert gated.slurm.records[job_id].eligible_time > gated.slurm.now
+    assert gated.slurm.records[job_id].priority == 100
+    gated.slurm.starts_jobs = True
+    gated.cycle(10)
+    assert {gated.job_state(each) for each in (job_id, small)} == {JobState.RUNNING, JobState.QUEUED}
+
+
+def test_a_stream_of_small_jobs_does_not_starve_a_job_on_contiguous_nodes(gated: Bench) -> None:
+    started = []
+    job_id = ""
+    for second in range(120):
+        started.append(gated.slurm.submit(2, 20))
+        if second == 20:
+            job_id = gated.slurm.submit(12, 100, contiguous=True)
+        gated.cycle(1)
+        for each in list(started):
+            record = gated.slurm.records[each]
+            if record.state == "RUNNING" and gated.slurm.now >= record.start_time + 10:
+                gated.slurm.end(each)
+    assert gated.job_state(job_id) is JobState.RUNNING
+    began = gated.slurm.records[job_id].start_time
+    before = [each for each in started if int(each) < int(job_id)]
+    assert all(gated.slurm.records[each].start_time <= began for each in before)
+    after = [gated.slurm.records[each].start_time for each in started if int(each) > int(job_id)]
+    assert not [start for start in after if began - 20 < start < began]
+
+
+def test_a_restart_keeps_a_released_job_and_its_room(gated: Bench) -> None:
+    job_id = gated.slurm.submit(12, 100, contiguous=True)
+    gated.slurm.starts_jobs = False
+    gated.cycle(2)
+    gated.restart()
+    gated.cycle(2)
+    assert gated.job_state(job_id) is JobState.PINNED
+    assert gated.job(job_id).by_slurm == "contiguous"
+    gated.cycle(int(3 * UNPIN_S))
+    assert not [fields for fields in gated.writes(job_id) if "NumNodes" in fields or "ReqNodeList" in fields]
+
+
+@pytest.mark.parametrize("mode", ["shadow", "order"])
+def test_other_modes_leave_them_to_slurm(make_bench: Callable[..., Bench], mode: str) -> None:
+    bench = make_bench(mode=mode)
+    job_id = bench.slurm.submit(4, contiguous=True, leased=False)
+    bench.slurm.starts_jobs = False
+    bench.cycle(2)
+    assert bench.job_state(job_id) in (JobState.LEFT_TO_SLURM, JobState.RUNNING)
+
+
+def test_a_job_that_asrptd_cannot_plan_at_all_is_left_to_slurm(gated: Bench) -> None:
+    job_id = gated.slurm.submit(13, 10, contiguous=True)
+    gated.cycle(2)
+    assert gated.job_state(job_id) is JobState.LEFT_TO_SLURM
+
+
+@pytest.mark.parametrize(("allowed", "state"), [(True, JobState.LEFT_TO_SLURM), (False, JobState.QUEUED)])
+def test_an_admin_may_forbid_to_opt_out(make_bench: Callable[..., Bench], allowed: bool, state: JobState) -> None:
+    bench = make_bench(policy="asrpt-gated", tables={"slurm": {"allow_opt_out": allowed}})
+    for _ in range(3):
+        bench.slurm.submit(4, 100)
+    bench.cycle(2)
+    job_id = bench.slurm.submit(4, 10, admin_comment=left("off"), leased=False)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is state
+    assert (bench.slurm.records[job_id].eligible_time > bench.slurm.now) is not allowed
+
+
+def test_a_heterogeneous_job_waits_for_room_for_all_components(gated: Bench) -> None:
+    for _ in range(2):
+        gated.slurm.submit(4, 100)
+    gated.cycle(2)
+    first = str(gated.slurm.last_number + 1)
+    common: dict[str, Any] = {"het": True, "het_id": first, "admin_comment": left("het"), "leased": False}
+    gated.slurm.starts_jobs = False
+    parts = [gated.slurm.submit(gpus, 10, **common) for gpus in (3, 4)]
+    gated.slurm.submit(1, 10, **common, tres_per_task="")
+    gated.cycle(2)
+    assert [gated.job_state(part) for part in parts] == [JobState.QUEUED, JobState.LEFT_TO_SLURM]
+    job = gated.job(first).job
+    assert job is not None
+    assert (job.gpus, job.request.min_nodes, job.by_age) == (7, 2, True)
+    assert gated.slurm.records[first].eligible_time > gated.slurm.now
+    assert gated.writes(parts[1]) == []
+    gated.slurm.end("1")
+    gated.cycle(2)
+    assert gated.job_state(first) is JobState.PINNED
+    assert gated.writes(first)[-1] == {"StartTime": "now", "Priority": str(PINNED_PRIORITY)}

@@ -1,0 +1,165 @@
+"""Jobs without GPUs beside GPU jobs: neither kind takes the CPUs of the other's next jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
+from slurm_asrpt.slurm.records import Reservation
+from tests.benches.daemon import Bench
+
+
+def cpu_job(bench: Bench, cpus: int, **fields: Any) -> str:
+    return bench.slurm.submit(1, tres_per_task="", cpus=cpus, **fields)
+
+
+def gpu_job(bench: Bench, cpus: int) -> str:
+    return bench.slurm.submit(1, cpus=cpus)
+
+
+def nodes_of(bench: Bench, job_id: str) -> str:
+    return bench.slurm.records[job_id].nodes
+
+
+def test_a_job_without_gpus_starts_on_nodes_of_its_own(bench: Bench) -> None:
+    first, wide = cpu_job(bench, 48), cpu_job(bench, 100, min_nodes=2)
+    bench.cycle(2)
+    assert bench.job_state(first) is bench.job_state(wide) is JobState.RUNNING
+    assert nodes_of(bench, first) not in nodes_of(bench, wide).split(",")
+    assert bench.audit("start-cpus", first)[0]["cpus"] == 48
+
+
+def test_waiting_gpu_jobs_keep_cpus_from_younger_jobs_without_gpus(bench: Bench) -> None:
+    running = [cpu_job(bench, 60) for _ in range(3)]
+    bench.cycle(4)
+    assert {bench.job_state(job_id) for job_id in running} == {JobState.RUNNING}
+    gpu = gpu_job(bench, 8)
+    bench.slurm.tick(1.0)
+    small = [cpu_job(bench, 2) for _ in range(6)]
+    bench.cycle(3)
+    assert bench.job(gpu).state is JobState.QUEUED
+    waiting = [job_id for job_id in small if bench.job_state(job_id) is not JobState.RUNNING]
+    assert waiting == small[4:]  # four CPUs of one node are kept
+    assert {bench.job(job_id).reason.kind for job_id in waiting} == {"cpus"}
+    kept = next(n for n in ("n1", "n2", "n3") if n not in {nodes_of(bench, job_id) for job_id in small})
+    bench.slurm.end(next(job_id for job_id in running if nodes_of(bench, job_id) == kept))
+    bench.cycle(3)
+    assert {bench.job_state(job_id) for job_id in (gpu, *small)} == {JobState.RUNNING}
+
+
+def test_gpu_jobs_keep_the_room_of_the_oldest_job_without_gpus(bench: Bench) -> None:
+    running = [gpu_job(bench, 40) for _ in range(3)]
+    bench.cycle(2)
+    oldest = cpu_job(bench, 60, max_nodes=1)
+    bench.slurm.tick(1.0)
+    later = [gpu_job(bench, 20) for _ in range(6)]
+    bench.cycle(2)
+    waiting = [job_id for job_id in later if bench.job_state(job_id) is JobState.QUEUED]
+    assert len(waiting) == 4  # one node is kept
+    bench.slurm.end(next(job_id for job_id in running if nodes_of(bench, job_id) == "n1"))
+    bench.cycle(3)
+    assert nodes_of(bench, oldest) == "n1"
+
+
+def test_a_job_without_gpus_that_slurm_does_not_start_waits_with_its_lease(bench: Bench) -> None:
+    bench.slurm.starts_jobs = False
+    job_id = cpu_job(bench, 4)
+    bench.cycle(24)
+    assert bench.audit("not-started", job_id)
+    assert bench.slurm.records[job_id].required_nodes == ""
+    assert bench.slurm.records[job_id].cpus == 4
+    bench.slurm.starts_jobs = True
+    bench.cycle(10)
+    assert bench.job_state(job_id) is JobState.RUNNING
+
+
+@pytest.mark.parametrize("mode", ["shadow", "order"])
+def test_other_modes_leave_jobs_without_gpus_to_slurm(make_bench: Any, mode: str) -> None:
+    bench = make_bench(mode=mode)
+    job_id = cpu_job(bench, 4, leased=False)
+    bench.cycle(2)
+    assert not [w for w in bench.writes(job_id) if "ReqNodeList" in w]
+
+
+def test_a_job_without_gpus_that_fits_nowhere_is_left_to_slurm(bench: Bench) -> None:
+    job_id = cpu_job(bench, 100, max_nodes=1)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.LEFT_TO_SLURM
+
+
+# beside the site's other rules
+
+
+def test_a_job_of_a_higher_class_goes_first_and_is_ranked_again(make_bench: Any) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    weights = Weights(qos=100_000, age=1000)
+    bench.slurm.multifactor = True
+    bench.slurm.site_priorities = SitePriorities(
+        weights, {"gpu": PartitionPriority()}, {"normal": 0.0, "high": 10.0}, known=True
+    )
+    running = [cpu_job(bench, 64) for _ in range(3)]
+    bench.cycle(3)
+    normal = cpu_job(bench, 64, qos="normal")
+    bench.slurm.tick(1.0)
+    low = cpu_job(bench, 64, qos="normal", nice=500, priority=1)
+    high = cpu_job(bench, 64, qos="high", priority=100_100)
+    bench.cycle(2)
+    assert bench.job(high).cpu_job.band < bench.job(normal).cpu_job.band < bench.job(low).cpu_job.band
+    bench.slurm.change(low, nice=-10_000, priority=200_000)
+    bench.cycle(2)
+    assert bench.job(low).cpu_job.band < bench.job(normal).cpu_job.band
+    bench.slurm.end(running[0])
+    bench.cycle(3)
+    assert [bench.job_state(each) is JobState.RUNNING for each in (high, normal, low)].count(True) == 1
+    assert bench.job_state(normal) is not JobState.RUNNING
+
+
+def test_a_gpu_job_of_a_higher_class_keeps_its_room_from_an_older_job_without_gpus(make_bench: Any) -> None:
+    bench = make_bench(policy="asrpt-gated", sizes=(4,))
+    bench.slurm.multifactor = True
+    bench.slurm.site_priorities = SitePriorities(
+        Weights(qos=100_000), {"gpu": PartitionPriority()}, {"normal": 0.0, "high": 10.0}, known=True
+    )
+    first = gpu_job(bench, 40)
+    bench.cycle(3)
+    older = cpu_job(bench, 60, qos="normal")
+    bench.slurm.tick(1.0)
+    high = bench.slurm.submit(1, cpus=20, qos="high", priority=100_100)
+    bench.cycle(3)
+    assert (bench.job_state(older), bench.job_state(high)) == (JobState.INELIGIBLE, JobState.RUNNING)
+    bench.slurm.end(first)
+    bench.slurm.end(high)
+    bench.cycle(3)
+    assert bench.job_state(older) is JobState.RUNNING
+
+
+def test_nodes_that_are_up_come_first_and_those_that_power_down_have_no_room(bench: Bench) -> None:
+    bench.slurm.node_state("n1", "IDLE+POWERING_DOWN")
+    bench.slurm.node_state("n2", "IDLE+POWERED_DOWN")
+    first, second, third = (cpu_job(bench, 64) for _ in range(3))
+    bench.cycle(3)
+    assert (nodes_of(bench, first), nodes_of(bench, second)) == ("n3", "n2")
+    assert bench.job(third).reason.kind == "cpus"
+    assert not bench.audit("not-started")
+    bench.slurm.node_state("n1", "IDLE+POWERED_DOWN")
+    bench.cycle(3)
+    assert nodes_of(bench, third) == "n1"
+
+
+def test_a_magnetic_reservation_takes_whole_jobs_of_its_users_only(bench: Bench) -> None:
+    now = bench.slurm.now
+    bench.slurm.reserved = [
+        Reservation("course", now - 1, now + 3600.0, frozenset({"n2", "n3"}), True, frozenset({"asrpt1"}), frozenset())
+    ]
+    for name in ("n2", "n3"):
+        bench.slurm.node_state(name, "IDLE+RESERVED")
+    others = [cpu_job(bench, 60, user="asrpt2") for _ in range(2)]
+    bench.cycle(3)
+    assert [nodes_of(bench, each) for each in others] == ["n1", ""]
+    wide = cpu_job(bench, 100, min_nodes=2, tasks=100, user="asrpt1")
+    bench.cycle(3)
+    assert nodes_of(bench, wide) == "n2,n3"
+    assert not bench.audit("not-started")
