@@ -1,5 +1,6 @@
 """The site lets jobs preempt others: asrptd chooses the nodes, Slurm the victims there. One lab for all tests."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -38,6 +39,7 @@ def preemptable(lab: Cluster, number: int, *options: str, qos: str = "scavenger"
 def test_normal_jobs_preempt_scavengers_where_these_lose_least_and_scavengers_fill_the_rest(lab: Cluster):
     old = preemptable(lab, 4, "--gpus=2", "-w", "n1")
     lab.wait_all(old, "RUNNING")
+    time.sleep(2)  # Slurm's start times are whole seconds
     young = preemptable(lab, 6, "--gpus=2")
     lab.wait_all(young[:4], "RUNNING")
     normal = [lab.submit(f"--gpus={gpus}", script="sleep 8", user="asrpt2") for gpus in (2, 2, 4)]
