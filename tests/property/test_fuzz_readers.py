@@ -27,8 +27,7 @@ from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.predict.model_store import ModelInfo, load_model, save_model
 from slurm_asrpt.profile.schema import LIBRARY, parse_profile
 from slurm_asrpt.progress import parse_losses
-from slurm_asrpt.slurm import incremental, parse
-from slurm_asrpt.slurm.preemption import NO_PREEMPTION, parse_partitions, parse_qos
+from slurm_asrpt.slurm import incremental, parse, preemption
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import LeftToSlurm, read_request
 from slurm_asrpt.spool import parse_progress
@@ -139,13 +138,12 @@ SELDOM: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "reservations": (RESERVATION * 2, read_reservations),
     "sshare": (b"root|root|1.000000\nasrpt1|lab|0.250000\n|lab|\n", read_shares),
     "partitions": (
-        b"PartitionName=gpu PriorityTier=1 PreemptMode=REQUEUE GraceTime=10\nPartitionName=debug PriorityTier=10 "
-        b"PreemptMode=GANG,SUSPEND\n",
-        lambda data: parse_partitions(text_of(data), NO_PREEMPTION),
+        b"PartitionName=gpu AllowGroups=ALL PriorityTier=1 MaxTime=UNLIMITED\nPartitionName=debug PriorityTier=10\n",
+        lambda data: preemption.parse_partitions(text_of(data), preemption.PreemptionDefaults("partition_prio")),
     ),
     "qos": (
-        b"normal|0||cluster|00:00:00|\nhigh|10|normal|requeue|1-00:00:10|00:01:00\n",
-        lambda data: parse_qos(text_of(data), NO_PREEMPTION),
+        b"normal|\nhigh|normal\n",
+        lambda data: preemption.parse_qos(text_of(data), preemption.PreemptionDefaults("qos")),
     ),
     "clock": (b"Configuration data as of 1795287840\nAccountingStorageBackupHost = (null)\n", read_clock),
 }
