@@ -46,7 +46,7 @@ def with_limits(table: JobTable, jobs: pd.DataFrame, limits: SiteLimits) -> tupl
     by_limit = Counter(name for each in charges for name in {_general(limit) for limit, _ in each})
     facts = {
         "counted": sum(map(bool, charges)),
-        "by_limit": dict(by_limit.most_common()),
+        "by_limit": dict(sorted(by_limit.items(), key=lambda item: (-item[1], item[0]))),
         "unknown": int(((jobs["account"] == "") & (jobs["qos"] == "")).sum()),
         "beyond": beyond,
     }

@@ -77,7 +77,8 @@ def test_the_report_says_which_limits_counted():
     past = whatif.under_limits(past_of(row(1), row(2), row(3, account="", qos="")), recorded())
     told = " ".join(whatif.remarks(past))
     assert "2 of 3 jobs counted against limits of today" in told
-    assert "MaxTRESPU=gres/gpu of QOS normal (2)" in told
+    assert "MaxTRESPU=cpu of QOS normal (2)" in told
+    assert past.notes["site_limits"]["by_limit"]["MaxTRESPU=gres/gpu of QOS normal"] == 2
     assert "1 job without a known account and QOS" in told
     assert "GrpTRESMins" not in told  # used-up minutes are not simulated
     assert past.notes["limits"] == list(whatif.LIMITS_BESIDES_SITE)
