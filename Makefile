@@ -45,10 +45,10 @@ test-units: setup test-packages ## The tests that need no Slurm, with the floor 
 	$(BIN)/pytest -m 'not e2e' --cov=slurm_asrpt --cov=slurm_asrpt_cli --cov-report= --cov-fail-under=$(COVERAGE)
 
 test-e2e-1: setup test-packages ## Those on a real Slurm, which wait most of the time, in two halves
-	$(BIN)/pytest -m e2e tests/e2e/test_[a-g]*.py tests/faults
+	$(BIN)/pytest -m e2e tests/e2e/test_[a-i]*.py tests/faults
 
 test-e2e-2: setup test-packages
-	ASRPT_TEST_PORT=18600 $(BIN)/pytest -m e2e tests/e2e/test_[h-z]*.py
+	ASRPT_TEST_PORT=18600 $(BIN)/pytest -m e2e tests/e2e/test_[j-z]*.py
 
 test-random: setup ## The property tests with other examples in each run
 	$(BIN)/pytest --hypothesis-profile=random tests/property

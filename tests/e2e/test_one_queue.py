@@ -30,7 +30,9 @@ def test_jobs_without_gpus_leave_the_cpus_that_waiting_gpu_jobs_need(lab: Cluste
     without = [lab.submit("-N1", "-n1", "-c4", script=SHORT) for _ in range(40)]
     lab.wait(without[0], "RUNNING", "COMPLETED")
     with_gpus = [lab.submit("--gpus=1", "-c4", script=SHORT) for _ in range(8)]
-    assert "needs 4 CPUs and no GPUs" in lab.text_of(without[-1])
+    wait_for(
+        lambda: "needs 4 CPUs and no GPUs" in lab.text_of(without[-1]), "asrpt-status says why the last one waits", 10
+    )
     done = lab.wait_all([*without, *with_gpus], "COMPLETED", timeout=60)
     last = max(done[job_id].start_time for job_id in with_gpus)
     later = [job_id for job_id in without if done[job_id].start_time > last]
