@@ -99,7 +99,7 @@ def _ends(ends: Sequence[Ending]) -> str:
 
 def _priority(job: JobStatus) -> str:
     weight = f"predicted work counts divided by {job.weight:.3g}" if job.weight != 1.0 else ""
-    return "; ".join(filter(None, [safe(job.priority), weight]))
+    return "; ".join(filter(None, [job.priority and safe(job.priority), weight]))
 
 
 def _record(job: JobStatus) -> Facts:
@@ -134,10 +134,12 @@ def _record(job: JobStatus) -> Facts:
 
 def _reservation(job: JobStatus) -> str:
     """The reservation that the job runs in, or the magnetic ones that draw it."""
-    names = safe(str(job.facts.get(DRAWN_BY, "")))
-    if not names:
-        return UNKNOWN
-    return names if job.state == Phase.RUNNING else f"{names} (magnetic: its nodes are considered first)"
+    names = safe(str(job.facts.get(DRAWN_BY, "")))  # UNKNOWN if there is none
+    return (
+        names
+        if names == UNKNOWN or job.state == Phase.RUNNING
+        else f"{names} (magnetic: its nodes are considered first)"
+    )
 
 
 def _service(job: JobStatus) -> str:
@@ -166,6 +168,7 @@ def _facts(job: JobStatus) -> Facts:
         "nodes",
         "shape",
         "reservation",
+        "limit",
         "more",
         "most",
         "in_s",

@@ -321,6 +321,15 @@ def test_explain_omits_values_that_are_the_same_everywhere(settings: Path) -> No
         assert ("By GPU type" in output, "Iteration " in output) == (told, told)
 
 
+def test_explain_has_no_line_for_a_reservation_or_a_priority_that_there_is_not(settings: Path) -> None:
+    job = replace(WAITING, weight=4.0, reason="over-limit", facts={"limit": "MaxJobs"})
+    write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[job]))
+    output = run(settings, "--explain", job.job_id).stdout
+    assert "Reservation" not in output
+    assert "Priority         predicted work counts divided by 4" in output
+    assert "  limit " not in output, "the reason says it"
+
+
 @pytest.mark.parametrize(
     ("level", "said"), [("group", "runs of its group"), ("cluster", "runs of all users (new user)"), ("", "past runs")]
 )
