@@ -71,7 +71,7 @@ class Document(BaseModel):
     weights: dict[str, float] = Field(default_factory=dict)
     preemption: dict[str, PreemptionClass] = Field(default_factory=dict)
     preemptable: Preemptable | None = None
-    by_age: list[str] = Field(default_factory=list)
+    turns: dict[str, float] = Field(default_factory=dict)
 
 
 _PREEMPTABLE = TypeAdapter(Preemptable)
@@ -87,12 +87,12 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
     charges = {str(job.id): [list(each) for each in job.charges] for job in inputs.jobs if job.charges}
     limits = {"headroom": dict(inputs.headroom), "charges": charges} if charges else {}  # most sites have none
     weights = {str(job.id): job.weight for job in inputs.jobs if job.weight != 1.0}
-    by_age = [str(job.id) for job in inputs.jobs if job.by_age]
+    turns = {str(job.id): job.turn for job in inputs.jobs if job.turn is not None}
     return {
         **limits,
         **({"weights": weights} if weights else {}),
         **_preemption(inputs),
-        **({"by_age": by_age} if by_age else {}),
+        **({"turns": turns} if turns else {}),
         "now": inputs.now,
         "policy": inputs.policy,
         "settings": dict(inputs.settings),
@@ -155,8 +155,8 @@ def from_document(raw: Any) -> Inputs:
 def _ruled(job: Job, found: Document) -> Job:
     """The job with what the site's rules say of it."""
     charges, weight = found.charges.get(job.id, ()), found.weights.get(job.id, 1.0)
-    preemption, by_age = found.preemption.get(job.id), job.id in found.by_age
-    return replace(job, charges=charges, weight=weight, preemption=preemption, by_age=by_age)
+    preemption, turn = found.preemption.get(job.id), found.turns.get(job.id)
+    return replace(job, charges=charges, weight=weight, preemption=preemption, turn=turn)
 
 
 def _job(row: Row, profiles: Sequence[JobProfile], requests: Sequence[Request]) -> Job:

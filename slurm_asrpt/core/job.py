@@ -241,7 +241,8 @@ class Job:
     weight: how much the site favors the job within its band: its work counts divided by this.
     charges: what it counts against the site's limits while it runs.
     preemption: which jobs it may preempt, and which may preempt it; None where no job may.
-    by_age: it goes before all younger jobs of its band, after all older ones; for policies with a limit on waiting.
+    turn: its place, in Slurm's own order, before the jobs of its band that have none or a later one; for policies with
+    a limit on waiting. None while no job whose nodes Slurm must choose is behind it in that order, and it is none.
 
     Raises ValueError if the GPUs differ from the profile's, the request splits its slices, or a number is invalid.
     """
@@ -259,7 +260,7 @@ class Job:
     charges: Charges = ()
     weight: float = 1.0
     preemption: PreemptionClass | None = None
-    by_age: bool = False
+    turn: float | None = None
 
     def __post_init__(self) -> None:
         if self.gpus != self.profile.gpus:
@@ -312,7 +313,7 @@ def trusted_job(
     draft.id, draft.user, draft.gpus, draft.profile, draft.request = job_id, user, gpus, profile, request
     draft.predicted_iterations, draft.submit_time = predicted_iterations, submit_time
     draft.group, draft.time_limit, draft.band, draft.charges, draft.weight = group, time_limit, 0, (), 1.0
-    draft.preemption, draft.by_age = None, False
+    draft.preemption, draft.turn = None, None
     draft.__class__ = Job
     job: Job = draft
     return job

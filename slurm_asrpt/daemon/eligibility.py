@@ -36,8 +36,12 @@ class Eligibility:
         pending = self._jobs.pending()
         self._admission.rank(pending, now)
         eligible = [job for job in pending if self._is_eligible(job, now)]
+        turns = self._admission.give_turns(eligible, self._jobs.in_state(JobState.PINNED), now)
         if not self.feed.resumed:
             self.feed.resume(eligible, now)
+        for job in turns:
+            if job.state is JobState.QUEUED and job.job is not None:
+                self.feed.changed(job.job, now)
         self._preemption.tell(now)
         self.feed.submit(eligible, now)
 

@@ -26,6 +26,10 @@ LEAST_NICE = -60_000
 SHARE_SLACK = 0.1
 """The fair share in a job's priority may be older or newer than the one that was read by this much."""
 ROUNDING = 2.0
+CALCULATED_S = 300.0
+"""The default PriorityCalcPeriod."""
+MOST_PER_POINT_S = 1e6
+"""A point of priority counts as so many seconds of age at most."""
 
 
 @dataclass(frozen=True)
@@ -246,6 +250,27 @@ def _association(job: JobRecord, site: SitePriorities) -> tuple[float, float]:
         if key in site.associations:
             return site.associations[key]
     return 0.0, 0.0
+
+
+def turn(job: Standing, weights: Weights | None, submitted: float, now: float) -> float:
+    """The time of submission that would give a job its priority by age alone: the first of them is first in Slurm.
+
+    A job older than PriorityMaxAge counts as if it still aged.
+    """
+    if weights is None:
+        return submitted
+    aged = weights.age * min(1.0, max(0.0, now - submitted) / weights.max_age_s) if weights.accrues else 0.0
+    return submitted - (job.live - aged) * _per_point_s(weights)
+
+
+def turn_slack_s(weights: Weights | None) -> float:
+    """By how much two answers of ``turn`` may differ while nothing changes: slurmctld adds age every few minutes."""
+    return 2 * CALCULATED_S + ROUNDING * _per_point_s(weights) if weights is not None and weights.accrues else 0.0
+
+
+def _per_point_s(weights: Weights) -> float:
+    """Seconds of age that add a point to a priority."""
+    return min(MOST_PER_POINT_S, weights.max_age_s / weights.age) if weights.age else MOST_PER_POINT_S
 
 
 def _age(job: JobRecord, weights: Weights, now: float) -> float:

@@ -47,10 +47,10 @@ def starts(decisions):
     free=FREE,
     rows=st.lists(ROWS, min_size=1, max_size=12),
     late=st.sets(st.integers(0, 11).map(str)),
-    aged=st.sets(st.integers(0, 11).map(str)),
+    turns=st.dictionaries(st.integers(0, 11).map(str), st.sampled_from([1.0, 2.0, 3.0])),
 )
-def test_lower_classes_never_influence_the_starts_of_higher_ones(name, free, rows, late, aged):
-    jobs = [replace(one, by_age=one.id in aged) for one in jobs_of(rows)]
+def test_lower_classes_never_influence_the_starts_of_higher_ones(name, free, rows, late, turns):
+    jobs = [replace(one, turn=turns.get(one.id)) for one in jobs_of(rows)]
     _, decisions = decided(name, free, jobs, late)
     for band in range(3):
         higher = [one for one in jobs if one.band <= band]

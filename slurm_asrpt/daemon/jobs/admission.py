@@ -44,6 +44,8 @@ Counted from the first observation: slurmctld's clock may be some seconds behind
 """
 
 
+FIRST = (-math.inf, 0)
+"""Before all places in Slurm's own order."""
 QUEUED_MARKS = ("interactive", "het", *LEASED)
 """Marks of the hook with which a job is in the queue."""
 
@@ -90,9 +92,8 @@ class Admission:
         requested, unrestricted = request_of(
             record, job.tag, self._cluster.nodes, self._partitions, self._profiles, marked, components
         )
-        by_age = marked is not None and (bool(record.deadline) or self._is_large(requested))
         unrestricted = dataclasses.replace(
-            unrestricted, band=band, weight=weight, charges=charges, preemption=preemption, by_age=by_age
+            unrestricted, band=band, weight=weight, charges=charges, preemption=preemption
         )
         unrestricted = within_reservations(unrestricted, drawn)
         if requested.by_slurm and not fits(unrestricted, self._cluster.view.nodes):
@@ -102,12 +103,45 @@ class Admission:
         chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed
         chosen = dataclasses.replace(chosen, request=self._cluster.share(chosen.request))
         again = job.admitted is not None
-        job.admit(chosen, unrestricted if reserved else None, requested, made_from)
+        in_slurms_order = marked is not None and (bool(record.deadline) or self._is_large(requested))
+        job.admit(chosen, unrestricted if reserved else None, requested, made_from, in_slurms_order)
         return again
 
     def rank(self, jobs: Sequence[ManagedJob], now: float) -> None:
         """Rank the pending jobs by the site's priorities, before they are admitted."""
         self._rules.rank(jobs, now)
+
+    def give_turns(
+        self, eligible: Sequence[ManagedJob], starting: Sequence[ManagedJob], now: float
+    ) -> list[ManagedJob]:
+        """Give turns to the jobs that go by Slurm's own order, and to those of their bands that it puts before them.
+
+        A job that a limit or a lack of nodes keeps out delays nobody. Returns the jobs whose turns have changed.
+        """
+        last: dict[int, tuple[float, int]] = {}
+        for job in self._may_start([job for job in eligible if job.in_slurms_order], starting):
+            last[_band(job)] = max(self._place(job, now), last.get(_band(job), FIRST))
+        changed = []
+        for job in eligible:
+            turn: float | None = None
+            if _band(job) in last:
+                place = self._place(job, now)
+                turn = place[0] if place <= last[_band(job)] else None
+            if job.has_turn(turn):
+                changed.append(job)
+        return changed
+
+    def _place(self, job: ManagedJob, now: float) -> tuple[float, int]:
+        """The place of a job in Slurm's own order."""
+        return self._rules.priorities.turn(job, now), job.record.number
+
+    def _may_start(self, jobs: Sequence[ManagedJob], starting: Sequence[ManagedJob]) -> list[ManagedJob]:
+        """Those of these jobs that no limit and no lack of nodes keeps out."""
+        if not jobs:
+            return []
+        left = self._rules.limits.headroom(starting)
+        able = [job for job in jobs if self._cluster.best_alpha(job.job) is not None]
+        return [job for job in able if job.job is not None and left.exceeded(job.job.charges) is None]
 
     def _without_gpus(
         self, record: JobRecord, reserved: frozenset[str], avoided: frozenset[str], drawn: Sequence[frozenset[str]]
@@ -147,6 +181,11 @@ class Admission:
             tasks = job.record.array_tasks
             return reason(Phase.WAITING, "array", more=sum(map(len, read_tasks(tasks))), tasks=tasks)
         return None
+
+
+def _band(job: ManagedJob) -> int:
+    assert job.job is not None  # noqa: S101  (it has been admitted)
+    return job.job.band
 
 
 def request_of(

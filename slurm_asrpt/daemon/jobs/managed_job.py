@@ -54,6 +54,7 @@ class ManagedJob(SavedJob):
     cpu_job: CpuJob | None = None  # a job without GPUs, which no policy sees
     one_task_per_gpu: bool = False  # each rank has one GPU
     standing: Standing = DEFAULT  # its priority under the rules of the site
+    in_slurms_order: bool = False  # it goes when Slurm's own order has its turn, and not by its work
     admitted: Any = None  # the values that these two were made from
     reservations: tuple[Reservation, ...] = ()  # those whose nodes it must not use now
     drawn_by: tuple[Reservation, ...] = ()  # magnetic ones in which it may run
@@ -124,9 +125,12 @@ class ManagedJob(SavedJob):
         """The reservations whose nodes it must not use now, and the magnetic ones in which it may run."""
         self.reservations, self.drawn_by = reservations, drawn_by
 
-    def admit(self, job: Job, unrestricted: Job | None, requested: JobRequest, made_from: object) -> None:
+    def admit(
+        self, job: Job, unrestricted: Job | None, requested: JobRequest, made_from: object, in_slurms_order: bool
+    ) -> None:
         """Set the policy's job, and the values that it was made from."""
         self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, requested.one_task_per_gpu
+        self.in_slurms_order = in_slurms_order
         self.admitted, self.cpu_job, self.by_slurm = made_from, None, requested.by_slurm
 
     def admit_without_gpus(self, job: CpuJob, made_from: object) -> None:
@@ -147,6 +151,13 @@ class ManagedJob(SavedJob):
         self.job = replace(self.job, band=band, weight=weight, charges=charges)
         if self.unrestricted is not None:
             self.unrestricted = replace(self.unrestricted, band=band, weight=weight, charges=charges)
+        return True
+
+    def has_turn(self, turn: float | None) -> bool:
+        """Set its turn in Slurm's own order; None if it goes by its work. Returns whether it has changed."""
+        if self.job is None or self.job.turn == turn:
+            return False
+        self.job = replace(self.job, turn=turn)
         return True
 
     def resumed(self, in_queue: bool) -> None:

@@ -12,7 +12,7 @@ from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient
-from slurm_asrpt.slurm.priorities import SitePriorities, standing
+from slurm_asrpt.slurm.priorities import SitePriorities, standing, turn, turn_slack_s
 from slurm_asrpt.throttle import Throttle
 
 LOG = logging.getLogger("asrptd")
@@ -89,6 +89,13 @@ class PriorityWatch:
     def rank(self, job: ManagedJob) -> tuple[int, float]:
         """The class of a pending job, 0 for the highest, and its weight."""
         return self._ranks.get(job.record.job_id, (0, 1.0))
+
+    def turn(self, job: ManagedJob, now: float) -> float:
+        """When it is its turn by Slurm's own order: the least first. The same while nothing changes."""
+        assert job.job is not None  # noqa: S101  (it is in the queue)
+        weights, before = self._site.weights, job.job.turn
+        found = turn(job.standing, weights, job.job.submit_time, now)
+        return found if before is None or abs(found - before) > turn_slack_s(weights) else before
 
 
 def with_cause(why: Reason, jobs: Mapping[str, ManagedJob]) -> Reason:

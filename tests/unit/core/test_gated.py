@@ -322,37 +322,43 @@ def test_a_job_changed_to_fit_nowhere_keeps_its_waiting_time():
     assert bench.why(10) == [("grows", "capacity")]
 
 
-# jobs by age
+# jobs with a turn
 
 
-def by_age(one):
-    return replace(one, by_age=True)
-
-
-def test_a_job_by_age_goes_before_younger_jobs_and_after_older_ones():
-    bench = Bench(4, 4)
+def test_a_job_with_a_turn_goes_after_earlier_turns_and_before_all_others_of_its_band():
+    bench = Bench(4, 4, patience_s=100.0)
     bench.occupy("a", 50.0, n0=4)
     bench.occupy("b", 90.0, n1=4)
-    bench.submit(job("1", 4, 500), now=1.0).submit(by_age(job("2", 8, 500)), now=2.0)
-    bench.submit(job("3", 1, 1), now=3.0)
-    assert bench.decide(3.0) == {}
-    assert [job_id for job_id, _ in bench.policy.queue(3.0)] == ["1", "2", "3"]
+    bench.submit(job("1", 4, 500), now=1.0).submit(replace(job("2", 8, 500), turn=7.0), now=2.0)
+    bench.submit(job("3", 1, 1), now=3.0).submit(replace(job("4", 4, 500), turn=6.0), now=4.0)
+    assert bench.decide(4.0) == {}
+    assert [job_id for job_id, _ in bench.policy.queue(4.0)] == ["4", "2", "3", "1"]
     bench.view.give({"n0": 4})
     bench.policy.finished("a", 50.0)
-    assert bench.decide(50.0) == {"1": {"n0": 4}}
+    assert bench.decide(50.0) == {"4": {"n0": 4}}
     bench.view.give({"n1": 4})
     bench.policy.finished("b", 90.0)
     assert bench.decide(90.0) == {}, "the servers are kept for job 2"
-    bench.end("1", 550.0)
+    assert [job_id for job_id, _ in bench.policy.queue(110.0)] == ["2", "1", "3"], "job 1 is late without a turn"
+    bench.end("4", 550.0)
     assert bench.decide(550.0) == {"2": {"n0": 4, "n1": 4}}
-    bench.submit(job("4", 1, 0.5), now=551.0)
-    assert [job_id for job_id, _ in bench.policy.queue(551.0)] == ["4", "3"], "by work again"
 
 
-def test_a_job_by_age_stays_behind_the_classes_before_it():
+def test_a_turn_may_be_given_and_taken():
+    bench = Bench(4)
+    bench.occupy("a", 50.0, n0=4)
+    bench.submit(job("1", 4, 500), now=1.0).submit(job("2", 1, 1), now=2.0)
+    for turn, order in ((9.0, ["1", "2"]), (None, ["2", "1"])):
+        bench.policy.changed(replace(job("1", 4, 500), turn=turn), 3.0)
+        assert bench.decide(3.0) == {}
+        assert [job_id for job_id, _ in bench.policy.queue(3.0)] == order
+    assert bench.policy.dump()["order"]
+
+
+def test_a_job_with_a_turn_stays_behind_the_classes_before_it():
     bench = Bench(4, 4)
     bench.occupy("a", 50.0, n0=4, n1=4)
-    bench.submit(job("1", 1, 900), now=1.0).submit(by_age(replace(job("2", 8, 500), band=1)), now=2.0)
+    bench.submit(job("1", 1, 900), now=1.0).submit(replace(job("2", 8, 500), band=1, turn=0.0), now=2.0)
     bench.submit(job("3", 1, 1), now=3.0).submit(replace(job("4", 1, 1), band=1), now=4.0)
     assert bench.decide(4.0) == {}
     assert [job_id for job_id, _ in bench.policy.queue(4.0)] == ["3", "1", "2", "4"]

@@ -153,7 +153,7 @@ def test_a_heterogeneous_job_waits_for_room_for_all_components(gated: Bench) -> 
     assert [gated.job_state(part) for part in parts] == [JobState.QUEUED, JobState.LEFT_TO_SLURM]
     job = gated.job(first).job
     assert job is not None
-    assert (job.gpus, job.request.min_nodes, job.by_age) == (7, 2, True)
+    assert (job.gpus, job.request.min_nodes, gated.job(first).in_slurms_order) == (7, 2, True)
     assert gated.slurm.records[first].eligible_time > gated.slurm.now
     assert gated.writes(parts[1]) == []
     gated.slurm.end("1")

@@ -11,7 +11,8 @@ It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for
 3. Reservation. The first job that cannot start reserves the servers that are predicted to be free soonest. Jobs behind
    it may use them only until then, and must not delay the time at which any other busy server will be free.
 4. Patience. A job that has waited for ``patience_s`` goes before all younger jobs of its band, and reserves its servers
-   exclusively. So do a job with ``by_age`` and all older ones of its band, at once.
+   exclusively. Jobs with a turn do so at once, in the order of their turns: a job whose nodes Slurm must choose has
+   the place that Slurm itself would give it (docs/decisions/0031).
    Then, if servers are equal and none disappears, a job that requests only GPUs starts within (k+1) L seconds, however
    wrong the predictions. k: the jobs submitted before it that still waited when its patience ended. L: the longest
    run of any job. Each of them waits for the jobs that already run on its servers, and for no later job
@@ -117,7 +118,7 @@ class Gated(Policy):
         self._set_running(self._running_jobs.runs)
         self.reservation = None
         for entry in self._queue.clear():
-            self._enter(entry.job, entry.key[0], entry.age[0])
+            self._enter(entry.job, entry.key[0], entry.since)
 
     def _set_running(self, runs: Mapping[JobId, RunningJob]) -> None:
         self._running_jobs = RunningJobs(self._nodes, runs)
@@ -143,7 +144,7 @@ class Gated(Policy):
     def changed(self, job: Job, now: float) -> None:
         entry = self._leave(job.id)
         if entry is not None:
-            self._enter(job, updated_rank(job, entry.key[0]), entry.age[0])
+            self._enter(job, updated_rank(job, entry.key[0]), entry.since)
 
     def finished(self, job_id: JobId, now: float) -> None:
         self._leave(job_id)
@@ -183,7 +184,8 @@ class Gated(Policy):
         shape = self._shape(job) if rank == job.band else (rank, job.id)  # a returned job is alone in its shape
         shape = (len(choices), shape) if len(choices) > 1 else shape
         kind = (rank, job.weight, shape) if rank or job.weight != 1.0 else shape
-        self._queue.enter(Waiting(job, key, seconds, choices, kind, shape, (since, number, job.id)))
+        age = (_INF if job.turn is None else job.turn, since, number, job.id)
+        self._queue.enter(Waiting(job, key, seconds, choices, kind, shape, age))
 
     def _shape(self, job: Job) -> Hashable:
         """The shape of a job. Jobs of one shape can start on the same servers, and count against the same limits."""
@@ -427,7 +429,7 @@ class Gated(Policy):
 
     def dump(self) -> dict[str, Any]:
         rows = sorted(self._queue.entries.values(), key=lambda e: e.key)
-        order = [Queued(e.job.id, e.key[0], e.age[0], None if e.job.predicted_iterations else e.seconds) for e in rows]
+        order = [Queued(e.job.id, e.key[0], e.since, None if e.job.predicted_iterations else e.seconds) for e in rows]
         return State(
             order,
             self._returns,

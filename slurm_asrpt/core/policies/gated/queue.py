@@ -18,8 +18,8 @@ Key = tuple[float, float, float, tuple[int, ...], JobId]
 Rank: the band; for a returned job just before it.
 """
 
-Age = tuple[float, tuple[int, ...], JobId]
-"""Start of the wait, numeric ID, ID: the oldest first."""
+Age = tuple[float, float, tuple[int, ...], JobId]
+"""The job's turn (infinity for none), start of the wait, numeric ID, ID: those with a turn, then the oldest first."""
 
 _INF = float("inf")
 
@@ -41,6 +41,11 @@ class Waiting:
     shape: Hashable
     age: Age
 
+    @property
+    def since(self) -> float:
+        """When its wait began."""
+        return self.age[1]
+
     def lasts(self, alpha: float) -> float:
         """Its predicted runtime, seconds, with ``alpha`` seconds per iteration."""
         best = self.choices[0].best
@@ -56,9 +61,9 @@ class Line:
 
 
 class Waitlist:
-    """Finds the first job of each kind in O(1), and the late jobs: those that have waited for ``patience_s``.
+    """Finds the first job of each kind in O(1), and the late jobs.
 
-    While a job with ``by_age`` waits, it and all older jobs of its band are late.
+    Late are jobs that have waited for ``patience_s``, and those with a turn.
 
     Entries of jobs that have left stay in the heaps until they reach the top, or until they outnumber the waiting jobs.
 
@@ -76,8 +81,6 @@ class Waitlist:
         self._heaps: dict[Hashable, list[Key]] = {}
         self._young: list[Age] = []  # heap: jobs that are not late, and outdated entries
         self._late = 0  # jobs that are late
-        self._by_age: dict[JobId, Waiting] = {}
-        self._changed = False  # whether jobs have come since late ones were last looked for
         self._left = 0  # jobs that have left since the last cleanup of the heaps
 
     def enter(self, entry: Waiting) -> None:
@@ -91,16 +94,12 @@ class Waitlist:
             line = self._line(charges) if charges else self._plain
             line.heads[entry.kind] = heap[0]
             heapq.heappush(self._young, entry.age)
-            self._changed = True
-            if entry.job.by_age:
-                self._by_age[entry.job.id] = entry
 
     def leave(self, job_id: JobId) -> Waiting | None:
         """Remove a job. Returns its entry, or None for an unknown job."""
         entry = self.entries.pop(job_id, None)
         if entry is None or not entry.choices:
             return entry
-        self._by_age.pop(job_id, None)
         charges = entry.job.charges
         line = self._line(charges) if charges else self._plain
         late = line.late
@@ -145,7 +144,7 @@ class Waitlist:
     def clear(self) -> list[Waiting]:
         """Remove all jobs. Returns their entries."""
         entries = list(self.entries.values())
-        for part in (self.entries, self.lines, self._held, self._held_lines, self._heaps, self._young, self._by_age):
+        for part in (self.entries, self.lines, self._held, self._held_lines, self._heaps, self._young):
             part.clear()
         self._plain = self.lines[()] = Line()
         self._late = self._left = 0
@@ -216,32 +215,25 @@ class Waitlist:
 
     def _find_late(self, now: float) -> None:
         """Move jobs that have become late from the young ones to the late ones."""
-        while (age := self._oldest_young()) is not None and age[0] + self.patience_s <= now:
+        while (age := self._oldest_young()) is not None and self._late_from(age) <= now:
             heapq.heappop(self._young)
-            self._is_now_late(age)
-        if self._by_age and self._changed:
-            last = {entry.job.band: entry.age for entry in sorted(self._by_age.values(), key=lambda one: one.age)}
-            for entry in self.entries.values():
-                if entry.choices and entry.job.band in last and entry.age <= last[entry.job.band]:
-                    self._is_now_late(entry.age)
-        self._changed = False
+            late = self._line(self.entries[age[-1]].job.charges).late
+            at = bisect_left(late, age)
+            if late[at : at + 1] != [age]:  # a returned or changed job may already be here
+                insort(late, age)
+                self._late += 1
 
-    def _is_now_late(self, age: Age) -> None:
-        late = self._line(self.entries[age[-1]].job.charges).late
-        at = bisect_left(late, age)
-        if late[at : at + 1] != [age]:  # a returned or changed job may already be here
-            insort(late, age)
-            self._late += 1
+    def _late_from(self, age: Age) -> float:
+        return age[1] + self.patience_s if age[0] == _INF else -_INF
 
     def is_late(self, entry: Waiting, now: float) -> bool:
-        """Whether a job has waited for ``patience_s``, or is no younger than a job of its band that goes by age."""
-        aged = (one.age for one in self._by_age.values() if one.job.band == entry.job.band)
-        return entry.age[0] + self.patience_s <= now or any(entry.age <= age for age in aged)
+        """Whether a job has waited for ``patience_s``, or has a turn."""
+        return self._late_from(entry.age) <= now
 
     def next_late(self, now: float) -> float | None:
         """When the next job becomes late; None while one is late, because others must wait for it."""
         if self._late:
             return None
         age = self._oldest_young()
-        time = _INF if age is None else age[0] + self.patience_s
+        time = _INF if age is None else self._late_from(age)
         return time if now < time < _INF else None
