@@ -9,6 +9,8 @@ import pytest
 
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.hook.tag import Tag
+from slurm_asrpt.slurm.limits import SiteLimits
+from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
 from slurm_asrpt.slurm.writeback import PINNED_PRIORITY
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import GROUP
@@ -99,6 +101,49 @@ def test_a_stream_of_small_jobs_does_not_starve_a_job_on_contiguous_nodes(gated:
     assert all(gated.slurm.records[each].start_time <= began for each in before)
     after = [gated.slurm.records[each].start_time for each in started if int(each) > int(job_id)]
     assert not [start for start in after if began - 20 < start < began]
+
+
+SITE = SitePriorities(Weights(age=1000, job_size=100), {"gpu": PartitionPriority()}, known=True)
+
+
+def queue_of(bench: Bench) -> list[str]:
+    return [str(job_id) for job_id, _ in bench.scheduler.decider.policy.queue(bench.slurm.now)]
+
+
+@pytest.mark.parametrize("multifactor", [True, False])
+def test_a_large_job_on_contiguous_nodes_has_its_place_in_slurms_order(gated: Bench, multifactor: bool) -> None:
+    slurm = gated.slurm
+    slurm.multifactor = multifactor
+    if multifactor:
+        slurm.site_priorities = SITE
+    slurm.submit(12, 100, priority=90)
+    gated.cycle(3)
+    older, higher = slurm.submit(4, 5, priority=20), slurm.submit(4, 900, priority=80)
+    large = slurm.submit(12, 900, contiguous=True, priority=70)
+    gated.cycle(1)
+    younger, above = slurm.submit(4, 1, priority=20), slurm.submit(4, 900, priority=75)
+    gated.cycle(3)
+    by_slurm = [higher, above, large, younger, older]
+    assert queue_of(gated) == (by_slurm if multifactor else [older, higher, large, younger, above])
+    slurm.change(large, reason="JobHeldUser", priority=0)
+    gated.cycle(2)
+    assert queue_of(gated) == [younger, older, higher, above], "a held job delays nobody"
+
+
+def test_a_job_on_contiguous_nodes_that_a_limit_holds_delays_nobody(gated: Bench) -> None:
+    slurm = gated.slurm
+    slurm.site_limits = SiteLimits(licenses={"matlab": 1.0})
+    slurm.submit(12, 100, licenses="matlab")
+    gated.cycle(3)
+    older = slurm.submit(4, 900)
+    held = slurm.submit(12, 900, contiguous=True, licenses="matlab")
+    free = slurm.submit(12, 900, contiguous=True)
+    younger = slurm.submit(4, 1)
+    gated.cycle(3)
+    assert queue_of(gated) == [older, held, free, younger]
+    slurm.end(free, "CANCELLED")
+    gated.cycle(2)
+    assert queue_of(gated) == [younger, older, held]
 
 
 def test_a_restart_keeps_a_released_job_and_its_room(gated: Bench) -> None:

@@ -18,6 +18,8 @@ from slurm_asrpt.slurm.priorities import (
     parse_weights,
     site_priorities,
     standing,
+    turn,
+    turn_slack_s,
 )
 from slurm_asrpt.slurm.records import JobRecord
 
@@ -97,6 +99,37 @@ def test_leased_jobs_age_although_slurm_does_not_count_it(site):
     leased = job(1025, eligible_time=NOW + 9 * week + 60)
     assert weight(site, leased, NOW + week) == weight(site, leased, NOW + 9 * week) == weight_of(2025 / 2100)
     assert weight(site, job(1025), NOW + week) == weight_of(1025 / 2100)
+
+
+AGED = Weights(age=1000, job_size=100, max_age_s=7 * 86400.0)
+SUBMITTED = st.floats(0, 6 * 86400).map(lambda before: NOW - before)
+
+
+@pytest.mark.parametrize("accrues", [False, True])
+@given(jobs=st.lists(st.tuples(SUBMITTED, st.integers(0, 100)), min_size=2, max_size=2))
+def test_turns_are_in_the_order_of_priorities_with_age(accrues, jobs):
+    weights = replace(AGED, accrues=accrues)
+    ages = [1000 * (NOW - submitted) / weights.max_age_s for submitted, _ in jobs]
+    priorities = [size + age for (_, size), age in zip(jobs, ages, strict=True)]
+    shown = [size + accrues * age for (_, size), age in zip(jobs, ages, strict=True)]
+    turns = [turn(Standing(live=live), weights, job[0], NOW) for live, job in zip(shown, jobs, strict=True)]
+    apart = priorities[0] - priorities[1]
+    assert abs(apart) < 1e-6 or (turns[0] < turns[1]) is (apart > 0)
+
+
+def test_turns_stay_the_same_while_nothing_changes():
+    assert turn(Standing(live=50.0), AGED, NOW, NOW) == turn(Standing(live=50.0), AGED, NOW, NOW + 3600)
+    accrued = replace(AGED, accrues=True)
+    rounded = [turn(Standing(live=50.0 + shown), accrued, NOW, NOW + 604.8) for shown in (0, 1)]
+    assert abs(rounded[0] - rounded[1]) < turn_slack_s(accrued)
+    assert turn_slack_s(AGED) == turn_slack_s(None) == 0.0
+
+
+def test_without_a_weight_of_age_the_priority_decides_and_with_priority_basic_the_submission():
+    flat = Weights(job_size=100)
+    assert turn(Standing(live=2.0), flat, NOW, NOW) < turn(Standing(live=1.0), flat, NOW - 9 * 86400, NOW)
+    assert turn(Standing(live=1.0), flat, NOW, NOW) < turn(Standing(live=1.0), flat, NOW + 1, NOW)
+    assert turn(Standing(live=9.0), None, NOW, NOW) == NOW
 
 
 def test_without_weights_there_is_no_weight_and_no_class():
