@@ -959,7 +959,6 @@ local function why_left(desc, script, hints, found)
   if number_given(desc.het_job_offset) then return "het" end
   if not given(script) then return "interactive" end
   if SHARES_WITH_SOME[desc.shared] then return "exclusive" end
-  if given(desc.reservation) then return "reservation" end
   if given(desc.features) and counts_nodes(desc.features) then return "features" end
   if given(desc.dependency) and find(desc.dependency, "expand:", 1, true) then return "expand" end
   if desc.contiguous == 1 then return "contiguous" end

@@ -16,7 +16,7 @@ from slurm_asrpt_cli.status.status_file import around, warn_if_stale
 from slurm_asrpt_cli.status.table import attained, date, durations, gpu_hours, gpus_in_words, learned_from, share
 
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.status.document import DRAWN_BY, NEAREST, UNUSED_PROFILE, JobStatus, Status
+from slurm_asrpt.status.document import DRAWN_BY, NEAREST, RESERVED_IN, UNUSED_PROFILE, JobStatus, Status
 from slurm_asrpt.status.explain import Ahead, Ending, Explanation, explain
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time
 
@@ -133,13 +133,10 @@ def _record(job: JobStatus) -> Facts:
 
 
 def _reservation(job: JobStatus) -> str:
-    """The reservation that the job runs in, or the magnetic ones that draw it."""
-    names = safe(str(job.facts.get(DRAWN_BY, "")))  # UNKNOWN if there is none
-    return (
-        names
-        if names == UNKNOWN or job.state == Phase.RUNNING
-        else f"{names} (magnetic: its nodes are considered first)"
-    )
+    """The reservation that the job names or runs in, or the magnetic ones that draw it."""
+    if DRAWN_BY in job.facts:
+        return f"{safe(str(job.facts[DRAWN_BY]))} (magnetic: its nodes are considered first)"
+    return safe(str(job.facts.get(RESERVED_IN, "")))  # UNKNOWN if there is none
 
 
 def _service(job: JobStatus) -> str:
@@ -173,7 +170,7 @@ def _facts(job: JobStatus) -> Facts:
         "most",
         "in_s",
     }
-    said |= {UNUSED_PROFILE, DRAWN_BY}
+    said |= {UNUSED_PROFILE, DRAWN_BY, RESERVED_IN}
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]
 
 

@@ -115,7 +115,8 @@ class CpuStock:
         cpus = max([job.request.cpus_per_gpu for job in asked], default=0.0)
         memory = max([job.request.memory_per_gpu for job in asked], default=0.0)
         gpus = sum([job.gpus for job in asked])
-        for name in sorted(self._rooms, key=lambda each: -self._rooms[each].cpus):
+        usable = _usable_by(asked, self._rooms)
+        for name in sorted(filter(usable.__contains__, self._rooms), key=lambda each: -self._rooms[each].cpus):
             beside = min(gpus, self._free_gpus.get(name, 0))
             gpus -= beside
             self._take({name: Room(beside * cpus, beside * memory)})
@@ -124,6 +125,13 @@ class CpuStock:
         for name, room in taken.items():
             left = self._rooms[name]
             self._rooms[name] = Room(left.cpus - room.cpus, left.memory - room.memory)
+
+
+def _usable_by(jobs: Iterable[Job], names: Iterable[str]) -> frozenset[str]:
+    """Those of these nodes that at least one of the jobs may use: not nodes that are reserved for others."""
+    sets = {id(job.request): job.request.candidates for job in jobs}.values()  # most jobs share a few requests
+    listed = [each for each in sets if each is not None]
+    return frozenset(names) if len(listed) < len(sets) else frozenset[str]().union(*listed)
 
 
 def stock_of(

@@ -49,6 +49,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "reservation": ("head", "need", "in_s"),
     "ahead": ("reservation", "in_s"),
     "reserved-nodes": ("reservation",),
+    "reservation-begins": ("reservation", "in_s"),
     "placement": ("left_s", "ratio"),
     "array": ("more",),
     "dependency": (),

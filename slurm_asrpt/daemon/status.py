@@ -26,7 +26,7 @@ from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remainin
 from slurm_asrpt.forecast.sampling import remaining_length
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.slurm.request import gpus_of
-from slurm_asrpt.status.document import DRAWN_BY, UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
+from slurm_asrpt.status.document import DRAWN_BY, RESERVED_IN, UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
 from slurm_asrpt.status.explain import add_ahead
 from slurm_asrpt.status.reason_texts import by_slurm_text, text_of
 from slurm_asrpt.switch import OperatingMode
@@ -223,9 +223,10 @@ class StatusBuilder:
 
 
 def _reservation(job: ManagedJob) -> dict[str, str]:
-    """That in which it runs, or those that draw it."""
-    names = [job.record.reservation] if job.state is JobState.RUNNING else [r.name for r in job.drawn_by]
-    return {DRAWN_BY: ",".join(names)} if any(names) else {}
+    """That which it names or runs in, or those that draw it."""
+    if job.record.reservation:
+        return {RESERVED_IN: job.record.reservation}
+    return {DRAWN_BY: ",".join(r.name for r in job.admitted_by)} if job.admitted_by else {}
 
 
 def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: float) -> None:

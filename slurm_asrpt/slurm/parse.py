@@ -260,6 +260,10 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
         raise SlurmError(f"cannot parse the output of scontrol show node ({error!r})") from error
 
 
+UNPLANNED = ("FLEX", "MAINT", "OVERLAP", "TIME_FLOAT")
+"""Flags of reservations whose jobs may run elsewhere, on nodes of others, or never."""
+
+
 def parse_reservations(text: str, nodes: Iterable[NodeRecord]) -> list[Reservation]:
     """``scontrol -o show reservation`` with times in seconds. Those of licenses or single cores are left out."""
     cpus = {node.name: node.cpus for node in nodes}
@@ -277,9 +281,11 @@ def _reservation(raw: Mapping[str, str]) -> tuple[Reservation, int]:
     cpus = re.search(r"\bcpu=([0-9]+)", raw.get("TRES", ""))
     start, end = _within(raw["StartTime"]), _within(raw["EndTime"])
     users, accounts = (_listed(raw.get(key, "")) for key in ("Users", "Accounts"))
-    plain = not any(name.startswith("-") for name in users | accounts) and not _listed(raw.get("Groups", ""))
-    magnetic = "MAGNETIC" in raw.get("Flags", "").split(",") and bool(users or accounts) and plain
-    found = Reservation(raw["ReservationName"], start, end, nodes, magnetic, users, accounts)
+    known = not any(name.startswith("-") for name in users | accounts) and not _listed(raw.get("Groups", ""))
+    flags = frozenset(raw.get("Flags", "").split(","))
+    magnetic = "MAGNETIC" in flags and bool(users or accounts) and known
+    plain = flags.isdisjoint(UNPLANNED)
+    found = Reservation(raw["ReservationName"], start, end, nodes, magnetic, users, accounts, plain)
     return found, int(cpus[1]) if cpus else 0
 
 

@@ -169,6 +169,7 @@ class Reservation:
     """A reservation of whole nodes.
 
     magnetic: jobs of its users and accounts may run there without naming it. Empty users or accounts admit all.
+    plain: jobs that name it run on its nodes, and on no others, from its start to its end.
     """
 
     name: str
@@ -178,9 +179,12 @@ class Reservation:
     magnetic: bool = False
     users: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()
+    plain: bool = True
 
-    def draws(self, job: JobRecord) -> bool:
-        """Whether Slurm would start the job in this reservation although the job does not name it."""
+    def admits(self, job: JobRecord) -> bool:
+        """Whether Slurm would start the job in this reservation: the job names it, or is drawn to it."""
+        if job.reservation:
+            return job.reservation == self.name
         mine = (not self.users or job.user in self.users) and (not self.accounts or job.account in self.accounts)
         return self.magnetic and mine
 

@@ -18,8 +18,9 @@ from slurm_asrpt.errors import AsrptError
 
 SCHEMA = 1
 UNUSED_PROFILE = "unused_profile"
-DRAWN_BY = "drawn_by"
 """The fact that says why the profile that a job names is not used."""
+RESERVED_IN, DRAWN_BY = "reserved_in", "drawn_by"
+"""The facts with the reservation that a job names or runs in, and with the magnetic ones that draw it."""
 FILE_NAME = "status.json"
 STALE_CYCLES, STALE_AT_LEAST_S = 3, 30.0
 NEAREST = 3

@@ -113,8 +113,13 @@ WORDS = {
     ),
     "reserved-nodes": Wording(
         "the nodes that are free for it are in reservation {reservation}, which is for jobs of others",
-        "a magnetic reservation admits only jobs of its users and accounts",
+        "a reservation admits only jobs that name it, and if it is magnetic, jobs of its users and accounts",
         "running jobs on other nodes must end, or the reservation",
+    ),
+    "reservation-begins": Wording(
+        "its reservation {reservation} begins {when}",
+        "a job that names a reservation runs on its nodes, not before it begins",
+        "wait, or resubmit it without --reservation",
     ),
     "placement": Wording(
         "waits up to {left} for a better placement: alpha is {ratio:.1f} times its minimum here now",
@@ -204,7 +209,7 @@ LEFT_WORDS = {
     "nodelist": "some nodes of its -w are not managed, or they cannot hold it",
     "exclude": "its owner excluded nodes (-x)",
     "exclusive": "it shares its nodes with some jobs only (--exclusive=user)",
-    "reservation": "it runs in a reservation",
+    "reservation": "asrptd does not plan in its reservation",
     "features": "its -C counts nodes, or too few nodes have these features",
     "contiguous": "it asks for contiguous nodes",
     "switches": "it asks for a number of switches",

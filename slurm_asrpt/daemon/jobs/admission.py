@@ -72,30 +72,36 @@ class Admission:
         if job.cpu_job is not None and not self._mode.enforcing:
             raise LeftToSlurm("nogpu")
         preemption = self._rules.preemption_class(record)
-        job.near(self._rules.barring(record, now), self._rules.drawing(record, now))
+        if record.reservation and not self._mode.enforcing:
+            raise LeftToSlurm("reservation")
+        job.near(self._rules.barring(record, now), self._rules.admitting(record, now))
         (band, weight), charges = self._rules.band(job), self._rules.limits.charges(record)
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
-        drawn = tuple(r.nodes for r in job.drawn_by)
+        within = tuple(r.nodes for r in job.admitted_by)
         components = self._rules.components(record)
         if self._mode.enforcing and record.het and not components:
             raise LeftToSlurm("component")
         parts = tuple(map(request_values, components))
-        made_from = (request_values(record), job.tag, avoided, reserved, drawn, preemption, parts)
+        made_from = (request_values(record), job.tag, avoided, reserved, within, preemption, parts)
         if made_from == job.admitted and (job.job is not None or job.cpu_job is not None):
             return job.ranked(band, weight, charges)
+        nodes: Sequence[NodeRecord] = self._cluster.nodes
+        if record.reservation:
+            nodes, within = _only(nodes, *within), ()
+            record, components = _anywhere(record), [_anywhere(each, record.reservation) for each in components]
         if self._mode.enforcing and job.tag is not None and not job.tag.left and asks_for_no_gpus(record):
-            cpu_job = self._without_gpus(record, reserved, avoided, drawn)
+            cpu_job = self._without_gpus(record, nodes, reserved, avoided, within)
             job.admit_without_gpus(dataclasses.replace(cpu_job, band=band, charges=charges), made_from)
             return True
         marked = self._queued_marks if self._mode.enforcing else None
         requested, unrestricted = request_of(
-            record, job.tag, self._cluster.nodes, self._partitions, self._profiles, marked, components
+            record, job.tag, nodes, self._partitions, self._profiles, marked, components
         )
         unrestricted = dataclasses.replace(
             unrestricted, band=band, weight=weight, charges=charges, preemption=preemption
         )
-        unrestricted = within_reservations(unrestricted, drawn)
+        unrestricted = within_reservations(unrestricted, within)
         if requested.by_slurm and not fits(unrestricted, self._cluster.view.nodes):
             raise LeftToSlurm(requested.by_slurm)
         allowed = without_nodes(unrestricted, reserved)
@@ -144,13 +150,18 @@ class Admission:
         return [job for job in able if job.job is not None and left.exceeded(job.job.charges) is None]
 
     def _without_gpus(
-        self, record: JobRecord, reserved: frozenset[str], avoided: frozenset[str], drawn: Sequence[frozenset[str]]
+        self,
+        record: JobRecord,
+        nodes: Sequence[NodeRecord],
+        reserved: frozenset[str],
+        avoided: frozenset[str],
+        drawn: Sequence[frozenset[str]],
     ) -> CpuJob:
-        """A job without GPUs. drawn: the nodes of reservations in which it may run. Raises LeftToSlurm.
+        """A job without GPUs. drawn: the nodes of magnetic reservations in which it may run. Raises LeftToSlurm.
 
         If it may get several nodes, they are all in none of these reservations, or all in one if it fits only there.
         """
-        job = read_cpu_request(record, self._cluster.nodes, self._partitions)
+        job = read_cpu_request(record, nodes, self._partitions)
         if not self._cluster.could_hold(job):
             raise LeftToSlurm("nogpu")
         able = job.candidates - reserved - avoided or job.candidates - reserved
@@ -177,6 +188,9 @@ class Admission:
             return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")
         if job.retry_at > now:
             return job.reason  # set when the start was withdrawn
+        ahead = next((each for each in job.admitted_by if each.start > now), None)
+        if ahead is not None:
+            return reason(Phase.WAITING, "reservation-begins", reservation=ahead.name, in_s=ahead.start - now)
         if job.record.array_tasks and self._mode.enforcing:
             tasks = job.record.array_tasks
             return reason(Phase.WAITING, "array", more=sum(map(len, read_tasks(tasks))), tasks=tasks)
@@ -213,6 +227,18 @@ def request_of(
     else:
         requested = read_any_request(record, nodes, partitions, "" if tag.left == "off" else tag.left)
     return requested, _make_job(record, tag, requested, _profile(tag, requested, nodes, profiles))
+
+
+def _only(nodes: Sequence[NodeRecord], names: frozenset[str]) -> list[NodeRecord]:
+    """The nodes, as if all others were in no partition."""
+    return [node if node.name in names else dataclasses.replace(node, partitions=frozenset()) for node in nodes]
+
+
+def _anywhere(record: JobRecord, reservation: str = "") -> JobRecord:
+    """The record as if it named no reservation. Raises LeftToSlurm if it names another one than this."""
+    if reservation and record.reservation != reservation:
+        raise LeftToSlurm("reservation")
+    return dataclasses.replace(record, reservation="")
 
 
 def without_nodes(job: Job, names: frozenset[str]) -> Job:

@@ -57,7 +57,7 @@ class ManagedJob(SavedJob):
     in_slurms_order: bool = False  # it goes when Slurm's own order has its turn, and not by its work
     admitted: Any = None  # the values that these two were made from
     reservations: tuple[Reservation, ...] = ()  # those whose nodes it must not use now
-    drawn_by: tuple[Reservation, ...] = ()  # magnetic ones in which it may run
+    admitted_by: tuple[Reservation, ...] = ()  # that which it names, or magnetic ones in which it may run
     unrestricted: Job | None = None  # the job with the nodes of these reservations; None without any
     reason: Reason | None = None  # why it waits
     first_seen: float = 0.0  # by this daemon, since the last requeue
@@ -121,9 +121,9 @@ class ManagedJob(SavedJob):
         """The nodes have changed, so the job must be admitted again."""
         self.admitted = () if self.admitted is not None else None
 
-    def near(self, reservations: tuple[Reservation, ...], drawn_by: tuple[Reservation, ...]) -> None:
-        """The reservations whose nodes it must not use now, and the magnetic ones in which it may run."""
-        self.reservations, self.drawn_by = reservations, drawn_by
+    def near(self, reservations: tuple[Reservation, ...], admitted_by: tuple[Reservation, ...]) -> None:
+        """The reservations whose nodes it must not use now, and those in which it may run."""
+        self.reservations, self.admitted_by = reservations, admitted_by
 
     def admit(
         self, job: Job, unrestricted: Job | None, requested: JobRequest, made_from: object, in_slurms_order: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from slurm_asrpt.core.job import JobId, PreemptionClass
@@ -34,6 +34,7 @@ class SiteRules:
         self.priorities = PriorityWatch(client)
         self._client, self._slurm, self._bands, self._preempting = client, slurm, fairshare_bands, preempting
         self._reservations: list[Reservation] = []
+        self._named: frozenset[str] = frozenset()  # reservations that pending jobs name
         self._preemption = PreemptionRules()
         self._records: Sequence[JobRecord] = ()
         self._shares: Mapping[tuple[str, str], float] = {}
@@ -51,6 +52,7 @@ class SiteRules:
         self._records, client, defaults = records, self._client, self._slurm.preemption
         found = self._latest(lambda: client.reservations(nodes), self._reservations)
         self._reservations = sorted(found, key=lambda r: (r.start, r.name))
+        self._named = frozenset([record.reservation for record in records if record.state == PENDING])
         if now < self._read + REREAD_S:
             return
         self._read = now
@@ -76,26 +78,37 @@ class SiteRules:
     def barring(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
         """The reservations whose nodes the job must not use.
 
-        Those to come that it would reach into by its time limit, which is what Slurm goes by; and the magnetic ones of
-        others.
+        Those to come that it would reach into by its time limit, which is what Slurm goes by; and those of other jobs.
         """
         if not self._reservations:
             return ()
         end = now + (record.time_limit or math.inf)
-        ahead = [r for r in self._reservations if now < r.start < end]
-        return (*ahead, *(r for r in self._magnetic(now) if not r.draws(record)))
+        ahead = [r for r in self._reservations if now < r.start < end and r.name != record.reservation]
+        return (*ahead, *(r for r in self._active(now) if self._is_open(r) and not r.admits(record)))
 
-    def drawing(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
-        """The magnetic reservations that the job may run in."""
-        return tuple(r for r in self._magnetic(now) if r.draws(record))
+    def admitting(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
+        """The reservations that the job may run in: the one that it names, or the magnetic ones that draw it.
+
+        Raises LeftToSlurm if asrptd does not plan in the one that it names.
+        """
+        if not record.reservation:
+            return tuple(r for r in self._active(now) if r.admits(record))
+        own = tuple(r for r in self._reservations if r.plain and r.admits(record) and now < r.end)
+        if not own:
+            raise LeftToSlurm("reservation")
+        return own
 
     def open_nodes(self, now: float) -> frozenset[str]:
         """Nodes that are reserved for some of the jobs that asrptd starts."""
-        others = [r for r in self._reservations if r.start <= now < r.end and not r.magnetic]
-        return _nodes(self._magnetic(now)) - _nodes(others)
+        active = self._active(now)
+        return _nodes(filter(self._is_open, active)) - _nodes(r for r in active if not self._is_open(r))
 
-    def _magnetic(self, now: float) -> list[Reservation]:
-        return [r for r in self._reservations if r.magnetic and r.start <= now < r.end]
+    def _active(self, now: float) -> list[Reservation]:
+        return [r for r in self._reservations if r.start <= now < r.end]
+
+    def _is_open(self, reservation: Reservation) -> bool:
+        """Whether asrptd may start jobs in it: it is magnetic, or pending jobs name it."""
+        return reservation.magnetic or (reservation.plain and reservation.name in self._named)
 
     def preemption_class(self, record: JobRecord) -> PreemptionClass | None:
         """Which jobs it may preempt, and which may preempt it; None where no job may. Raises LeftToSlurm."""
@@ -145,7 +158,7 @@ class SiteRules:
         return band_of(self._shares.get((record.user, record.account), 0.0), self._bands)
 
 
-def _nodes(reservations: Sequence[Reservation]) -> frozenset[str]:
+def _nodes(reservations: Iterable[Reservation]) -> frozenset[str]:
     return frozenset(name for reservation in reservations for name in reservation.nodes)
 
 

@@ -364,15 +364,93 @@ def test_the_papers_policies_and_easy_backfill_have_no_bands():
     assert set(policy_names()) - set(banded_policies()) == {"asrpt", "easy-backfill", "hlas", "sjf-bco-online"}
 
 
-# magnetic reservations
+# reservations in which asrptd starts jobs
+
+
+def reserve(bench, *nodes, magnetic=False, users=(), accounts=(), **fields):
+    now = bench.slurm.now
+    owners = frozenset(users), frozenset(accounts)
+    bench.slurm.reserved = [Reservation("course", now - 1, now + HOUR, frozenset(nodes), magnetic, *owners, **fields)]
+    for name in nodes:
+        bench.slurm.node_state(name, "IDLE+RESERVED")
 
 
 def magnetic(bench, *nodes, users=(), accounts=()):
-    now = bench.slurm.now
-    owners = frozenset(users), frozenset(accounts)
-    bench.slurm.reserved = [Reservation("course", now - 1, now + HOUR, frozenset(nodes), True, *owners)]
-    for name in nodes:
-        bench.slurm.node_state(name, "IDLE+RESERVED")
+    reserve(bench, *nodes, magnetic=True, users=users, accounts=accounts)
+
+
+@pytest.mark.parametrize("policy", ["asrpt-gated", "easy-backfill", "fifo", "wcs-workload"])
+def test_jobs_that_name_a_reservation_run_on_its_nodes_and_no_others_do(make_bench, policy):
+    bench = make_bench(policy=policy)
+    reserve(bench, "n2", "n3", users=["asrpt1"])
+    others = [bench.slurm.submit(4) for _ in range(2)]
+    bench.cycle(2)
+    assert bench.slurm.records[others[0]].nodes == "n1"
+    bench.slurm.end(others[1], "CANCELLED")
+    inside = [bench.slurm.submit(4, reservation="course") for _ in range(3)]
+    bench.cycle(2)
+    assert sorted(bench.slurm.records[job_id].nodes for job_id in inside) == ["", "n2", "n3"]
+    bench.slurm.end(others[0])
+    bench.cycle(2)
+    assert bench.slurm.records[inside[2]].nodes == "", "n1 is free, but not in the reservation"
+    said = row(bench, inside[2])
+    assert (said.state, said.facts["reserved_in"]) == ("waiting", "course")
+    if policy != "fifo":  # its head waits, so all do
+        outside = bench.slurm.submit(4)
+        bench.cycle(2)
+        assert bench.slurm.records[outside].nodes == "n1"
+    assert not bench.audit("not-started")
+
+
+def test_whole_nodes_runs_of_nodes_and_jobs_without_gpus_are_found_in_the_reservation(make_bench):
+    bench = make_bench(policy="asrpt-gated", sizes=(4, 4, 4, 2, 2, 2))
+    reserve(bench, "n2", "n4", "n5", "n6")
+    whole = bench.slurm.submit(2, exclusive="node", reservation="course")
+    bench.cycle(2)
+    assert bench.slurm.records[whole].nodes in ("n4", "n5", "n6"), "of these, the reservation has most GPUs"
+    bench.slurm.end(whole)
+    bench.slurm.starts_jobs = False
+    run = bench.slurm.submit(4, min_nodes=2, contiguous=True, reservation="course")
+    bench.cycle(2)
+    assert set(bench.job(run).pin.gpus) in ({"n4", "n5"}, {"n5", "n6"})
+    none = bench.slurm.submit(1, tres_per_task="", reservation="course")
+    bench.cycle(2)
+    assert set(bench.job(none).pin.gpus) < {"n2", "n4", "n5", "n6"}
+
+
+def test_a_job_waits_for_its_reservation_to_begin(make_bench):
+    bench = make_bench(policy="asrpt-gated")
+    start = bench.slurm.now + 60
+    bench.slurm.reserved = [Reservation("course", start, start + HOUR, frozenset({"n2"}))]
+    early = bench.slurm.submit(4, reservation="course")
+    bench.cycle(5)
+    said = row(bench, early)
+    assert (said.reason, said.facts["reservation"]) == ("reservation-begins", "course")
+    assert bench.slurm.records[early].eligible_time > bench.slurm.now
+    bench.slurm.node_state("n2", "IDLE+RESERVED")
+    bench.cycle(60)
+    assert (bench.slurm.records[early].nodes, bench.slurm.records[early].start_time >= start) == ("n2", True)
+
+
+@pytest.mark.parametrize("named", ["course,other", "unknown", "course"])
+def test_reservations_that_asrptd_cannot_plan_in_are_left_to_slurm(make_bench, named):
+    bench = make_bench(policy="asrpt-gated")
+    reserve(bench, "n2", plain=False)
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4, reservation=named)
+    bench.cycle(2)
+    assert row(bench, job_id).facts["word"] == "reservation"
+    assert bench.slurm.records[job_id].eligible_time <= bench.slurm.now
+    assert "n2" not in bench.scheduler.decider.cluster.view.free
+
+
+@pytest.mark.parametrize("mode", ["shadow", "order"])
+def test_other_modes_leave_jobs_of_reservations_to_slurm(make_bench, mode):
+    bench = make_bench(mode=mode)
+    reserve(bench, "n2")
+    job_id = bench.slurm.submit(4, reservation="course", leased=False)
+    bench.cycle(1)
+    assert bench.job_state(job_id) in (JobState.LEFT_TO_SLURM, JobState.RUNNING)
 
 
 @pytest.mark.parametrize("policy", ["asrpt-gated", "easy-backfill", "fifo", "wcs-workload"])

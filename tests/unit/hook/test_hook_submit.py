@@ -191,7 +191,6 @@ def test_forms_of_gpu_requests(lua: LuaHook, folder: Path, field: str, text: str
         ("het", {"het_job_offset": 0}),
         ("het", {"het_job_offset": 1, "script": ""}),
         ("interactive", {"script": ""}),
-        ("reservation", {"reservation": "r"}),
         ("expand", {"dependency": "expand:1"}),
         ("gres", {"tres_per_job": "", "tres_per_node": "gres:shard:2"}),
         ("gres", {"tres_per_job": "", "tres_per_node": "gres:mps:50"}),
@@ -208,6 +207,7 @@ def test_left_to_slurm(lua: LuaHook, folder: Path, reason: str, fields: dict[str
     "fields",
     [
         {"dependency": "afterok:1"},
+        {"reservation": "course"},
         {"shared": 1},
         {"shared": 0},
         {"req_switch": 0},

@@ -1,6 +1,7 @@
 """Parsers of Slurm's output: newer formats, odd values, and SlurmError for invalid output."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -299,7 +300,9 @@ def test_reservations_of_whole_nodes_are_parsed():
     few = RESERVATION.format(name="cores", nodes="n1", tres="cpu=4")
     licenses = RESERVATION.format(name="matlab", nodes="(null)", tres="(null)")
     found = parse.parse_reservations("\n".join([whole, few, licenses]), nodes)
-    assert found == [Reservation("maint", 1795287840, 1795291440, frozenset({"n1", "n2"}), users=frozenset({"root"}))]
+    assert found == [
+        Reservation("maint", 1795287840, 1795291440, frozenset({"n1", "n2"}), users=frozenset({"root"}), plain=False)
+    ]
     assert parse.parse_reservations("No reservations in the system\n", nodes) == []
     with pytest.raises(SlurmError, match="show reservation"):
         parse.parse_reservations(whole.replace("1795287840", "soon"), nodes)
@@ -327,14 +330,27 @@ def test_magnetic_reservations(whose, magnetic):
     assert found.magnetic is magnetic
 
 
-def test_whom_a_magnetic_reservation_draws():
+@pytest.mark.parametrize(
+    ("flag", "plain"), [("SPEC_NODES", True), ("FLEX", False), ("MAINT", False), ("OVERLAP", False)]
+)
+def test_reservations_whose_jobs_run_on_its_nodes_alone(flag, plain):
+    nodes = parse.parse_nodes(NODE.replace("=n1", "=n2") + " State=IDLE")
+    text = MAGNETIC.format(whose="Users=asrpt1 Groups=(null) Accounts=(null)").replace("MAGNETIC", flag)
+    (found,) = parse.parse_reservations(text, nodes)
+    assert found.plain is plain
+
+
+def test_whom_a_reservation_admits():
     job = JobRecord("1", "train", "ann", 1, "gpu", "PENDING", "None", 0.0, account="lab")
     of = partial(Reservation, "mag", 0.0, 1.0, frozenset({"n1"}), True)
-    assert of(users=frozenset({"ann"})).draws(job)
-    assert of(users=frozenset({"ann"}), accounts=frozenset({"lab"})).draws(job)
-    assert not of(users=frozenset({"ann"}), accounts=frozenset({"other"})).draws(job)
-    assert not of(users=frozenset({"bob"})).draws(job)
-    assert not Reservation("plain", 0.0, 1.0, frozenset({"n1"}), users=frozenset({"ann"})).draws(job)
+    assert of(users=frozenset({"ann"})).admits(job)
+    assert of(users=frozenset({"ann"}), accounts=frozenset({"lab"})).admits(job)
+    assert not of(users=frozenset({"ann"}), accounts=frozenset({"other"})).admits(job)
+    assert not of(users=frozenset({"bob"})).admits(job)
+    plain = Reservation("plain", 0.0, 1.0, frozenset({"n1"}), users=frozenset({"ann"}))
+    assert not plain.admits(job)
+    assert plain.admits(replace(job, reservation="plain")), "Slurm has checked the user"
+    assert not of(users=frozenset({"ann"})).admits(replace(job, reservation="plain"))
 
 
 def test_fair_share_factors_are_parsed():
