@@ -5,6 +5,7 @@ import time
 import pytest
 
 from slurm_asrpt.hook.tag import parse_tag
+from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.records import JobRecord
 
 from .conftest import COMMANDS, SOON_S, Cluster, wait_for
@@ -203,6 +204,30 @@ def test_reserved_nodes_are_not_used(asrpt: Cluster):
     finally:
         asrpt.scontrol("delete", "ReservationName=wall")
     asrpt.wait(job_id, "COMPLETED", timeout=60)
+
+
+def test_jobs_that_name_a_reservation_wait_in_the_queue_for_its_nodes(asrpt: Cluster):
+    words = ["ReservationName=course", "StartTime=now+8", "Duration=10", "Users=asrpt1", "Nodes=n[3-4]"]
+    asrpt.scontrol("create", "reservation", *words)
+    try:
+        early = asrpt.submit("--gpus=8", "-N2", "--reservation=course", script="sleep 5")
+        wait_for(lambda: "its reservation course begins" in asrpt.text_of(early), "it says what it waits for", 5)
+        assert asrpt.job(early).eligible_time > time.time(), "it is leased"
+        others = [asrpt.submit("--gpus=4", script="sleep 600", user="asrpt2") for _ in range(2)]
+        own = [asrpt.submit("--gpus=4", "--reservation=course", script="sleep 2") for _ in range(3)]
+        contiguous = asrpt.submit("-N2", "--gpus=8", "--contiguous", "--reservation=course", script="sleep 2")
+        without = asrpt.submit("-n1", "--reservation=course", script="sleep 2")
+        done = asrpt.wait_all([early, *own, contiguous, without], "COMPLETED", timeout=60)
+        assert {name for job in done.values() for name in expand(job.nodes)} == {"n3", "n4"}
+        assert done[early].start_time >= done[early].submit_time + 6
+        assert all(asrpt.audit(job_id, "start") for job_id in (early, *own, contiguous))
+        assert asrpt.audit(without, "start-cpus")
+        assert {job.nodes for job in asrpt.wait_all(others, "RUNNING").values()} <= {"n1", "n2"}
+        assert not [entry for job_id in (*done, *others) for entry in asrpt.audit(job_id, "not-started")]
+    finally:
+        asrpt.cancel("--user=asrpt1")
+        wait_for(lambda: not asrpt.lab.run(["squeue", "-h", "--user=asrpt1"]).stdout, "nobody is in it", 20)
+        asrpt.scontrol("delete", "ReservationName=course")
 
 
 def test_a_magnetic_reservation_draws_the_jobs_of_its_users_and_nobody_elses(asrpt: Cluster):
