@@ -199,10 +199,15 @@ def _node_states(lab: Lab) -> list[str]:
     return lab.run(["sinfo", "-h", "-N", "-n", ",".join(POWERED_DOWN), "-p", "gpu", "-o", "%T"]).stdout.split()
 
 
-def reserve(lab: Lab) -> None:
-    """Reserve half of the nodes for a user, in a reservation that draws the user's jobs."""
-    words = "ReservationName=owned StartTime=now Duration=60 Users=asrpt2 Nodes=n[3-4] Flags=MAGNETIC"
-    lab.run(["scontrol", "create", "reservation", *words.split()])
+def reserve(lab: Lab, *flags: str) -> None:
+    """Reserve half of the nodes for a user."""
+    words = "ReservationName=owned StartTime=now Duration=60 Users=asrpt2 Nodes=n[3-4]"
+    lab.run(["scontrol", "create", "reservation", *words.split(), *flags])
+
+
+def reserve_magnetic(lab: Lab) -> None:
+    """The same, in a reservation that draws the user's jobs."""
+    reserve(lab, "Flags=MAGNETIC")
 
 
 LIMITS_USER = Scenario(
@@ -408,9 +413,21 @@ SCENARIOS = [
             Work("others", "asrpt1", 64, 10, 2, fixed=True),
             Work("owner", "asrpt2", 16, 10, 2, at_s=10, fixed=True),
         ],
-        prepare=reserve,
+        prepare=reserve_magnetic,
         limits=[Limit(("others",), 16)],
         measured=["owner"],
+    ),
+    Scenario(
+        "reservation",
+        "a reservation on half of the nodes: 60 jobs of its user that name it, 80 of others, 20 of its user outside",
+        90,
+        [
+            Work("named", "asrpt2", 60, 8, 2, options="--reservation=owned", fixed=True),
+            Work("outside", "asrpt2", 20, 8, 2, fixed=True),
+            Work("others", "asrpt1", 80, 8, 2, fixed=True),
+        ],
+        prepare=reserve,
+        limits=[Limit(("named",), 16), Limit(("others", "outside"), 16)],
     ),
     Scenario(
         "idle_start",

@@ -18,6 +18,15 @@ _SLACK = 1e-6
 """Amounts are sums of decimal fractions."""
 
 
+def together(parts: Iterable[Charges]) -> Charges:
+    """What jobs with these charges count for together."""
+    amounts: dict[str, float] = {}
+    for charges in parts:
+        for limit, amount in charges:
+            amounts[limit] = amounts.get(limit, 0.0) + amount
+    return tuple(amounts.items())
+
+
 class Headroom:
     """What is left of each limit.
 

@@ -13,6 +13,7 @@ from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.slurm import writeback
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 NOT_NEXT = ("over-limit", "capacity", "virtual", "ahead")
 """Reasons of GPU jobs that would not start even if more CPUs were free."""
@@ -93,7 +94,10 @@ class CpuJobs:
     ) -> ManagedJob:
         placement = Placement(dict.fromkeys(nodes, 0), (), 1.0)
         original = job.original or writeback.original(job.record)
-        job.pinned(placement, now, original, written=True, why=reason(Phase.STARTING, "starting"))
+        why = reason(Phase.STARTING, "starting")
+        if job.by_slurm:
+            why = reason(Phase.STARTING, "slurm-starts", why=LEFT_WORDS[job.by_slurm])
+        job.pinned(placement, now, original, written=True, why=why)
         view.headroom.take(asked.charges)
         self._audit.record(now, "start-cpus", job.record.job_id, cpus=asked.cpus, nodes=list(nodes))
         return job

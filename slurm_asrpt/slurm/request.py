@@ -278,8 +278,29 @@ def asks_for_no_gpus(job: JobRecord) -> bool:
     return not any(re.search(r"\b(gpu|shard|mps)\b", text) for text in texts)
 
 
-def read_cpu_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> CpuJob:
-    """The request of a job without GPUs. Raises LeftToSlurm for requests that asrptd cannot place."""
+def read_cpu_request(components: Sequence[JobRecord], nodes: Nodes, partitions: Sequence[str]) -> CpuJob:
+    """The request of a job without GPUs. Raises LeftToSlurm for requests that asrptd cannot place.
+
+    Of several components, each counts as if it had nodes of its own, and needed on each what the largest needs.
+    """
+    each = [_cpu_request(replace(part, het=False), nodes, partitions) for part in components]
+    if len(each) == 1:
+        return each[0]
+    needs = [one.share(one.min_nodes) for one in each]
+    count, most = sum(one.min_nodes for one in each), max(need.cpus for need in needs)
+    return replace(
+        each[0],
+        cpus=int(count * most),
+        min_nodes=count,
+        max_nodes=count,
+        memory_per_cpu=0.0,
+        memory_per_node=max(need.memory for need in needs),
+        candidates=frozenset.intersection(*(one.candidates for one in each)),
+        whole_nodes=any(one.whole_nodes for one in each),
+    )
+
+
+def _cpu_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> CpuJob:
     _refuse_what_slurm_keeps(job, partitions)
     if job.exclusive not in ("", "node"):
         raise LeftToSlurm("exclusive")

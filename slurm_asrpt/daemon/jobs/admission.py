@@ -15,6 +15,7 @@ from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, unprofiled
+from slurm_asrpt.core.limits import together
 from slurm_asrpt.core.placement.selection import fits, has_room
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.daemon.cluster import ClusterState
@@ -75,11 +76,11 @@ class Admission:
         if record.reservation and not self._mode.enforcing:
             raise LeftToSlurm("reservation")
         job.near(self._rules.barring(record, now), self._rules.admitting(record, now))
-        (band, weight), charges = self._rules.band(job), self._rules.limits.charges(record)
+        (band, weight), components = self._rules.band(job), self._rules.components(record)
+        charges = together(map(self._rules.limits.charges, components or [record]))
         reserved = frozenset(name for r in job.reservations for name in r.nodes)
         avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
         within = tuple(r.nodes for r in job.admitted_by)
-        components = self._rules.components(record)
         if self._mode.enforcing and record.het and not components:
             raise LeftToSlurm("component")
         parts = tuple(map(request_values, components))
@@ -90,9 +91,10 @@ class Admission:
         if record.reservation:
             nodes, within = _only(nodes, *within), ()
             record, components = _anywhere(record), [_anywhere(each, record.reservation) for each in components]
-        if self._mode.enforcing and job.tag is not None and not job.tag.left and asks_for_no_gpus(record):
-            cpu_job = self._without_gpus(record, nodes, reserved, avoided, within)
-            job.admit_without_gpus(dataclasses.replace(cpu_job, band=band, charges=charges), made_from)
+        if self._mode.enforcing and is_without_gpus(record, job.tag, components):
+            cpu_job = self._without_gpus(components or [record], nodes, reserved, avoided, within)
+            cpu_job = dataclasses.replace(cpu_job, band=band, charges=charges)
+            job.admit_without_gpus(cpu_job, made_from, "het" if components else "")
             return True
         marked = self._queued_marks if self._mode.enforcing else None
         requested, unrestricted = request_of(
@@ -151,17 +153,19 @@ class Admission:
 
     def _without_gpus(
         self,
-        record: JobRecord,
+        components: Sequence[JobRecord],
         nodes: Sequence[NodeRecord],
         reserved: frozenset[str],
         avoided: frozenset[str],
         drawn: Sequence[frozenset[str]],
     ) -> CpuJob:
-        """A job without GPUs. drawn: the nodes of magnetic reservations in which it may run. Raises LeftToSlurm.
+        """A job without GPUs, from the record of each component; most jobs have one. Raises LeftToSlurm.
+
+        drawn: the nodes of magnetic reservations in which it may run.
 
         If it may get several nodes, they are all in none of these reservations, or all in one if it fits only there.
         """
-        job = read_cpu_request(record, nodes, self._partitions)
+        job = read_cpu_request(components, nodes, self._partitions)
         if not self._cluster.could_hold(job):
             raise LeftToSlurm("nogpu")
         able = job.candidates - reserved - avoided or job.candidates - reserved
@@ -200,6 +204,12 @@ class Admission:
 def _band(job: ManagedJob) -> int:
     assert job.job is not None  # noqa: S101  (it has been admitted)
     return job.job.band
+
+
+def is_without_gpus(record: JobRecord, tag: Tag | None, components: Sequence[JobRecord]) -> bool:
+    """Whether a job is in the queue of those without GPUs, given all components of a heterogeneous one."""
+    in_queue = tag is not None and (not tag.left or (tag.left == "het" and bool(components)))
+    return in_queue and all(map(asks_for_no_gpus, components or [record]))
 
 
 def request_of(

@@ -157,5 +157,5 @@ class LimitsWatch:
         """What is left beside the running jobs and those that Slurm is about to start."""
         learned = {scope.name: float(refusal.most) for scope, refusal in self._refused.items()}
         in_use = [self.charges(record) for record in self._running]
-        in_use += [self.charges(job.record) for job in starting]
+        in_use += [job.charges or self.charges(job.record) for job in starting]
         return headroom(self._book.caps | learned, in_use)

@@ -88,6 +88,12 @@ class ManagedJob(SavedJob):
         return self.begin_time if self.begin_time is not None else float(self.tag.begin if self.tag else 0)
 
     @property
+    def charges(self) -> Charges:
+        """What it counts against limits, with all components; empty also before it is admitted."""
+        asked = self.job or self.cpu_job
+        return asked.charges if asked is not None else ()
+
+    @property
     def forgotten(self) -> bool:
         """Whether slurmctld was killed before it saved a requeue, and shows the ended run as running or failed."""
         return self.record.state in ("RUNNING", KILLED) and self.was_requeued(self.record)
@@ -133,10 +139,10 @@ class ManagedJob(SavedJob):
         self.in_slurms_order = in_slurms_order
         self.admitted, self.cpu_job, self.by_slurm = made_from, None, requested.by_slurm
 
-    def admit_without_gpus(self, job: CpuJob, made_from: object) -> None:
-        """Set what it requests, and the values that this was made from."""
+    def admit_without_gpus(self, job: CpuJob, made_from: object, by_slurm: str = "") -> None:
+        """Set what it requests, and the values that this was made from. by_slurm: why Slurm must choose its nodes."""
         self.cpu_job, self.admitted = job, made_from
-        self.job, self.unrestricted, self.one_task_per_gpu, self.by_slurm = None, None, False, ""
+        self.job, self.unrestricted, self.one_task_per_gpu, self.by_slurm = None, None, False, by_slurm
 
     def ranked(self, band: int, weight: float, charges: Charges) -> bool:
         """Set its priority and what it counts against limits; its request is as before. Returns whether they differ."""

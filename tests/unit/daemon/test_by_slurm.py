@@ -205,3 +205,39 @@ def test_a_heterogeneous_job_waits_for_room_for_all_components(gated: Bench) -> 
     gated.cycle(2)
     assert gated.job_state(first) is JobState.PINNED
     assert gated.writes(first)[-1] == {"StartTime": "now", "Priority": str(PINNED_PRIORITY)}
+
+
+def test_a_heterogeneous_job_without_gpus_waits_for_room_for_all_components(gated: Bench) -> None:
+    blocker = gated.slurm.submit(60, admin_comment=Tag(GROUP).format(), tres_per_task="", min_nodes=1)
+    gated.cycle(2)
+    first = str(gated.slurm.last_number + 1)
+    common: dict[str, Any] = {"het": True, "het_id": first, "admin_comment": left("het"), "leased": False}
+    common |= {"tres_per_task": "", "min_nodes": 1}
+    gated.slurm.starts_jobs = False
+    for tasks in (10, 40, 5):
+        gated.slurm.submit(tasks, **common)
+    gated.cycle(2)
+    job = gated.job(first)
+    assert job.cpu_job is not None
+    assert (job.cpu_job.cpus, job.cpu_job.min_nodes, job.by_slurm) == (120, 3, "het")
+    assert job.state is JobState.INELIGIBLE
+    assert gated.slurm.records[first].eligible_time > gated.slurm.now
+    gated.slurm.end(blocker)
+    gated.cycle(2)
+    assert job.state is JobState.PINNED
+    assert gated.writes(first)[-1] == {"StartTime": "now", "Priority": str(PINNED_PRIORITY)}
+    assert job.reason is not None
+    assert job.reason.kind == "slurm-starts"
+
+
+@pytest.mark.parametrize(("licenses", "state"), [(2.0, JobState.QUEUED), (3.0, JobState.PINNED)])
+def test_all_components_count_against_limits(gated: Bench, licenses: float, state: JobState) -> None:
+    gated.slurm.site_limits = SiteLimits(licenses={"matlab": licenses})
+    first = str(gated.slurm.last_number + 1)
+    common: dict[str, Any] = {"het": True, "het_id": first, "admin_comment": left("het"), "leased": False}
+    gated.slurm.starts_jobs = False
+    for count in ("matlab", "matlab:2"):
+        gated.slurm.submit(1, 10, licenses=count, **common)
+    gated.cycle(2)
+    assert gated.job_state(first) is state
+    assert gated.job(first).charges == (("license matlab", 3.0),)
