@@ -43,15 +43,17 @@ def test_jobs_without_gpus_leave_the_cpus_that_waiting_gpu_jobs_need(lab: Cluste
 
 
 def test_a_stream_of_small_jobs_does_not_starve_a_job_on_contiguous_nodes(lab: Cluster) -> None:
-    """The stream needs 1.5 times the GPUs."""
-    small = [lab.submit("--gpus=2", "-N1", script=SHORT) for _ in range(12)]
+    """Under multifactor with a weight of the size, plain Slurm starts it before small jobs, also older ones."""
+    blockers = lab.block_all()
+    older = [lab.submit("--gpus=2", "-N1", script=SHORT) for _ in range(8)]
     wide = lab.submit("--contiguous", "-N2", "--gpus-per-node=8", script=SHORT)
     wait_for(lambda: lab.text_of(wide).endswith(by_slurm_text("contiguous")), "it is in the queue", 10)
-    small += [lab.submit("--gpus=2", "-N1", script=SHORT) for _ in range(36)]
-    began = lab.wait(wide, "RUNNING", "COMPLETED", timeout=20).start_time
-    done = lab.wait_all([*small, wide], "COMPLETED", timeout=60)
-    assert all(done[job_id].start_time <= began for job_id in small[:12]), "it did not jump the queue"
-    assert sum(done[job_id].start_time > began for job_id in small[12:]) >= 30
+    younger = [lab.submit("--gpus=2", "-N1", script=SHORT) for _ in range(8)]
+    wait_for(lambda: lab.order()[:1] == [wide], "it is the first", 10)
+    lab.cancel(*blockers)
+    began = lab.wait(wide, "RUNNING", "COMPLETED", timeout=30).start_time
+    done = lab.wait_all([*older, *younger, wide], "COMPLETED", timeout=60)
+    assert not [job_id for job_id in (*older, *younger) if done[job_id].start_time < began]
     assert not lab.audit(wide, "not-started")
 
 
@@ -72,3 +74,20 @@ def test_a_heterogeneous_job_waits_in_the_queue_with_all_its_components(lab: Clu
     done = lab.wait_all([part.job_id for part in parts], "COMPLETED")
     assert len({job.nodes for job in done.values()}) == 2
     lab.wait(small, "COMPLETED")
+
+
+def test_a_heterogeneous_job_without_gpus_waits_in_the_queue(lab: Cluster) -> None:
+    blocker = lab.submit("-N2", "-n2", "-c16", script="sleep 600")
+    lab.wait(blocker, "RUNNING")
+    job_id = lab.submit("-n1", "-c8", ":", "-n1", "-c4", script=SHORT)
+    wait_for(lambda: lab.text_of(job_id).endswith(by_slurm_text("het")), "it is in the queue", 10)
+    parts = [job.job_id for job in lab.jobs().values() if job.het_id == job_id]
+    wait_for(lambda: all(lab.job(part).eligible_time > time.time() for part in parts), "both are leased", 10)
+    small = [lab.submit("-n1", "-c16", script=SHORT) for _ in range(2)]
+    wait_for(lambda: "needs 16 CPUs" in lab.text_of(small[-1]), "they wait behind it", 10)
+    lab.cancel(blocker)
+    began = lab.wait(job_id, "RUNNING", "COMPLETED", timeout=60).start_time
+    done = lab.wait_all([*parts, *small], "COMPLETED", timeout=60)
+    assert all(done[each].start_time >= began for each in small)
+    assert lab.audit(job_id, "start-cpus")
+    assert not lab.audit(job_id, "not-started")
