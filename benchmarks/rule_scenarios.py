@@ -419,12 +419,12 @@ SCENARIOS = [
     ),
     Scenario(
         "reservation",
-        "a reservation on half of the nodes: 60 jobs of its user that name it, 80 of others, 20 of its user outside",
-        90,
+        "a reservation on half of the nodes: 48 jobs of its user that name it, 16 that do not, 48 of others",
+        140,
         [
-            Work("named", "asrpt2", 60, 8, 2, options="--reservation=owned", fixed=True),
-            Work("outside", "asrpt2", 20, 8, 2, fixed=True),
-            Work("others", "asrpt1", 80, 8, 2, fixed=True),
+            Work("named", "asrpt2", 48, 16, 2, options="--reservation=owned", fixed=True),
+            Work("outside", "asrpt2", 16, 16, 2, fixed=True),
+            Work("others", "asrpt1", 48, 16, 2, fixed=True),
         ],
         prepare=reserve,
         limits=[Limit(("named",), 16), Limit(("others", "outside"), 16)],

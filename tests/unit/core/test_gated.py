@@ -355,6 +355,21 @@ def test_a_turn_may_be_given_and_taken():
     assert bench.policy.dump()["order"]
 
 
+def test_another_turn_keeps_the_reserved_servers():
+    bench = Bench(4, 4)
+    bench.occupy("a", 50.0, n0=4)
+    bench.occupy("b", 90.0, n1=4)
+    first = replace(job("1", 4, 500), turn=5.0)
+    bench.submit(first, now=1.0)
+    assert bench.decide(1.0) == {}
+    assert bench.policy.reservation.mask == 0b1
+    bench.policy.running("b", {"n1": 4}, 30.0, 2.0)
+    for changed, mask in ((replace(first, turn=4.0), 0b1), (replace(first, turn=4.0, weight=2.0), None)):
+        bench.policy.changed(changed, 2.0)
+        held = bench.policy.reservation
+        assert (held and held.mask) == mask
+
+
 def test_a_job_with_a_turn_stays_behind_the_classes_before_it():
     bench = Bench(4, 4)
     bench.occupy("a", 50.0, n0=4, n1=4)

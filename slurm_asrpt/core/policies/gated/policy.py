@@ -142,9 +142,11 @@ class Gated(Policy):
         self._enter(job, head_rank(job, self._returns), job.submit_time)
 
     def changed(self, job: Job, now: float) -> None:
-        entry = self._leave(job.id)
+        held, entry = self.reservation, self._leave(job.id)
         if entry is not None:
             self._enter(job, updated_rank(job, entry.key[0]), entry.since)
+            if held is not None and held.job == replace(job, turn=held.job.turn):  # only its turn is another
+                self.reservation = replace(held, job=job)
 
     def finished(self, job_id: JobId, now: float) -> None:
         self._leave(job_id)
