@@ -289,8 +289,8 @@ def test_a_device_is_not_accepted_as_a_snapshot() -> None:
         read(Path("/dev/zero"))
 
 
-def test_bands_and_weights_of_jobs_are_replayed() -> None:
+def test_bands_weights_and_turns_of_jobs_are_replayed() -> None:
     moment = moment_of([waiting(number) for number in range(1, 4)], "asrpt-gated")
     inputs = {field.name: getattr(moment, field.name) for field in fields(PolicySnapshot)}
-    jobs = tuple(replace(each.job, weight=4.0, band=2) for each in moment.waiting)
+    jobs = tuple(replace(each.job, weight=4.0, band=2, turn=7.5) for each in moment.waiting)
     assert from_document(json.loads(canonical(to_document(Inputs(**inputs, jobs=jobs))))).jobs == jobs

@@ -247,7 +247,7 @@ def test_the_status_lists_running_jobs_first_then_pending_ones_by_rank(bench, tm
     assert rows[running].nodes == {"n1": 4, "n2": 4, "n3": 4}
     assert (rows[short].rank, rows[long].rank) == (1, 2)
     assert rows[short].predicted_run_s == 1000
-    assert rows[left].text == "left to Slurm: it runs in a reservation"
+    assert rows[left].text == "left to Slurm: asrptd does not plan in its reservation"
     assert status.gpus_total == 12
     write_status(tmp_path, status)
     assert read_status(tmp_path) == status
