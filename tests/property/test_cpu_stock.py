@@ -49,13 +49,29 @@ def test_no_cpus_and_memory_are_given_twice(free: dict[str, Room], jobs: list[Cp
     assert all(free[name].holds(taken[name]) for name in NAMES)
 
 
-@given(rooms, st.integers(0, 8), st.lists(cpu_jobs(), max_size=12), st.integers(1, 4), st.integers(1, 4))
+@given(
+    rooms,
+    st.integers(0, 8),
+    st.lists(cpu_jobs(), max_size=12),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.none() | st.frozensets(st.sampled_from(NAMES)),
+)
 def test_a_waiting_gpu_job_finds_the_cpus_that_it_had(
-    free: dict[str, Room], free_gpus: int, jobs: list[CpuJob], gpus: int, cpus: int
+    free: dict[str, Room],
+    free_gpus: int,
+    jobs: list[CpuJob],
+    gpus: int,
+    cpus: int,
+    able: frozenset[str] | None,
 ) -> None:
-    """On one of the nodes with enough free GPUs and CPUs for it, jobs without GPUs leave enough."""
-    gpu_job = Job(JobId("1"), "u", gpus, unprofiled(gpus), request=Request(cpus_per_gpu=float(cpus)))
-    fits = [name for name in NAMES if free_gpus >= gpus and free[name].cpus >= gpus * cpus]
+    """On one of its nodes with enough free GPUs and CPUs for it, jobs without GPUs leave enough."""
+    gpu_job = Job(JobId("1"), "u", gpus, unprofiled(gpus), request=Request(cpus_per_gpu=float(cpus), candidates=able))
+    fits = [
+        name
+        for name in NAMES
+        if (able is None or name in able) and free_gpus >= gpus and free[name].cpus >= gpus * cpus
+    ]
     stock, left = CpuStock(free, dict.fromkeys(NAMES, free_gpus), frozenset()), dict(free)
     stock.keep_for_gpus([gpu_job])
     for job in jobs:
