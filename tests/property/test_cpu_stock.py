@@ -81,3 +81,12 @@ def test_a_waiting_gpu_job_finds_the_cpus_that_it_had(
             for name in nodes:
                 left[name] = Room(left[name].cpus - job.share(len(nodes)).cpus, left[name].memory)
     assert not fits or any(left[name].cpus >= gpus * cpus for name in fits)
+
+
+def test_cpus_are_kept_on_nodes_that_the_waiting_gpu_job_may_use() -> None:
+    """Not on n1, which may be reserved for others."""
+    only = Request(cpus_per_gpu=4.0, candidates=frozenset({"n2"}))
+    stock = CpuStock({"n1": Room(16, 64), "n2": Room(8, 64)}, {"n1": 4, "n2": 4}, frozenset())
+    stock.keep_for_gpus([Job(JobId("1"), "u", 2, unprofiled(2), request=only)])
+    assert stock.nodes_for(CpuJob(JobId("2"), 0.0, cpus=8, candidates=frozenset({"n1", "n2"}))) == ("n1",)
+    assert stock.nodes_for(CpuJob(JobId("3"), 0.0, cpus=8, candidates=frozenset({"n2"}))) == ()
