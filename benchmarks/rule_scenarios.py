@@ -39,6 +39,9 @@ class Work:
     ask: str = ""
     fixed: bool = False
 
+    def stretched(self, by: float) -> Work:
+        return replace(self, seconds=self.seconds * by, at_s=self.at_s * by, every_s=self.every_s * by)
+
     def command(self, stamp: bool) -> list[str]:
         """sbatch. stamp: the job writes its time of start into its user's home directory."""
         minutes = max(1, -(-int(2 * self.seconds) // 60))
@@ -109,6 +112,20 @@ class Scenario:
     modes: Sequence[str] = (ENFORCE, ORDER)
     measure: Callable[[Scenario, Played], float] = _makespan
     stamp: bool = False
+
+    def stretched(self, by: float) -> Scenario:
+        """The same scenario with all times multiplied, those of asrptd's settings too."""
+        if by == 1.0:
+            return self
+        return replace(
+            self,
+            takes_s=self.takes_s * by,
+            works=[work.stretched(by) for work in self.works],
+            acts=[(at * by, act) for at, act in self.acts],
+            limits=[limit._replace(until_s=limit.until_s * by) for limit in self.limits],
+            ruled_from_s=self.ruled_from_s * by,
+            daemon={key: type(value)(value * by) for key, value in self.daemon.items()},
+        )
 
     def submissions(self, scale: float) -> list[tuple[float, Work]]:
         """The jobs with their times. Jobs with the same time are mixed, equally on each side."""

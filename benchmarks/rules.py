@@ -342,6 +342,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(BY_NAME), metavar="NAME,...", help="play these scenarios")
     parser.add_argument("--modes", default=f"{ENFORCE},{ORDER}", help="modes of asrptd (default %(default)s)")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of jobs")
+    parser.add_argument(
+        "--stretch", type=float, default=1.0, help="multiply all times: each start costs asrptd about 1 s"
+    )
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep logs and records of each side here")
     parser.add_argument("--port", type=int, default=27000, help="first port of the lab, which uses 20")
     options = parser.parse_args(arguments)
@@ -359,7 +362,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"rules: {one_line(error)}", file=sys.stderr)
         return error.exit_code
-    found = {name: rounded(play_or_fail(BY_NAME[name], options)) for name in options.only}
+    scenarios = [BY_NAME[name].stretched(options.stretch) for name in options.only]
+    found = {scenario.name: rounded(play_or_fail(scenario, options)) for scenario in scenarios}
     if options.json:
         print(json.dumps({"scenarios": found, "load_average": round(os.getloadavg()[0], 1)}))
     else:
