@@ -32,8 +32,7 @@ ROUNDING = 2.0
 class Weights:
     """PriorityWeight*. raw: names of those whose factors are not divided by the largest (PriorityFlags=NO_NORMAL_*).
 
-    max_age_s: PriorityMaxAge. accrues: jobs with a begin time ahead age, too (ACCRUE_ALWAYS). fair_tree: without it,
-    slurmctld does not show the fair-share factors that it uses.
+    max_age_s: PriorityMaxAge. fair_tree: without it, slurmctld does not show the fair-share factors that it uses.
     """
 
     age: float = 0.0
@@ -44,7 +43,6 @@ class Weights:
     qos: float = 0.0
     tres: float = 0.0
     max_age_s: float = 7 * 86400.0
-    accrues: bool = False
     fair_tree: bool = True
     raw: frozenset[str] = frozenset()
 
@@ -117,8 +115,8 @@ def parse_weights(config: Mapping[str, str]) -> Weights | None:
     except ValueError as error:
         raise SlurmError(f"cannot parse the priorities in scontrol show config ({error!r})") from error
     tres = 0.0 if "tres" in raw else tres
-    accrues, fair_tree = "ACCRUE_ALWAYS" in flags, "NO_FAIR_TREE" not in flags
-    return Weights(**values, tres=tres, max_age_s=max_age, accrues=accrues, fair_tree=fair_tree, raw=frozenset(raw))
+    fair_tree = "NO_FAIR_TREE" not in flags
+    return Weights(**values, tres=tres, max_age_s=max_age, fair_tree=fair_tree, raw=frozenset(raw))
 
 
 def _seconds(text: str) -> float:
@@ -249,7 +247,13 @@ def _association(job: JobRecord, site: SitePriorities) -> tuple[float, float]:
 
 
 def _age(job: JobRecord, weights: Weights, now: float) -> float:
-    """The part for the age of a leased job, which Slurm does not count: its begin time is ahead."""
-    if not weights.age or weights.accrues or job.eligible_time <= now:
+    """The part for the age of a leased job that Slurm does not count.
+
+    Without limits, Slurm counts it from the end of the first lease; with limits, not while a begin time is ahead; with
+    ACCRUE_ALWAYS, from the submission.
+    """
+    if not weights.age or job.eligible_time <= now:
         return 0.0
-    return weights.age * min(1.0, max(0.0, now - job.submit_time) / weights.max_age_s)
+    counted_from = min(now, job.accrue_time or now)
+    old, counted = (min(1.0, max(0.0, now - since) / weights.max_age_s) for since in (job.submit_time, counted_from))
+    return weights.age * max(0.0, old - counted)

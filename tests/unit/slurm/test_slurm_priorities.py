@@ -99,6 +99,25 @@ def test_leased_jobs_age_although_slurm_does_not_count_it(site):
     assert weight(site, job(1025), NOW + week) == weight_of(1025 / 2100)
 
 
+@pytest.mark.parametrize(
+    "accrues_from",
+    [
+        0.0,  # limits: Slurm counts nothing while the begin time is ahead
+        0.1,  # no limits: it counts from the end of the first lease
+        0.0001,  # ACCRUE_ALWAYS: from the submission
+        0.7,  # the first lease is not over yet
+    ],
+)
+def test_the_age_of_a_leased_job_is_counted_once(site, accrues_from):
+    """In shares of PriorityMaxAge; the job has waited for half of it."""
+    week = 7 * 86400.0
+    submitted = job(1025).submit_time
+    now, accrue_time = submitted + week / 2, submitted + accrues_from * week if accrues_from else 0.0
+    counted = max(0.0, now - accrue_time) / week if accrue_time else 0.0
+    leased = job(1025 + round(1000 * counted), eligible_time=now + 60, accrue_time=accrue_time)
+    assert weight(site, leased, now) == pytest.approx(weight_of(1525 / 2100), rel=0.01)
+
+
 def test_without_weights_there_is_no_weight_and_no_class():
     site = SitePriorities(Weights(), {"gpu": PartitionPriority()}, known=True)
     assert at(site, job(1)) == Standing(tier=1)
@@ -132,7 +151,7 @@ def test_flags_and_tres_are_read():
     }
     found = parse_weights(config)
     assert found is not None
-    assert (found.tres, found.accrues, found.raw, found.fair_tree) == (2100, True, {"qos"}, False)
+    assert (found.tres, found.raw, found.fair_tree) == (2100, {"qos"}, False)
     assert found.max_age_s == 129_630
     assert parse_weights({"PriorityType": "priority/basic"}) is None
 
