@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from benchmarks.rule_figures import Limit, Played, longest_idle_s, makespan_s, steps
+from benchmarks.rule_figures import Limit, Played, longest_idle_s, makespan_s, mean_completion_s, steps
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.lab.cluster import Lab
 
@@ -26,7 +26,11 @@ LIMITS = "AccountingStorageEnforce=associations,limits,qos"
 
 @dataclass(frozen=True)
 class Work:
-    """Equal jobs of a user. ask: the request, ``--gpus`` if empty. fixed: ``--scale`` does not change the count."""
+    """Equal jobs of a user. ask: the request, ``--gpus`` if empty. fixed: ``--scale`` does not change the count.
+
+    vary: lengths differ from ``seconds`` by up to this share. They depend on the job's number, so all sides have the
+    same lengths.
+    """
 
     role: str
     user: str
@@ -38,6 +42,7 @@ class Work:
     options: str = ""
     ask: str = ""
     fixed: bool = False
+    vary: float = 0.0
 
     def stretched(self, by: float) -> Work:
         return replace(self, seconds=self.seconds * by, at_s=self.at_s * by, every_s=self.every_s * by)
@@ -45,9 +50,16 @@ class Work:
     def command(self, stamp: bool) -> list[str]:
         """sbatch. stamp: the job writes its time of start into its user's home directory."""
         minutes = max(1, -(-int(2 * self.seconds) // 60))
-        script = ("date +%s.%N >started.$SLURM_JOB_ID; " if stamp else "") + f"sleep {self.seconds:g}"
+        script = ("date +%s.%N >started.$SLURM_JOB_ID; " if stamp else "") + self._sleep()
         words = ["sbatch", "--parsable", f"--job-name={self.role}", f"--time={minutes}", "--output=/dev/null"]
         return [*words, *shlex.split(self.ask or f"--gpus={self.gpus}"), *shlex.split(self.options), "--wrap", script]
+
+    def _sleep(self) -> str:
+        if not self.vary:
+            return f"sleep {self.seconds:g}"
+        least, spread = round(1000 * self.seconds * (1 - self.vary)), round(20 * self.seconds * self.vary)
+        length = f"ms=$(({least} + {spread} * (SLURM_JOB_ID * 37 % 101)))"
+        return f"{length}; sleep $((ms / 1000)).$(printf %03d $((ms % 1000)))"
 
 
 @dataclass
@@ -71,6 +83,10 @@ def _median_latency(scenario: Scenario, played: Played) -> float:
     return median(played.latencies or [played.until - played.began])
 
 
+def _mean_completion(scenario: Scenario, played: Played) -> float:
+    return mean_completion_s(played, scenario.measured)
+
+
 def _longest_idle(scenario: Scenario, played: Played) -> float:
     return longest_idle_s(list(steps(played, scenario.limits)), played.began + scenario.ruled_from_s)
 
@@ -88,6 +104,7 @@ class Scenario:
     ``ruled_from_s`` on. preempts: the first preempt the second. measured: roles that count for the completion; empty:
     all but ``never``, which never start. measure: the seconds that are compared. daemon: settings; empty: the defaults.
     managed: asrptd's partitions. prepare: changes the lab before asrptd starts. stamp: jobs record when they start.
+    recurs: the same jobs have run before: asrptd has learned their lengths from them.
     """
 
     name: str
@@ -112,6 +129,7 @@ class Scenario:
     modes: Sequence[str] = (ENFORCE, ORDER)
     measure: Callable[[Scenario, Played], float] = _makespan
     stamp: bool = False
+    recurs: bool = False
 
     def stretched(self, by: float) -> Scenario:
         """The same scenario with all times multiplied, those of asrptd's settings too."""
@@ -162,6 +180,24 @@ def _blockers(seconds: float) -> Work:
 def _others(count: int, seconds: float, gpus: int = 1, at_s: float = 0.0) -> list[Work]:
     """Jobs of three users without a limit."""
     return [Work("others", user, count, seconds, gpus, at_s) for user in USERS[1:]]
+
+
+# Recurring jobs of several groups: user, GPUs, seconds, count
+
+_GROUPS = (
+    *(("asrpt1", 1, 2, 14), ("asrpt1", 2, 6, 12), ("asrpt1", 1, 20, 8), ("asrpt1", 2, 60, 4)),
+    *(("asrpt2", 1, 3, 14), ("asrpt2", 4, 10, 10), ("asrpt2", 1, 30, 7), ("asrpt2", 2, 45, 5)),
+    *(("asrpt3", 2, 4, 14), ("asrpt3", 1, 12, 12), ("asrpt3", 4, 15, 8), ("asrpt3", 1, 60, 4)),
+    *(("asrpt4", 8, 5, 10), ("asrpt4", 2, 12, 10), ("asrpt4", 2, 25, 7), ("asrpt4", 4, 40, 4)),
+)
+
+
+def _recurring(span_s: float) -> list[Work]:
+    """The jobs of each group arrive evenly within the span, those of different groups at different times."""
+    return [
+        Work(f"{user}-{seconds}s", user, count, seconds, gpus, number * 0.4, span_s / count, vary=0.3)
+        for number, (user, gpus, seconds, count) in enumerate(_GROUPS)
+    ]
 
 
 # Power saving: programs that really start and stop slurmd, as a cloud does
@@ -241,6 +277,15 @@ LIMITS_USER = Scenario(
 )
 
 SCENARIOS = [
+    Scenario(
+        "no_rules",
+        "no rules, no weights: recurring jobs of 16 groups, 2 to 60 s on 1 to 8 GPUs, at 1.2 times the capacity",
+        170,
+        _recurring(120),
+        slurm_conf="PriorityWeightAge=0\nPriorityWeightJobSize=0\nPriorityWeightFairshare=0",
+        measure=_mean_completion,
+        recurs=True,
+    ),
     LIMITS_USER,
     replace(
         LIMITS_USER, name="basic_priority", about="limits_user with priority/basic", multifactor=False, modes=(ENFORCE,)

@@ -13,7 +13,11 @@ kept: pairs of jobs that were pending at the same time and that the rule orders,
 of jobs with a limit; null if there were none. ``mean_ratio``: ratio of mean completion times. Mode order has an object
 of its own, ``order``, with the same keys. ``plain`` and ``asrptd``: more figures of each side, including mean waits by
 role and ``sbatch_late_s``, the mean delay of submissions on a busy machine. ``--logs DIR`` keeps logs, audit trail and
-sacct's records of each side. Needs root.
+sacct's records of each side.
+
+If the jobs of a scenario recur, they first run once in mode shadow, and each side learns from these runs (asrpt-admin
+history import, retrain). On its plain side asrptd is in mode shadow, too; ``shadow`` has what asrpt-admin shadow-report
+says of the plain side's jobs. Needs root.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -50,12 +55,15 @@ from slurm_asrpt.lab.demo import asrptd
 from slurm_asrpt.lab.spec import LabSpec
 
 PLAIN = "plain"
+SHADOW = "shadow"
 REFUSED = ("not-started", "pin-failed", "fence-refused")
 KEYS = ("plain_s", "asrptd_s", "ratio", "utilisation_ratio", "refused_share", "obeyed")
 LONGEST = 2.0
 """A side is cut off after this many times the expected duration, and a minute."""
 RECORDED_S = 15.0
 """Within this time, the end of the last job is in slurmdbd."""
+SEEN_S = 5.0
+"""Within this time, asrptd has recorded a job that has ended."""
 console = Console(stderr=True)
 
 
@@ -73,12 +81,17 @@ Jobs = dict[str, Job]
 
 @dataclass
 class Side:
-    """One side of a scenario. late_s: mean delay of the submissions. states: of runs. events: of the audit trail."""
+    """One side of a scenario. late_s: mean delay of the submissions. states: of runs. events: of the audit trail.
+
+    history: the recorded runs as JSON lines. report: what shadow-report prints.
+    """
 
     played: Played
     late_s: float
     states: Mapping[str, int]
     events: Mapping[str, int]
+    history: str = ""
+    report: Mapping[str, Any] = field(default_factory=dict)
 
 
 def lab_spec(scenario: Scenario, port: int) -> LabSpec:
@@ -97,8 +110,8 @@ def lab_spec(scenario: Scenario, port: int) -> LabSpec:
 
 
 @contextmanager
-def site(scenario: Scenario, mode: str, port: int) -> Iterator[Site]:
-    """A new lab with the rules of the scenario; asrptd runs unless the mode is PLAIN."""
+def site(scenario: Scenario, mode: str, port: int, history: str = "") -> Iterator[Site]:
+    """A new lab with the rules of the scenario; asrptd runs unless the mode is PLAIN. history: runs to learn from."""
     with big_lab(lab_spec(scenario, port)) as lab:
         for command in scenario.accounting:
             lab.run(["sacctmgr", "-i", *shlex.split(command)])
@@ -106,12 +119,23 @@ def site(scenario: Scenario, mode: str, port: int) -> Iterator[Site]:
             time.sleep(1.0)  # slurmdbd sends its changes to slurmctld
             lab.restart_slurmctld()  # otherwise new associations have no fair share for five minutes
         scenario.prepare(lab)
+        if history:
+            file = lab.paths.log / "history.jsonl"
+            file.write_text(history, encoding="utf-8")
+            admin(lab, "history", "import", "--jsonl", str(file))
+            admin(lab, "retrain")
         if mode == PLAIN:
             yield Site(lab, 0, {})
             return
         with asrptd(lab, mode, DEFAULT_POLICY) as pid:
             _wait_until_it_schedules(lab)
             yield Site(lab, pid, {})
+
+
+def admin(lab: Lab, *words: str) -> str:
+    """The output of asrpt-admin. Raises SlurmError."""
+    program = str(Path(sys.executable).parent / "asrpt-admin")
+    return lab.run([program, *words], timeout_s=120.0).stdout
 
 
 def _wait_until_it_schedules(lab: Lab) -> None:
@@ -122,9 +146,9 @@ def _wait_until_it_schedules(lab: Lab) -> None:
         time.sleep(0.2)
 
 
-def play(scenario: Scenario, mode: str, options: argparse.Namespace) -> Side:
+def play(scenario: Scenario, mode: str, options: argparse.Namespace, history: str = "") -> Side:
     """Play one side. Raises AsrptError."""
-    with site(scenario, mode, options.port) as there:
+    with site(scenario, mode, options.port, history) as there:
         began = time.time()
         jobs, late = submit_all(scenario, there, began, options.scale)
         deadline = began + LONGEST * max(1.0, options.scale) * scenario.takes_s + 60.0
@@ -140,7 +164,13 @@ def play(scenario: Scenario, mode: str, options: argparse.Namespace) -> Side:
         if options.logs:
             keep_logs(there.lab, text, options.logs / f"{scenario.name}-{mode}")
         first = min(job.at for job in jobs.values())
-        return Side(Played(runs, gpus, first, until, latencies), late, states, events(there.lab, mode))
+        side = Side(Played(runs, gpus, first, until, latencies), late, states, events(there.lab, mode))
+        if mode == SHADOW:
+            since = datetime.fromtimestamp(int(began)).isoformat()
+            time.sleep(SEEN_S)
+            side.history = admin(there.lab, "history", "export", "--format", "jsonl")
+            side.report = json.loads(admin(there.lab, "shadow-report", "--since", since, "--json"))
+        return side
 
 
 def submit_all(scenario: Scenario, there: Site, began: float, scale: float) -> tuple[Jobs, float]:
@@ -280,14 +310,25 @@ def compare(plain: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]
 def play_scenario(scenario: Scenario, options: argparse.Namespace) -> dict[str, Any]:
     """Plain Slurm, then each mode of asrptd that makes sense in the scenario."""
     modes = [mode for mode in options.modes if mode in scenario.modes]
-    sides = {}
+    history = play(scenario, SHADOW, options).history if scenario.recurs else ""
+    sides, report = {}, {}
     for mode in [PLAIN, *modes]:
         began = time.monotonic()
-        sides[mode] = measured(scenario, play(scenario, mode, options))
+        side = play(scenario, SHADOW if mode == PLAIN and scenario.recurs else mode, options, history)
+        sides[mode], report = measured(scenario, side), report or shadow_report(side)
         seconds, took = sides[mode]["seconds"], time.monotonic() - began
         console.print(f"{scenario.name:20} {mode:8} {seconds:7.1f} s  (took {took:.0f} s)", highlight=False)
     compared = {mode: compare(sides[PLAIN], sides[mode]) for mode in modes}
-    return {**compared.pop(ENFORCE, {}), **compared, "plain": sides[PLAIN]}
+    return {**compared.pop(ENFORCE, {}), **compared, **report, "plain": sides[PLAIN]}
+
+
+def shadow_report(side: Side) -> dict[str, Any]:
+    """What shadow-report said of the side: the mean completion over the real one."""
+    if not side.report:
+        return {}
+    row, notes = side.report["rows"][-1], side.report["notes"]
+    keys = {name: row[name] for name in ("policy", "jobs", "mean_jct_s")}
+    return {SHADOW: {**keys, "mean_ratio": row["jct_over_real"], "predicted_zero": notes["predicted_zero"]}}
 
 
 def play_or_fail(scenario: Scenario, options: argparse.Namespace) -> dict[str, Any]:

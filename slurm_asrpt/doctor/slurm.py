@@ -53,6 +53,7 @@ def fights(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Findi
     checks = (
         _pace(settings, snapshot.config),
         _priority(settings, snapshot.config),
+        _age(settings, snapshot.config),
         _preemption(settings, snapshot.config),
     )
     more = (
@@ -99,6 +100,15 @@ def _priority(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding
         top = f"{PINNED_SITE_FACTOR:.0e}"
         text = f"the priority weights add up to {weights:.3g}, more than the SiteFactor of a released job ({top})"
         yield warning("priority", text, "divide all PriorityWeight settings by the same number")
+
+
+def _age(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
+    """Slurm counts the age of jobs with a begin time ahead only if it is told to."""
+    multifactor = config.get("PriorityType") == "priority/multifactor"
+    weighs = multifactor and _number(config.get("PriorityWeightAge", "0")) > 0
+    if settings.daemon.mode is Mode.ENFORCE and weighs and "ACCRUE_ALWAYS" not in words(config, "PriorityFlags"):
+        text = "PriorityFlags has no ACCRUE_ALWAYS: sprio leaves out leased jobs, and jobs handed back have lost age"
+        yield warning("age", text, "add it to PriorityFlags, unless you need MaxJobsAccrue or GrpJobsAccrue")
 
 
 def _preemption(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:

@@ -29,8 +29,8 @@ def _widths(columns: str) -> dict[str, int]:
 
 
 _STATE_COLUMNS = _widths(
-    "JobId:12 State:16 Reason:64 SubmitTime:20 EligibleTime:20 StartTime:20 EndTime:20 PriorityLong:12 Nice:12"
-    " RestartCnt:8 exit_code:10 NodeList:128 Dependency:128"
+    "JobId:12 State:16 Reason:64 SubmitTime:20 EligibleTime:20 AccrueTime:20 StartTime:20 EndTime:20 PriorityLong:12"
+    " Nice:12 RestartCnt:8 exit_code:10 NodeList:128 Dependency:128"
 )
 """Columns that are read, with their widths in bytes. For the others only a change is noticed."""
 _REQUEST_COLUMNS = _widths(
@@ -110,6 +110,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "Reason": ("reason", str),
     "SubmitTime": ("submit_time", _seconds),
     "EligibleTime": ("eligible_time", _seconds),
+    "AccrueTime": ("accrue_time", _seconds),
     "StartTime": ("start_time", _seconds),
     "EndTime": ("end_time", _seconds),
     "PriorityLong": ("priority", int),

@@ -109,6 +109,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         submit_time=number(raw.get("submit_time")),
         number=int(raw["job_id"]),
         eligible_time=number(raw.get("eligible_time")),
+        accrue_time=number(raw.get("accrue_time")),
         start_time=number(raw.get("start_time")),
         end_time=number(raw.get("end_time")),
         time_limit=60 * number(raw.get("time_limit")),

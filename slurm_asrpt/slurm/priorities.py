@@ -36,8 +36,7 @@ MOST_PER_POINT_S = 1e6
 class Weights:
     """PriorityWeight*. raw: names of those whose factors are not divided by the largest (PriorityFlags=NO_NORMAL_*).
 
-    max_age_s: PriorityMaxAge. accrues: jobs with a begin time ahead age, too (ACCRUE_ALWAYS). fair_tree: without it,
-    slurmctld does not show the fair-share factors that it uses.
+    max_age_s: PriorityMaxAge. fair_tree: without it, slurmctld does not show the fair-share factors that it uses.
     """
 
     age: float = 0.0
@@ -48,7 +47,6 @@ class Weights:
     qos: float = 0.0
     tres: float = 0.0
     max_age_s: float = 7 * 86400.0
-    accrues: bool = False
     fair_tree: bool = True
     raw: frozenset[str] = frozenset()
 
@@ -121,8 +119,8 @@ def parse_weights(config: Mapping[str, str]) -> Weights | None:
     except ValueError as error:
         raise SlurmError(f"cannot parse the priorities in scontrol show config ({error!r})") from error
     tres = 0.0 if "tres" in raw else tres
-    accrues, fair_tree = "ACCRUE_ALWAYS" in flags, "NO_FAIR_TREE" not in flags
-    return Weights(**values, tres=tres, max_age_s=max_age, accrues=accrues, fair_tree=fair_tree, raw=frozenset(raw))
+    fair_tree = "NO_FAIR_TREE" not in flags
+    return Weights(**values, tres=tres, max_age_s=max_age, fair_tree=fair_tree, raw=frozenset(raw))
 
 
 def _seconds(text: str) -> float:
@@ -252,20 +250,21 @@ def _association(job: JobRecord, site: SitePriorities) -> tuple[float, float]:
     return 0.0, 0.0
 
 
-def turn(job: Standing, weights: Weights | None, submitted: float, now: float) -> float:
+def turn(job: Standing, weights: Weights | None, submitted: float, accrued_from: float, now: float) -> float:
     """The time of submission that would give a job its priority by age alone: the first of them is first in Slurm.
 
-    A job older than PriorityMaxAge counts as if it still aged.
+    accrued_from: Slurm counts its age from then on; 0 if it does not count it. A job older than PriorityMaxAge counts
+    as if it still aged.
     """
     if weights is None:
         return submitted
-    aged = weights.age * min(1.0, max(0.0, now - submitted) / weights.max_age_s) if weights.accrues else 0.0
+    aged = weights.age * _share_of_age(accrued_from or now, weights, now)
     return submitted - (job.live - aged) * _per_point_s(weights)
 
 
 def turn_slack_s(weights: Weights | None) -> float:
     """By how much two answers of ``turn`` may differ while nothing changes: slurmctld adds age every few minutes."""
-    return 2 * CALCULATED_S + ROUNDING * _per_point_s(weights) if weights is not None and weights.accrues else 0.0
+    return 2 * CALCULATED_S + ROUNDING * _per_point_s(weights) if weights is not None and weights.age else 0.0
 
 
 def _per_point_s(weights: Weights) -> float:
@@ -274,7 +273,17 @@ def _per_point_s(weights: Weights) -> float:
 
 
 def _age(job: JobRecord, weights: Weights, now: float) -> float:
-    """The part for the age of a leased job, which Slurm does not count: its begin time is ahead."""
-    if not weights.age or weights.accrues or job.eligible_time <= now:
+    """The part for the age of a leased job that Slurm does not count.
+
+    Without limits, Slurm counts it from the end of the first lease; with limits, not while a begin time is ahead; with
+    ACCRUE_ALWAYS, from the submission.
+    """
+    if not weights.age or job.eligible_time <= now:
         return 0.0
-    return weights.age * min(1.0, max(0.0, now - job.submit_time) / weights.max_age_s)
+    old, counted = (_share_of_age(since, weights, now) for since in (job.submit_time, job.accrue_time or now))
+    return weights.age * max(0.0, old - counted)
+
+
+def _share_of_age(since: float, weights: Weights, now: float) -> float:
+    """The factor for the age, 0 to 1."""
+    return min(1.0, max(0.0, now - since) / weights.max_age_s)

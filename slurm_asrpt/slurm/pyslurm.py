@@ -111,6 +111,7 @@ def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
             "state_reason": job.state_reason or "None",
             "submit_time": job.submit_time,
             "eligible_time": job.eligible_time,
+            "accrue_time": job.accrue_time,
             "start_time": job.start_time,
             "end_time": job.end_time,
             "time_limit": job.time_limit,

@@ -27,7 +27,8 @@ class JobRecord:
     het_id: of a heterogeneous job, the id of its first component; an update of that one changes all.
     array_most: how many tasks of the array may run at once, 0 without a limit.
     dependency: the unfulfilled part. licenses: as requested. tres: what it was given, or asks for, as Slurm counts it.
-    time_limit: seconds, 0 without one. deadline: 0 without one. max_nodes: 0 without an upper bound.
+    accrue_time: Slurm counts the job's age from then on; 0 if it does not count it. time_limit: seconds, 0 without one.
+    deadline: 0 without one. max_nodes: 0 without an upper bound.
     exclusive: "node": shares its nodes with no job; "user", "mcs" or "topo": with some; "": with all.
     gpus_by_node: the allocated GPUs.
     """
@@ -42,6 +43,7 @@ class JobRecord:
     submit_time: float
     number: int = 0
     eligible_time: float = 0.0
+    accrue_time: float = 0.0
     start_time: float = 0.0
     end_time: float = 0.0
     time_limit: float = 0.0

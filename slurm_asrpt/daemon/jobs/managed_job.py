@@ -431,6 +431,9 @@ def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
     )
 
 
-_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority", "nice", "array_tasks", "tres")
+_PASSING = (
+    *("reason", "eligible_time", "accrue_time", "start_time", "end_time"),
+    *("priority", "nice", "array_tasks", "tres"),
+)
 request_values = attrgetter(*(each.name for each in dataclasses.fields(JobRecord) if each.name not in _PASSING))
 """The values of a record that determine the job's request: without those that merely change over time."""

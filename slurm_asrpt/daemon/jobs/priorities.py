@@ -94,7 +94,7 @@ class PriorityWatch:
         """When it is its turn by Slurm's own order: the least first. The same while nothing changes."""
         assert job.job is not None  # noqa: S101  (it is in the queue)
         weights, before = self._site.weights, job.job.turn
-        found = turn(job.standing, weights, job.job.submit_time, now)
+        found = turn(job.standing, weights, job.job.submit_time, job.record.accrue_time, now)
         return found if before is None or abs(found - before) > turn_slack_s(weights) else before
 
 

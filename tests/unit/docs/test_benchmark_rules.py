@@ -1,13 +1,14 @@
 """The figures of benchmarks.rules, and its scenarios; the measuring itself needs a lab."""
 
 import math
+import subprocess
 
 import pytest
 
 from benchmarks import rule_figures as figures
 from benchmarks.rule_figures import NEVER, Limit, Played, Run
 from benchmarks.rule_scenarios import BY_NAME, SCENARIOS, Work
-from benchmarks.rules import Job, Side, compare, lab_spec, main, measured, parse_runs
+from benchmarks.rules import Job, Side, compare, lab_spec, main, measured, parse_runs, shadow_report
 
 
 def run(role: str, since: float, start: float, end: float, gpus: int = 1) -> Run:
@@ -140,6 +141,25 @@ def test_a_job_names_its_role_its_limit_and_what_it_asks_for():
         "sleep 40",
     ]
     assert Work("cpu", "asrpt1", 1, 10, 0, ask="-c4").command(stamp=True)[-3:-1] == ["-c4", "--wrap"]
+
+
+def test_lengths_vary_by_the_number_of_the_job_within_their_share():
+    script = Work("a", "asrpt1", 1, 20, vary=0.3).command(stamp=False)[-1]
+    shell = ["sh", "-c", "sleep() { echo $1; }; " + script]
+    lengths = [
+        float(subprocess.run(shell, env={"SLURM_JOB_ID": str(n)}, capture_output=True, text=True, check=True).stdout)
+        for n in range(1, 30)
+    ]
+    assert 14 <= min(lengths) < 16 < 24 < max(lengths) <= 26
+
+
+def test_what_shadow_report_says_of_a_side():
+    side = Side(Played([], 32, 0, 60), 0.0, {}, {})
+    assert shadow_report(side) == {}
+    rows = [{}, {"policy": "asrpt-gated", "jobs": 3, "mean_jct_s": 8.0, "jct_over_real": 0.8}]
+    side.report = {"rows": rows, "notes": {"predicted_zero": 0.0}}
+    found = shadow_report(side)["shadow"]
+    assert (found["mean_ratio"], found["jobs"], found["predicted_zero"]) == (0.8, 3, 0.0)
 
 
 def test_an_unknown_name_lists_the_valid_ones(capsys):

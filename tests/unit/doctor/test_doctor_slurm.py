@@ -160,6 +160,17 @@ def test_fast_schedulers_have_no_finding(settings: Settings, snapshot: Snapshot)
         assert findings_of(settings, with_config(snapshot, SchedulerParameters=parameters), "pace") == []
 
 
+def test_slurm_counts_the_age_of_leased_jobs_only_with_accrue_always(settings: Settings, snapshot: Snapshot) -> None:
+    weighs = {"PriorityType": "priority/multifactor", "PriorityWeightAge": "1000"}
+    enforce = settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"mode": Mode.ENFORCE})})
+    order = settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"mode": Mode.ORDER})})
+    ((state, text),) = findings_of(enforce, with_config(snapshot, **weighs), "age")
+    assert (state, "ACCRUE_ALWAYS" in text) == (State.WARNING, True)
+    assert findings_of(order, with_config(snapshot, **weighs), "age") == []
+    for other in ({"PriorityFlags": "DEPTH_OBLIVIOUS,ACCRUE_ALWAYS"}, {"PriorityWeightAge": "0"}):
+        assert findings_of(enforce, with_config(snapshot, **weighs | other), "age") == []
+
+
 def test_hlas_needs_requeue_and_managed_partitions(settings: Settings, snapshot: Snapshot) -> None:
     forbidden = with_config(snapshot, JobRequeue="0")
     assert findings_of(settings, forbidden, "interrupt") == []

@@ -15,7 +15,7 @@ from slurm_asrpt.slurm.incremental import LONGEST_S, MANY, IncrementalQueue, par
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 
 WIDTHS = [(name, int(width)) for name, _, width in (column.partition(":") for column in incremental.OPTION.split(","))]
-TIMES = ("SubmitTime", "EligibleTime", "StartTime", "EndTime")
+TIMES = ("SubmitTime", "EligibleTime", "AccrueTime", "StartTime", "EndTime")
 
 
 def record(number: int, **fields: Any) -> JobRecord:
@@ -110,6 +110,7 @@ def test_unchanged_jobs_keep_their_record_objects(slurm: Slurm) -> None:
             "reason": st.sampled_from(["None", "Resources", "JobHeldUser", "QOSMaxJobsPerUserLimit"]),
             "submit_time": st.integers(1, 2**32).map(float),
             "eligible_time": st.integers(0, 2**32).map(float),
+            "accrue_time": st.integers(0, 2**32).map(float),
             "priority": st.integers(0, 2**32 - 1),
             "restarts": st.integers(0, 9),
             "dependency": st.sampled_from(["", "afterok:12(unfulfilled)", "singleton(unfulfilled)"]),

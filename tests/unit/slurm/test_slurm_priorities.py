@@ -108,28 +108,48 @@ SUBMITTED = st.floats(0, 6 * 86400).map(lambda before: NOW - before)
 @pytest.mark.parametrize("accrues", [False, True])
 @given(jobs=st.lists(st.tuples(SUBMITTED, st.integers(0, 100)), min_size=2, max_size=2))
 def test_turns_are_in_the_order_of_priorities_with_age(accrues, jobs):
-    weights = replace(AGED, accrues=accrues)
-    ages = [1000 * (NOW - submitted) / weights.max_age_s for submitted, _ in jobs]
+    ages = [1000 * (NOW - submitted) / AGED.max_age_s for submitted, _ in jobs]
     priorities = [size + age for (_, size), age in zip(jobs, ages, strict=True)]
     shown = [size + accrues * age for (_, size), age in zip(jobs, ages, strict=True)]
-    turns = [turn(Standing(live=live), weights, job[0], NOW) for live, job in zip(shown, jobs, strict=True)]
+    turns = [
+        turn(Standing(live=live), AGED, since, since if accrues else 0.0, NOW)
+        for live, (since, _) in zip(shown, jobs, strict=True)
+    ]
     apart = priorities[0] - priorities[1]
     assert abs(apart) < 1e-6 or (turns[0] < turns[1]) is (apart > 0)
 
 
 def test_turns_stay_the_same_while_nothing_changes():
-    assert turn(Standing(live=50.0), AGED, NOW, NOW) == turn(Standing(live=50.0), AGED, NOW, NOW + 3600)
-    accrued = replace(AGED, accrues=True)
-    rounded = [turn(Standing(live=50.0 + shown), accrued, NOW, NOW + 604.8) for shown in (0, 1)]
-    assert abs(rounded[0] - rounded[1]) < turn_slack_s(accrued)
-    assert turn_slack_s(AGED) == turn_slack_s(None) == 0.0
+    assert turn(Standing(live=50.0), AGED, NOW, 0.0, NOW) == turn(Standing(live=50.0), AGED, NOW, 0.0, NOW + 3600)
+    rounded = [turn(Standing(live=50.0 + shown), AGED, NOW, NOW, NOW + 604.8) for shown in (0, 1)]
+    assert abs(rounded[0] - rounded[1]) < turn_slack_s(AGED)
+    assert turn_slack_s(Weights(job_size=100)) == turn_slack_s(None) == 0.0
 
 
 def test_without_a_weight_of_age_the_priority_decides_and_with_priority_basic_the_submission():
     flat = Weights(job_size=100)
-    assert turn(Standing(live=2.0), flat, NOW, NOW) < turn(Standing(live=1.0), flat, NOW - 9 * 86400, NOW)
-    assert turn(Standing(live=1.0), flat, NOW, NOW) < turn(Standing(live=1.0), flat, NOW + 1, NOW)
-    assert turn(Standing(live=9.0), None, NOW, NOW) == NOW
+    assert turn(Standing(live=2.0), flat, NOW, 0.0, NOW) < turn(Standing(live=1.0), flat, NOW - 9 * 86400, 0.0, NOW)
+    assert turn(Standing(live=1.0), flat, NOW, 0.0, NOW) < turn(Standing(live=1.0), flat, NOW + 1, 0.0, NOW)
+    assert turn(Standing(live=9.0), None, NOW, 0.0, NOW) == NOW
+
+
+@pytest.mark.parametrize(
+    "accrues_from",
+    [
+        0.0,  # limits: Slurm counts nothing while the begin time is ahead
+        0.1,  # no limits: it counts from the end of the first lease
+        0.0001,  # ACCRUE_ALWAYS: from the submission
+        0.7,  # the first lease is not over yet
+    ],
+)
+def test_the_age_of_a_leased_job_is_counted_once(site, accrues_from):
+    """In shares of PriorityMaxAge; the job has waited for half of it."""
+    week = 7 * 86400.0
+    submitted = job(1025).submit_time
+    now, accrue_time = submitted + week / 2, submitted + accrues_from * week if accrues_from else 0.0
+    counted = max(0.0, now - accrue_time) / week if accrue_time else 0.0
+    leased = job(1025 + round(1000 * counted), eligible_time=now + 60, accrue_time=accrue_time)
+    assert weight(site, leased, now) == pytest.approx(weight_of(1525 / 2100), rel=0.01)
 
 
 def test_without_weights_there_is_no_weight_and_no_class():
@@ -165,7 +185,7 @@ def test_flags_and_tres_are_read():
     }
     found = parse_weights(config)
     assert found is not None
-    assert (found.tres, found.accrues, found.raw, found.fair_tree) == (2100, True, {"qos"}, False)
+    assert (found.tres, found.raw, found.fair_tree) == (2100, {"qos"}, False)
     assert found.max_age_s == 129_630
     assert parse_weights({"PriorityType": "priority/basic"}) is None
 
