@@ -28,8 +28,9 @@ from slurm_asrpt.files import (
 )
 from slurm_asrpt.hook.table import renewed
 
-FORMAT, FORMER = 5, 4
-"""FORMER: with a table in the previous format. It is still read, so that an upgrade has a model to compare with."""
+FORMAT, FORMER = 6, 5
+"""FORMER: with a table in the previous format, which the hook still reads: an upgrade has a model to compare with, and
+to go back to."""
 KEPT_OTHERS = 3
 """Number of refused or damaged models that are kept for inspection."""
 _META, _DATA, _CURRENT = "model.json", "predictions.txt", "current"
@@ -71,7 +72,7 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class Model:
-    """A verified model. data: the bytes of its table, in the format of this release."""
+    """A verified model. data: the bytes of its table."""
 
     name: str
     info: ModelInfo
@@ -121,7 +122,9 @@ def load_model(models: Path, name: str) -> Model:
         data = read_trusted(models / name / _DATA, owners)
         if check_sum(info, data) != info.sha256:
             raise ModelError(f"{models / name}: its checksum does not match", _REMEDY)
-        return Model(name, info, _table_of(info, data))
+        if info.format not in (FORMAT, FORMER):
+            raise ValueError(f"format {info.format}, this release reads {FORMER} and {FORMAT}")
+        return Model(name, info, data)
     except OSError as error:
         remedy = "fix its owner and mode" if isinstance(error, PermissionError) else _REMEDY
         raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename})", remedy) from error
@@ -129,11 +132,9 @@ def load_model(models: Path, name: str) -> Model:
         raise ModelError(f"{models / name}: its description cannot be read ({error})", _REMEDY) from error
 
 
-def _table_of(info: ModelInfo, data: bytes) -> bytes:
-    """Raises ValueError for a model of another release that this one cannot read."""
-    if info.format not in (FORMAT, FORMER):
-        raise ValueError(f"format {info.format}, this release reads {FORMER} and {FORMAT}")
-    return renewed(data) if info.format == FORMER else data
+def comparable(model: Model) -> bytes:
+    """The table of a model in the format of this release."""
+    return renewed(model.data) if model.info.format == FORMER else model.data
 
 
 def check_sum(info: ModelInfo, data: bytes) -> str:

@@ -28,6 +28,7 @@ from slurm_asrpt.predict.model_store import (
     Model,
     ModelInfo,
     active_name,
+    comparable,
     list_models,
     load_model,
     point_at,
@@ -156,7 +157,7 @@ def _compared(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[S
     for name in sorted({*_good(models), *usable(models, active)}, reverse=True):
         if name <= active:
             old = load_model(models, name)
-            verdict = compare(fit, samples, name, parse_table(old.data), old.info.trained_until)
+            verdict = compare(fit, samples, name, parse_table(comparable(old)), old.info.trained_until)
             if verdict.reference:
                 return verdict
     return compare_without_imports(fit, samples)
