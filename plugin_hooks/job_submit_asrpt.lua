@@ -610,7 +610,7 @@ local CLUSTER_KEY = owned(4294967295, hash("asrpt-cluster 1\n")) -- as if of (ui
 function M.keys_of(job, uid, gpus, profile)
   local exact = format("asrpt-exact 1\n%s\n%.0f\n%s", job.group, gpus, job.features_text)
   local chain = {}
-  if profile ~= "" then
+  if profile and profile ~= "" then
     chain[1] = { "e", owned(uid, hash(exact .. "\n" .. profile)), true }
     chain[2] = { "g", owned(uid, hash(format("asrpt-profiled 1\n%s\n%s", job.group, profile))), true }
   end

@@ -37,7 +37,7 @@ from slurm_asrpt.core.units import MAX_ITERATIONS, Unit
 from slurm_asrpt.hook.lua import call
 
 FILE_NAME = "table.txt"
-RECORD = 83
+RECORD, _FORMER = 83, 67
 UNIT_FEATURES = {"e": "epochs", "s": "steps"}
 _MAX_STORED = 10**15 - 1
 _HEADER = re.compile(rb"asrpt-table 5 ([1-9][0-9]{0,11}) ([0-9]{1,12}) ([0-9]{6}) ([0-9]{6}) *\n")
@@ -242,13 +242,26 @@ def _entry(match: re.Match[bytes]) -> Entry:
 
 
 def renewed(data: bytes) -> bytes:
-    """A table of format 4 as one of this format, to compare predictions. Raises ValueError for any other format.
+    """Convert a table of format 3, which had no mean, to format 4. Raises ValueError for any other format.
 
-    Its records are the same, but those of jobs with a profile may be iterations.
+    The home of a key depends only on the figures in the header, so each record keeps its slot.
     """
-    if not data.startswith(b"asrpt-table 4 "):
-        raise ValueError("not a table of format 4")
-    return b"asrpt-table 5 " + data[14:]
+    if not data.startswith(b"asrpt-table 3 ") or len(data) % _FORMER:
+        raise ValueError("not a table of format 3")
+    rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, _FORMER)
+    means = np.full((len(rows), RECORD - _FORMER), ord(" "), dtype=np.uint8)
+    means[rows[:, 0] != ord(" "), 1:] = ord("0")
+    new = np.hstack((rows[:, :-3], means, rows[:, -3:]))
+    new[0] = np.frombuffer(b"asrpt-table 4" + data[13 : _FORMER - 1].ljust(RECORD - 14) + b"\n", dtype=np.uint8)
+    return new.tobytes()
+
+
+def in_seconds(data: bytes) -> bytes:
+    """A table of format 4 as one of this format, as if all its entries were seconds; other data as they are.
+
+    So its predictions can be compared with those of a new table. For jobs with a profile they may be wrong.
+    """
+    return data.replace(b"asrpt-table 4 ", b"asrpt-table 5 ", 1) if data.startswith(b"asrpt-table 4 ") else data
 
 
 def read_table(path: Path) -> dict[str, Entry]:

@@ -28,9 +28,9 @@ from slurm_asrpt.files import (
 )
 from slurm_asrpt.hook.table import renewed
 
-FORMAT, FORMER = 6, 5
-"""FORMER: with a table in the previous format, which the hook still reads: an upgrade has a model to compare with, and
-to go back to."""
+FORMAT, FORMER, OLDEST = 6, 5, 4
+"""FORMER: with a table in the previous format, which the hook still reads, so that an upgrade has a model to compare
+with, and to go back to. OLDEST: the format before; it is converted to FORMER's."""
 KEPT_OTHERS = 3
 """Number of refused or damaged models that are kept for inspection."""
 _META, _DATA, _CURRENT = "model.json", "predictions.txt", "current"
@@ -72,7 +72,7 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class Model:
-    """A verified model. data: the bytes of its table."""
+    """A verified model. data: the bytes of its table, in a format that the hook reads."""
 
     name: str
     info: ModelInfo
@@ -122,9 +122,7 @@ def load_model(models: Path, name: str) -> Model:
         data = read_trusted(models / name / _DATA, owners)
         if check_sum(info, data) != info.sha256:
             raise ModelError(f"{models / name}: its checksum does not match", _REMEDY)
-        if info.format not in (FORMAT, FORMER):
-            raise ValueError(f"format {info.format}, this release reads {FORMER} and {FORMAT}")
-        return Model(name, info, data)
+        return Model(name, info, _table_of(info, data))
     except OSError as error:
         remedy = "fix its owner and mode" if isinstance(error, PermissionError) else _REMEDY
         raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename})", remedy) from error
@@ -132,9 +130,11 @@ def load_model(models: Path, name: str) -> Model:
         raise ModelError(f"{models / name}: its description cannot be read ({error})", _REMEDY) from error
 
 
-def comparable(model: Model) -> bytes:
-    """The table of a model in the format of this release."""
-    return renewed(model.data) if model.info.format == FORMER else model.data
+def _table_of(info: ModelInfo, data: bytes) -> bytes:
+    """Raises ValueError for a model of another release that this one cannot read."""
+    if not OLDEST <= info.format <= FORMAT:
+        raise ValueError(f"format {info.format}, this release reads {OLDEST} to {FORMAT}")
+    return renewed(data) if info.format == OLDEST else data
 
 
 def check_sum(info: ModelInfo, data: bytes) -> str:

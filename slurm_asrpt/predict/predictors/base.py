@@ -34,8 +34,8 @@ class Lesson:
 class Example:
     """A training example: one run.
 
-    chain: the keys that all jobs share; they learn the work. profiled: the keys of jobs with its profile; they learn the
-    iterations. Without a profile there are none.
+    chain: the keys that all jobs share; they learn the work. profiled: the keys of jobs with its profile; they learn
+    the iterations. Without a profile there are none.
     """
 
     chain: Chain

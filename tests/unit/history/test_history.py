@@ -56,6 +56,7 @@ def test_a_write_is_all_or_nothing(path: Path) -> None:
 
 
 SAMPLE = Sample(RUN.group_id, 1000, 100, RUN.program, 6, {"epochs": 90.0, "lr": 0.1}, 2000, "COMPLETED")
+SAMPLE = replace(SAMPLE, work_s=1000, profile="gpt2")
 
 
 def test_samples_have_a_group_and_iterations(path: Path) -> None:
