@@ -198,9 +198,9 @@ def _measured(
     """The work of a run, and the profile that its iterations count ("": they are seconds).
 
     Earlier releases recorded neither. Their runs count the iterations of the profile unless it could not be used: then
-    they are seconds, and alpha is 1. The best placement is not known, so the work is the elapsed time.
+    they are seconds, and alpha is 1 or unknown. The best placement is not known, so the work is the elapsed time.
     """
-    if work_s or not profile or (source == Source.ELAPSED and alpha == 1.0):
+    if work_s or not profile or (source == Source.ELAPSED and alpha in (0.0, 1.0)):
         return work_s, iterations_of
     return max(1, elapsed), profile
 

@@ -31,7 +31,7 @@ def fit(name: str, examples: Sequence[Example], trees: int, seed: int, progress:
 
 
 def _forest(name: str, lessons: Sequence[Lesson], trees: int, seed: int, progress: Progress) -> dict[str, Entry]:
-    """The paper's forest with its bootstraps, on group and user. A group has one user, so keys of profiles name none."""
+    """The paper's forest with its bootstraps, on group and user. A profile's keys have no user, but the group has."""
     keys = [dict(lesson.chain) for lesson in lessons]
     groups, users = [key["group"] for key in keys], [key.get("user", "") for key in keys]
     table = FORESTS[name](groups, users, [lesson.figure for lesson in lessons], trees, seed, progress)
