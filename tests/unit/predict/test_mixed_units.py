@@ -38,7 +38,7 @@ def test_evaluation_is_in_seconds() -> None:
     ]
     cases = evaluation_runs(runs, {"COMPLETED"})
     found = evaluate_predictor("expected", cases, 40, None, 10, 0)
-    assert found.mae == 0  # the latest of the group's runs without the profile counts a little more than the one with it
+    assert found.mae == 0
     assert found.inside == 1
 
 
