@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from slurm_asrpt.core.registry import Registry
 from slurm_asrpt.core.units import Iterations, Seconds
@@ -21,8 +21,7 @@ Features = Mapping[str, float]
 _NO_ITERATIONS = Iterations(0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(NamedTuple):
     """What keys learn of a run: a figure in the unit of these keys."""
 
     chain: Chain
