@@ -19,7 +19,7 @@ local M = {}
 
 local byte, find, sub, match, gmatch, gsub = string.byte, string.find, string.sub, string.match, string.gmatch,
   string.gsub
-local format, lower, reverse, concat = string.format, string.lower, string.reverse, table.concat
+local format, lower, upper, reverse, concat = string.format, string.lower, string.upper, string.reverse, table.concat
 
 local MAX_CONF_BYTES, LIKELY_CONF_BYTES = 65536, 512 -- of hook.conf, and of its first part
 local MAX_LEASE_S = 30 * 86400
@@ -603,14 +603,21 @@ local owned = M.owned
 local CLUSTER_KEY = owned(4294967295, hash("asrpt-cluster 1\n")) -- as if of (uid_t)-1, whom nobody can be
 
 -- The keys of a job from narrow to wide, each with its level. exact: the group with as many GPUs and the same features.
--- program: the user's other jobs of the same program. Whatever group ids a user's scripts are made to have (they are no
+-- program: the user's other jobs of the same program. With a profile, keys of the group's jobs with that profile come
+-- first; only these may count its iterations (true), as all others count seconds. Whatever group ids a user's scripts are made to have (they are no
 -- secret, and their hash is not cryptographic), no run of that user teaches under a key of somebody else. Only the
 -- cluster's key, the last, is everybody's.
-function M.keys_of(job, uid, gpus)
+function M.keys_of(job, uid, gpus, profile)
   local exact = format("asrpt-exact 1\n%s\n%.0f\n%s", job.group, gpus, job.features_text)
-  local chain = { { "e", owned(uid, hash(exact)) }, { "g", owned(uid, job.group) } }
+  local chain = {}
+  if profile and profile ~= "" then
+    chain[1] = { "e", owned(uid, hash(exact .. "\n" .. profile)), true }
+    chain[2] = { "g", owned(uid, hash(format("asrpt-profiled 1\n%s\n%s", job.group, profile))), true }
+  end
+  chain[#chain + 1] = { "e", owned(uid, hash(exact)) }
+  chain[#chain + 1] = { "g", owned(uid, job.group) }
   if job.program ~= "" then
-    chain[3] = { "p", owned(uid, job.program) }
+    chain[#chain + 1] = { "p", owned(uid, job.program) }
   end
   chain[#chain + 1] = { "u", owned(uid, hash(format("asrpt-user 1\n%.0f", uid))) }
   chain[#chain + 1] = { "c", CLUSTER_KEY }
@@ -794,16 +801,17 @@ end
 -- The home of a key is exact: each product is below 2^52.
 local function read_header(file)
   local line = file:read(RECORD) or ""
-  local slots, records, a, b = match(line, "^asrpt%-table 4 ([1-9][0-9]*) ([0-9]+) ([0-9]+) ([0-9]+) *\n$")
+  local version, slots, records, a, b =
+    match(line, "^asrpt%-table ([45]) ([1-9][0-9]*) ([0-9]+) ([0-9]+) ([0-9]+) *\n$")
   local other = not slots and match(line, "^asrpt%-table ([0-9]+) ")
-  if other and #other <= 3 and other ~= "4" then
-    damaged("format " .. other .. ", not 4")
+  if other and #other <= 3 and other ~= "5" then
+    damaged("format " .. other .. ", not 5")
   elseif #line ~= RECORD or not slots or #slots > 12 or #records > 12 or #a ~= 6 or #b ~= 6 then
     damaged("header")
   elseif file:seek("end") ~= (tonumber(records) + 1) * RECORD then
     damaged("cut short or too long")
   end
-  return { slots = tonumber(slots), a = tonumber(a), b = tonumber(b) }
+  return { slots = tonumber(slots), a = tonumber(a), b = tonumber(b), former = version == "4" }
 end
 
 local function entry_in(window, at)
@@ -836,6 +844,7 @@ local function whole(value, factor)
 end
 
 -- The first entry of the chain that can answer. An entry per epoch or step needs their number in the job's features.
+-- A table of format 4, which is there until the first retraining after an upgrade, does not tell seconds from iterations.
 local function answer(file, chain, features)
   local header = read_header(file)
   for i = 1, #chain do
@@ -844,7 +853,8 @@ local function answer(file, chain, features)
     if factor > 0 then
       local n, low, high = whole(entry.n, factor), whole(entry.low, factor), whole(entry.high, factor)
       local mean = entry.mean > 0 and whole(entry.mean, factor) or 0
-      return { n = n, low = low, high = high, mean = mean, level = chain[i][1] }
+      local seconds = not (chain[i][3] or header.former)
+      return { n = n, low = low, high = high, mean = mean, level = chain[i][1], seconds = seconds }
     end
   end
   return { n = 0 }
@@ -1046,7 +1056,7 @@ local function format_tag(job, found, profile, begin, left, interrupt)
   put(fields, "i", found.high and format("%.0f-%.0f", found.low, found.high))
   put(fields, "m", (found.mean or 0) > 0 and format("%.0f", found.mean))
   put(fields, "k", job.program)
-  put(fields, "v", found.level)
+  put(fields, "v", profile ~= "" and found.seconds and upper(found.level) or found.level)
   put(fields, "s", profile ~= "" and job.sizes)
   put(fields, "c", interrupt)
   local short = concat(fields, ";")
@@ -1101,7 +1111,7 @@ local function decide(state, desc, part_list, uid, now)
   local name = desc.name or ""
   local job = M.describe(user, name, script, arguments_of(desc), hints.dataset, rules)
   local profile = hints.profile ~= "" and hints.profile or M.attached(rules, job.group, name)
-  local predicted, trouble = M.lookup(state.table_path, M.keys_of(job, user, found.gpus), job.features)
+  local predicted, trouble = M.lookup(state.table_path, M.keys_of(job, user, found.gpus, profile), job.features)
   local left = why_left(desc, script, hints, found)
   if left and left ~= "het" and not with_gpus then
     return nil

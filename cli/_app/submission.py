@@ -49,5 +49,6 @@ def as_submitted(settings: Settings, script: Path, given: AsSbatch) -> Submissio
     words = [os.fsencode(arg) for arg in given.args]
     job = describe(uid, os.fsencode(name), text, words, hints.dataset.encode(), settings.group)
     profile = attached(read_attachments(settings.paths.attachments), job.group, os.fsencode(name))
-    subject = PredictionInput(job.group, job.program, uid, given.gpus or gpus_asked(text), job.features)
-    return Submission(subject, name, user_name, hints, hints.profile or profile, job.sizes)
+    profile = hints.profile or profile
+    subject = PredictionInput(job.group, job.program, uid, given.gpus or gpus_asked(text), job.features, profile)
+    return Submission(subject, name, user_name, hints, profile, job.sizes)

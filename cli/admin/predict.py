@@ -19,13 +19,14 @@ from slurm_asrpt_cli._app.tables import Column, safe, show_table
 from slurm_asrpt_cli.admin.access import asking_slurm, history_path, of_asrptd, read_history
 
 from slurm_asrpt.config.settings import Settings, load_settings
+from slurm_asrpt.core.units import Unit
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.tag import parse_tag, render_features
 from slurm_asrpt.predict.conformal import RunConformal
 from slurm_asrpt.predict.convergence import STOP_SHARE, Convergence, convergence
-from slurm_asrpt.predict.evidence import Evidence, PredictionInput, evidence
+from slurm_asrpt.predict.evidence import Evidence, Level, PredictionInput, evidence
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.spool import read_losses, read_progress
@@ -52,7 +53,10 @@ SHOWN_RUNS = 20
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the hook would find for a submission. predicted_iterations 0: unseen."""
+    """What the hook would find for a submission. predicted_iterations 0: unseen.
+
+    predicted_unit: of these figures. asrptd converts the seconds of a job with a profile into iterations.
+    """
 
     group: str
     predicted_iterations: int
@@ -60,6 +64,7 @@ class Prediction:
     predicted_high: int
     predicted_mean: int
     predicted_by: str
+    predicted_unit: str
     features: dict[str, float]
     gpus: int
     job_name: str
@@ -103,7 +108,8 @@ def predict_command(
     settings = load_settings(config)
     submission = as_submitted(settings, jobscript, given)
     target = settings.paths.hook / table.FILE_NAME
-    found, trouble = table.lookup(target, submission.subject.keys, submission.subject.features)
+    subject = submission.subject
+    found, trouble = table.lookup(target, subject.keys, subject.features, subject.profiled_keys)
     _show(_prediction(submission, found, target), as_json)
     if trouble:
         raise AsrptError(f"{trouble}; asrpt-admin retrain creates a new one")
@@ -118,6 +124,7 @@ def _prediction(submission: Submission, found: table.Answer, target: Path) -> Pr
         predicted_high=found.high,
         predicted_mean=found.order,
         predicted_by=found.level,
+        predicted_unit=_unit(found, submission.profile),
         features=dict(subject.features),
         gpus=subject.gpus,
         job_name=submission.job_name,
@@ -137,7 +144,7 @@ def _show(prediction: Prediction, as_json: bool) -> None:
         return
     rows = {
         "group": prediction.group,
-        "predicted iterations": _iterations(prediction.predicted_iterations),
+        f"predicted {prediction.predicted_unit}": _iterations(prediction.predicted_iterations),
         "10-90% interval": _interval(prediction.predicted_low, prediction.predicted_high),
         "learned from": prediction.predicted_by,
         "features": render_features(prediction.features),
@@ -151,6 +158,11 @@ def _show(prediction: Prediction, as_json: bool) -> None:
     for key, value in rows.items():
         if value:
             print(f"{key + ':':<22}{printable(value)}")
+
+
+def _unit(found: table.Answer, profile: str) -> Unit:
+    """Without a profile, seconds are called iterations, as everywhere."""
+    return found.unit if profile else Unit.ITERATIONS
 
 
 def _iterations(predicted: int) -> str:
@@ -193,7 +205,8 @@ def explain_command(
     if plot is not None:
         from slurm_asrpt.reporting import prediction_plot  # matplotlib takes a second to import
 
-        prediction_plot.draw(f"{job}: {_iterations(found.answer.iterations)} iterations predicted", found, loss, plot)
+        figure = f"{_iterations(found.answer.iterations)} {_unit(found.answer, subject.profile)}"
+        prediction_plot.draw(f"{job}: {figure} predicted", found, loss, plot)
     if as_json:
         print(json.dumps({**asdict(found), "loss": None if loss is None else asdict(loss)}))
     else:
@@ -262,13 +275,15 @@ def _of_job(settings: Settings, job_id: str) -> PredictionInput:
         with read_history(settings) as history:
             runs = history.runs_where("job_id = ?", (job_id,), 1)
     if runs:
-        return PredictionInput(runs[0].group_id, runs[0].program, runs[0].uid, runs[0].gpus, runs[0].features)
+        run = runs[0]
+        named = run.iterations_of or run.profile
+        return PredictionInput(run.group_id, run.program, run.uid, run.gpus, run.features, named)
     record = _record(settings, job_id)
     tag = parse_tag(record.admin_comment) if record else None
     if record is None or tag is None:
         why = "the hook did not tag it" if record else "neither the history nor Slurm knows it"
         raise InputError(f"job {job_id}: {why}; give its job script instead")
-    return PredictionInput(tag.group, tag.program, record.uid, gpus_of(record), tag.features)
+    return PredictionInput(tag.group, tag.program, record.uid, gpus_of(record), tag.features, tag.profile)
 
 
 def _record(settings: Settings, job_id: str) -> JobRecord | None:
@@ -277,7 +292,8 @@ def _record(settings: Settings, job_id: str) -> JobRecord | None:
 
 
 def _show_evidence(subject: PredictionInput, found: Evidence) -> None:
-    print(f"predicted iterations: {_iterations(found.answer.iterations)}")
+    predicted = f"predicted {_unit(found.answer, subject.profile)}:"
+    print(f"{predicted:<21} {_iterations(found.answer.iterations)}")
     if found.answer.mean:
         print(f"mean, for the order:  {found.answer.mean}")
     if found.answer.high:
@@ -290,12 +306,14 @@ def _show_evidence(subject: PredictionInput, found: Evidence) -> None:
             Column("KEY", [level.name for level in found.levels]),
             Column("ID", [level.key for level in found.levels]),
             Column("RUNS", [str(level.runs) for level in found.levels], right=True),
-            Column("PREDICTS", [_entry(level.entry) for level in found.levels], right=True),
+            Column("PREDICTS", [_entry(level, bool(subject.profile)) for level in found.levels], right=True),
             Column("", ["<- used" if level.answers else "" for level in found.levels]),
         ]
     )
     runs, where = found.runs[:SHOWN_RUNS], found.answer.level or "group"
-    count = next(level.runs for level in found.levels if level.name == where)
+    count = next((level.runs for level in found.levels if level.answers), 0) or next(
+        level.runs for level in reversed(found.levels) if level.name == where
+    )
     print(f"\n{counted(count, 'past run')} with this {where} key in the history" + (", the latest:" if runs else ""))
     if runs:
         _show_runs(runs)
@@ -307,11 +325,13 @@ def _moved_from(found: Evidence) -> str:
     return "" if found.adjusted == before else f" (table: {_interval(*before)}, adjusted by the errors of recent runs)"
 
 
-def _entry(entry: table.Entry | None) -> str:
+def _entry(level: Level, with_unit: bool) -> str:
+    entry = level.entry
     if entry is None:
         return UNKNOWN
     unit = {"e": " per epoch", "s": " per step"}.get(entry.unit, "")
-    return f"{math.floor(entry.iterations + 0.5)}{unit}"  # halves are rounded up, as in the hook
+    seconds = " s" if with_unit and level.unit is Unit.SECONDS else ""
+    return f"{math.floor(entry.iterations + 0.5)}{seconds}{unit}"  # halves are rounded up, as in the hook
 
 
 def _show_runs(runs: tuple[Run, ...]) -> None:

@@ -18,10 +18,14 @@ from slurm_asrpt_cli.status.status_file import staleness
 from slurm_asrpt_cli.status.table import date, gpus_in_words, learned_from
 
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
+from slurm_asrpt.core.cluster import with_reference_gpus
 from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.placement.selection import BestAlphas
 from slurm_asrpt.core.reasons import Phase
+from slurm_asrpt.core.units import Unit
 from slurm_asrpt.daemon.forecasts.run_lengths import span_of
-from slurm_asrpt.daemon.jobs.admission import request_of
+from slurm_asrpt.daemon.jobs.admission import request_of, with_prediction
+from slurm_asrpt.daemon.jobs.managed_job import predicted
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.forecast.estimate import SAMPLES
@@ -49,6 +53,7 @@ class WhatIf:
     """The answer; None and "" for what is unknown. start_...: seconds since the epoch.
 
     predicted_low, predicted_high: the table's, adjusted as asrptd does; unadjusted if asrptd has published nothing.
+    predicted_unit: "seconds" of work if asrptd, which converts them into iterations, would not plan the job.
     trouble: why there is no placement or start. note: a problem with the prediction.
     unused_profile: why asrptd ignores the profile. array: the task IDs of a job array, of which this is the first task.
     """
@@ -61,6 +66,7 @@ class WhatIf:
     predicted_low: int
     predicted_high: int
     predicted_by: str
+    predicted_unit: str = Unit.ITERATIONS
     note: str = ""
     unused_profile: str = ""
     as_of: float | None = None
@@ -97,7 +103,8 @@ def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_
 
 def _outlook(settings: Settings, script: Path, submission: Submission, record: JobRecord) -> WhatIf:
     subject, hints = submission.subject, submission.hints
-    answer, note = table.lookup(settings.paths.hook / table.FILE_NAME, subject.keys, subject.features)
+    path = settings.paths.hook / table.FILE_NAME
+    answer, note = table.lookup(path, subject.keys, subject.features, subject.profiled_keys)
     known: dict[str, Any] = {
         "script": str(script),
         "group": subject.group,
@@ -107,11 +114,18 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         "predicted_low": answer.low,
         "predicted_high": answer.high,
         "predicted_by": answer.level,
+        "predicted_unit": answer.unit if submission.profile else Unit.ITERATIONS,
         "note": _note(settings, note),
         "array": record.array_tasks,
     }
     left, sizes = "off" if hints.off else "", submission.sizes
-    tag = Tag(subject.group, answer.iterations, submission.profile, left=left, sizes=sizes, mean=answer.mean)
+    tag = Tag(
+        *(subject.group, answer.iterations, submission.profile),
+        left=left,
+        sizes=sizes,
+        mean=answer.mean,
+        unit=answer.unit,
+    )
     try:
         status, snapshot = _published(settings)
         low, high = _told(snapshot, subject.uid, answer)
@@ -120,17 +134,26 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         if record.array_tasks and status.mode != Mode.ENFORCE:
             raise LeftToSlurm("array")
         job, unused = _admitted(settings, record, tag, status)
+        job, tag = _predicted(job, tag, snapshot)
     except LeftToSlurm as verdict:
         return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}")
     except AsrptError as error:
         return WhatIf(**known, trouble=str(error))
     known |= {"gpus": job.gpus, "unused_profile": unused}
+    known |= {"predicted_iterations": tag.iterations, "predicted_low": tag.low, "predicted_high": tag.high}
+    known |= {"predicted_unit": Unit.ITERATIONS}
     held = _waits_for_slurm(record)
     if held:
         return WhatIf(**known, trouble=held)
     with progress("simulating", SAMPLES) as told:
         newcomer = simulate_submission(snapshot, job, lambda alpha: _span(tag, alpha, snapshot.unknown), BUDGET_S, told)
     return _with(WhatIf(**known, as_of=snapshot.now), newcomer)
+
+
+def _predicted(job: Job, tag: Tag, snapshot: Snapshot) -> tuple[Job, Tag]:
+    """The job and its tag with the prediction in iterations, as asrptd converts it."""
+    alpha = BestAlphas(with_reference_gpus(snapshot.nodes), snapshot.fabric).alpha(job) or 0.0
+    return with_prediction(job, tag, alpha), predicted(tag, job, alpha)
 
 
 def _told(snapshot: Snapshot, uid: int, found: table.Answer) -> tuple[int, int]:
@@ -238,7 +261,13 @@ def _prediction(found: WhatIf) -> str:
     run = found.predicted_iterations * (found.alpha or found.alpha_min or 0)
     within = f" (10-90%: {found.predicted_low}-{found.predicted_high})" if found.predicted_high else ""
     lasts = f", runtime {slurm_time(run)}" if run else ""
-    return f"{counted(found.predicted_iterations, 'iteration')}{within}{lasts}, {learned_from(found.predicted_by)}"
+    return f"{_figure(found)}{within}{lasts}, {learned_from(found.predicted_by)}"
+
+
+def _figure(found: WhatIf) -> str:
+    if found.predicted_unit == Unit.ITERATIONS:
+        return counted(found.predicted_iterations, "iteration")
+    return f"{slurm_time(found.predicted_iterations)} of work"
 
 
 def _start(found: WhatIf) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, with_reference_gpus
 from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room
 from slurm_asrpt.core.job import Job, Request
-from slurm_asrpt.core.placement.selection import alpha_by_type, fits
+from slurm_asrpt.core.placement.selection import BestAlphas, alpha_by_type, fits
 from slurm_asrpt.slurm.records import NodeRecord
 
 
@@ -88,6 +88,7 @@ class ClusterState:
         self._memory_consumed = memory_consumed
         self._table: tuple[Any, ...] | None = None
         self._best: dict[Any, Mapping[str, float]] = {}
+        self._reference: BestAlphas | None = None
         self._able: frozenset[str] = frozenset()  # nodes that managed jobs may use, now or later
         self._requests: dict[Request, Request] = {}
 
@@ -104,6 +105,7 @@ class ClusterState:
         change = ClusterChange(tuple(nodes) != self.view.nodes or self._table is None, table != self._table)
         if change.usable:
             self._best.clear()
+            self._reference = None
         if change.table:
             self._table = table
             self._able = frozenset(n.name for n in records if self._is_ours(n))
@@ -143,6 +145,14 @@ class ClusterState:
     def best_alpha(self, job: Job | None) -> float | None:
         """α̃_min of a job on the current nodes, None if they cannot hold it."""
         return None if job is None else min(self.alpha_by_type(job).values(), default=None)
+
+    def reference_alpha(self, job: Job) -> float | None:
+        """α̃_min of a job if all GPUs were reference GPUs: converts its iterations into work and back."""
+        if not job.profiled:
+            return 1.0
+        if self._reference is None:
+            self._reference = BestAlphas(with_reference_gpus(self.view.nodes), self.fabric)
+        return self._reference.alpha(job)
 
     def alpha_by_type(self, job: Job) -> Mapping[str, float]:
         """The same for each GPU type that can hold the job alone, else for all types together; empty if none can."""

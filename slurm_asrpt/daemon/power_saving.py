@@ -39,7 +39,8 @@ def _freed(
 def _end(job: ManagedJob, now: float) -> float:
     """When it is expected to end: by its prediction, or without one by its time limit; inf without both."""
     record = job.record
-    predicted = float(job.tag.order) if job.tag is not None and job.placement is not None else 0.0
+    tag = job.prediction
+    predicted = float(tag.order) if tag is not None and job.placement is not None else 0.0
     seconds = predicted * job.placement.alpha if job.placement is not None and predicted else record.time_limit
     if not seconds:
         return math.inf

@@ -61,7 +61,7 @@ class JobRows:
 
     def row(self, job: ManagedJob, ranks: Mapping[str, int], reasons: Mapping[str, Reason], now: float) -> JobStatus:
         """The job, without its service and progress. ranks, reasons: of the jobs in the policy's queue."""
-        record, tag, admitted, cluster = job.record, job.tag, job.job, self._cluster
+        record, tag, admitted, cluster = job.record, job.prediction, job.job, self._cluster
         why = explain_wait(job, _why(job, reasons), cluster, now)
         best, here = cluster.best_alpha(admitted), self._place_on_offer(job, why)
         alpha = job.placement.alpha if job.placement else job.pin.alpha if job.pin else here.alpha if here else None

@@ -44,7 +44,7 @@ def _table(settings: Settings, now: float) -> Iterator[Finding]:
     path, remedy = settings.paths.hook / table.FILE_NAME, "asrpt-admin retrain"
     try:
         data, written = path.read_bytes(), path.stat().st_mtime
-        entries = len(table.parse_table(data))
+        entries = len(table.parse_table(table.in_seconds(data)))
     except OSError as error:
         yield Finding("table", State.WARNING, f"{path}: {error.strerror}: every job counts as unseen", remedy)
         return

@@ -241,7 +241,7 @@ def _of_sacct(row: Any) -> Row:
         return run
     if tag.profile:  # seconds are not iterations of a job with a profile
         run = replace(run, iterations=0, iterations_source=Source.NONE)
-    return with_tag(run, tag)
+    return with_tag(run, tag.in_iterations(0.0 if tag.profile else 1.0))  # its best placement is not known
 
 
 def _unusable(row: Any) -> str:

@@ -47,7 +47,12 @@ def _add_what_limits_count(connection: sqlite3.Connection) -> None:
         connection.execute(f"ALTER TABLE runs ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
 
 
-_STEPS = (_create, _add_features, _add_marks, _add_forecasts, _add_mean, _add_what_limits_count)
+def _add_work(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE runs ADD COLUMN work_s INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE runs ADD COLUMN iterations_of TEXT NOT NULL DEFAULT ''")
+
+
+_STEPS = (_create, _add_features, _add_marks, _add_forecasts, _add_mean, _add_what_limits_count, _add_work)
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = _STEPS
 """Step i migrates schema version i to i + 1; a released step is never changed."""
 

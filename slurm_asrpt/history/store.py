@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from slurm_asrpt.core.units import Seconds
 from slurm_asrpt.errors import EXIT_BAD_INPUT, AsrptError
 from slurm_asrpt.files import check_trusted_file, trusted_owners
 from slurm_asrpt.history.schema import latest_schema, migrate, schema_version
@@ -61,6 +62,9 @@ class Origin(StrEnum):
     TRACE = "trace"
 
 
+_FROM_SLURM = (Origin.ASRPTD.value, Origin.SACCT.value)
+
+
 @dataclass(frozen=True)
 class Run:
     """One run of a job. Times are seconds since the epoch, 0 if unknown.
@@ -75,6 +79,9 @@ class Run:
     forecast_made: when its start was first forecast, 0 for never; forecast_low, _median, _high: the 10, 50 and 90%
     quantiles of the start, 0 if beyond the horizon.
     tres: what the run was given, as Slurm counts it for limits.
+    work_s: seconds that the run would have taken in the job's best placement on reference GPUs; 0 if it was recorded by
+    a release that did not know it. iterations_of: the profile that ``iterations`` count, as the tag names it; "" if
+    they are seconds.
     """
 
     job_id: str
@@ -110,6 +117,8 @@ class Run:
     account: str = ""
     qos: str = ""
     tres: str = ""
+    work_s: int = 0
+    iterations_of: str = ""
 
     @property
     def key(self) -> Key:
@@ -137,6 +146,7 @@ class Sample:
     """A run with known group and iterations, for predictors to learn from. Fields as in ``Run``.
 
     from_slurm: reported by Slurm, to asrptd or through sacct; else imported from a file.
+    work_s, profile: as ``work_s`` and ``iterations_of``; without a profile the iterations are the work.
     """
 
     group: str
@@ -148,6 +158,51 @@ class Sample:
     end_time: int = 0
     state: str = COMPLETED
     from_slurm: bool = True
+    work_s: int = 0
+    profile: str = ""
+
+    @property
+    def work(self) -> Seconds:
+        """The work of the run."""
+        return Seconds(self.work_s if self.profile else self.iterations)
+
+    @property
+    def alpha(self) -> float:
+        """Seconds of work per iteration."""
+        return self.work / self.iterations
+
+
+def sample_of(run: Run) -> Sample:
+    """What a run with known group and iterations teaches."""
+    work_s, profile = _measured(
+        run.work_s, run.iterations_of, run.profile, run.iterations_source, run.alpha, run.end_time - run.start_time
+    )
+    return Sample(
+        run.group_id,
+        run.uid,
+        run.iterations,
+        run.program,
+        run.gpus,
+        run.features,
+        run.end_time,
+        run.state,
+        run.origin in _FROM_SLURM,
+        work_s,
+        profile,
+    )
+
+
+def _measured(
+    work_s: int, iterations_of: str, profile: str, source: str, alpha: float, elapsed: int
+) -> tuple[int, str]:
+    """The work of a run, and the profile that its iterations count ("": they are seconds).
+
+    Earlier releases recorded neither. Their runs count the iterations of the profile unless it could not be used: then
+    they are seconds, and alpha is 1 or unknown. The best placement is not known, so the work is the elapsed time.
+    """
+    if work_s or not profile or (source == Source.ELAPSED and alpha in (0.0, 1.0)):
+        return work_s, iterations_of
+    return max(1, elapsed), profile
 
 
 _COLUMNS = tuple(f.name for f in fields(Run))
@@ -357,19 +412,22 @@ class History:
         """Runs with known group and iterations, in a deterministic order; only completed ones unless
         ``completed`` is False."""
         query = (
-            "SELECT group_id, uid, iterations, program, gpus, features, end_time, state, origin IN (?, ?) FROM runs "
+            "SELECT group_id, uid, iterations, program, gpus, features, end_time, state, origin IN (?, ?), "
+            "work_s, iterations_of, profile, iterations_source, alpha, end_time - start_time FROM runs "
             "WHERE iterations > 0 AND length(group_id) = 16 AND (state = ? OR NOT ?) "
             "ORDER BY end_time, job_id, start_time"
         )
         with _named(self.path):
-            rows = self._db.execute(query, (Origin.ASRPTD.value, Origin.SACCT.value, COMPLETED, completed))
+            rows = self._db.execute(query, (*_FROM_SLURM, COMPLETED, completed))
             return [_sample(*row) for row in rows]
 
 
 def _sample(
-    group: str, user: int, iterations: int, program: str, gpus: int, features: str, end: int, state: str, told: int
+    group: str, user: int, iterations: int, program: str, gpus: int, features: str, end: int, state: str, *rest: Any
 ) -> Sample:
-    return Sample(group, user, iterations, program, gpus, json.loads(features), end, state, bool(told))
+    told, *measures = rest
+    parsed, measured = json.loads(features), _measured(*measures)
+    return Sample(group, user, iterations, program, gpus, parsed, end, state, bool(told), *measured)
 
 
 def features_text(features: Mapping[str, float]) -> str:

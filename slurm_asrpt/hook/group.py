@@ -160,11 +160,28 @@ def keys_of(
 ) -> tuple[tuple[str, str], ...]:
     """(level, key) of a submission, in the order of the lookup. Without a program ("") there is no such level.
 
+    Under these keys work is counted in seconds, since jobs with different profiles, and with none, share them.
     A key belongs to one user: for each uid the lower half of a key allows one upper half and no other.
     Raises ValueError for a group or program that is not 16 hex digits.
     """
+    return _keys(group, program, uid, gpus, features, "")
+
+
+def profiled_keys_of(
+    group: str, uid: int, gpus: int, features: Mapping[str, float], profile: str
+) -> tuple[tuple[str, str], ...]:
+    """The keys that a submission with a profile looks up before those of ``keys_of``; none without a profile.
+
+    Only the group's runs with the same profile share them, so they count iterations. Raises ValueError as ``keys_of``.
+    """
+    return _keys(group, "", uid, gpus, features, profile)[:2] if profile else ()
+
+
+def _keys(
+    group: str, program: str, uid: int, gpus: int, features: Mapping[str, float], profile: str
+) -> tuple[tuple[str, str], ...]:
     job = {b"group": group.encode(), b"program": program.encode(), b"features_text": render_features(features).encode()}
-    chain = call("keys_of", job, uid, gpus)
+    chain = call("keys_of", job, uid, gpus, profile.encode())
     return tuple((LEVEL_OF[pair[1].decode()], pair[2].decode()) for pair in chain.values())
 
 

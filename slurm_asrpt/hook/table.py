@@ -1,7 +1,7 @@
-"""``table.txt``: predicted iterations by key. The hook looks a key up with a seek and a read.
+"""``table.txt``: predictions by key. The hook looks a key up with a seek and a read.
 
-Records of 83 bytes: a header ``asrpt-table 4 <slots> <records> <a> <b>`` padded with blanks, then
-``<16 hex digits> <n> <low> <high> <mean> <unit>\\n`` for each key: 15 digits each, in thousandths of iterations. low to
+Records of 83 bytes: a header ``asrpt-table 5 <slots> <records> <a> <b>`` padded with blanks, then
+``<16 hex digits> <n> <low> <high> <mean> <unit>\\n`` for each key: 15 digits each, in thousandths. low to
 high is the 10-90% interval. mean orders the queue; 0 stands for n. unit is ``-``, or ``e`` or ``s`` if the figures are
 per epoch or step.
 
@@ -10,7 +10,11 @@ or that it is missing; most of the cost are pages that were not read lately. A k
 these on all records, so nobody can choose keys that collide.
 
 A submission has a chain of keys (``hook.group.keys_of``). The first one with an entry answers; a job without any is
-unseen and has 0 iterations.
+unseen and has 0 iterations. Entries are seconds of work, which any job can convert (``core.units``). A submission with
+a profile first asks for two more keys (``profiled_keys_of``), whose entries are iterations of that profile.
+
+Tables of format 4 look the same, but do not say which of their entries are iterations and which are seconds. The hook
+still reads them until the next retraining.
 """
 
 from __future__ import annotations
@@ -21,22 +25,22 @@ import math
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_asrpt.core.units import MAX_ITERATIONS, Unit
 from slurm_asrpt.hook.lua import call
 
 FILE_NAME = "table.txt"
 RECORD, _FORMER = 83, 67
-MAX_ITERATIONS = 10**12
 UNIT_FEATURES = {"e": "epochs", "s": "steps"}
 _MAX_STORED = 10**15 - 1
-_HEADER = re.compile(rb"asrpt-table 4 ([1-9][0-9]{0,11}) ([0-9]{1,12}) ([0-9]{6}) ([0-9]{6}) *\n")
+_HEADER = re.compile(rb"asrpt-table 5 ([1-9][0-9]{0,11}) ([0-9]{1,12}) ([0-9]{6}) ([0-9]{6}) *\n")
 _OTHER = re.compile(rb"asrpt-table ([0-9]{1,3}) ")
 _RECORD = re.compile(rb"([0-9a-f]{16}) ([0-9]{15}) ([0-9]{15}) ([0-9]{15}) ([0-9]{15}) ([-es])\n")
 _HEX = re.compile(r"[0-9a-f]*")
@@ -45,14 +49,15 @@ Integers = NDArray[np.int64]
 
 _BLANK = np.frombuffer(b" " * (RECORD - 1) + b"\n", dtype=np.uint8)
 
-Chain = Iterable[tuple[str, str]]
+Chain = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Entry:
     """The prediction under a key. low, high: the 10-90% interval. unit: all figures are per epoch (e) or step (s).
 
-    mean: expected iterations, which order the queue, if they differ from ``iterations``; else 0.
+    iterations: of the profile in the key, or seconds of work under a key without one.
+    mean: the expected value, which orders the queue, if it differs from ``iterations``; else 0.
     """
 
     iterations: float
@@ -69,28 +74,45 @@ class Entry:
 
 @dataclass(frozen=True)
 class Answer:
-    """The prediction for a submission, and the level of the key that answered; 0 and "" if none did."""
+    """The prediction for a submission, and the level of the key that answered; 0 and "" if none did.
+
+    unit: of all figures. For a job without a profile an iteration is a second.
+    """
 
     iterations: int = 0
     low: int = 0
     high: int = 0
     level: str = ""
     mean: int = 0
+    unit: Unit = Unit.ITERATIONS
 
     @property
     def order(self) -> int:
-        """Iterations that order the queue."""
+        """The figure that orders the queue."""
         return self.mean or self.iterations
 
+    def in_seconds(self, alpha: float) -> Answer:
+        """The answer in seconds of work. alpha: the job's seconds per iteration."""
+        if self.unit is Unit.SECONDS or alpha == 1.0:
+            return replace(self, unit=Unit.SECONDS)
+        n, low, high, mean = (round(v * alpha) for v in (self.iterations, self.low, self.high, self.mean))
+        return Answer(n, low, high, self.level, mean, Unit.SECONDS)
 
-def answer(chain: Chain, features: Mapping[str, float], get: Callable[[str], Entry | None]) -> Answer:
-    """The first entry of the chain that can answer, by the hook's rule. ``get`` finds the entry of a key."""
-    for level, key in chain:
+
+def answer(
+    chain: Chain, features: Mapping[str, float], get: Callable[[str], Entry | None], profiled: Chain = ()
+) -> Answer:
+    """The first entry that can answer, by the hook's rule. ``get`` finds the entry of a key.
+
+    profiled: the keys that come first, with iterations of the submission's profile; () without one.
+    """
+    for at, (level, key) in enumerate((*profiled, *chain)):
         entry = get(key)
         factor = unit_factor(entry.unit, features) if entry else 0.0
         if entry and factor > 0:
             n, low, high = (_whole(value, factor) for value in (entry.iterations, entry.low, entry.high))
-            return Answer(n, low, high, level, _whole(entry.mean, factor) if entry.mean > 0 else 0)
+            unit = Unit.ITERATIONS if at < len(profiled) else Unit.SECONDS
+            return Answer(n, low, high, level, _whole(entry.mean, factor) if entry.mean > 0 else 0, unit)
     return Answer()
 
 
@@ -133,7 +155,7 @@ def render_table(predictions: Mapping[str, Entry]) -> bytes:
     order = np.argsort(homes, kind="stable")
     places = _probed(homes[order])
     rows = np.tile(_BLANK, (1 + max(layout.slots, int(places.max(initial=0)) + 2), 1))
-    header = f"asrpt-table 4 {layout.slots} {len(rows) - 1} {layout.a} {layout.b}".ljust(RECORD - 1) + "\n"
+    header = f"asrpt-table 5 {layout.slots} {len(rows) - 1} {layout.a} {layout.b}".ljust(RECORD - 1) + "\n"
     rows[0] = np.frombuffer(header.encode("ascii"), dtype=np.uint8)
     rows[1 + places] = records[order]
     return rows.tobytes()
@@ -186,21 +208,26 @@ def _digits(values: NDArray[np.float64]) -> Bytes:
     return digits
 
 
-def lookup(path: Path, chain: Chain, features: Mapping[str, float]) -> tuple[Answer, str]:
-    """The hook's own answer from a table, and what is wrong with the table ("": nothing)."""
-    levels = [[level.encode(), key.encode("ascii")] for level, key in chain]
+def lookup(path: Path, chain: Chain, features: Mapping[str, float], profiled: Chain = ()) -> tuple[Answer, str]:
+    """The hook's own answer from a table, and what is wrong with the table ("": nothing).
+
+    profiled: as in ``answer``.
+    """
+    levels: list[list[Any]] = [[level.encode(), key.encode("ascii"), True] for level, key in profiled]
+    levels += [[level.encode(), key.encode("ascii")] for level, key in chain]
     wanted = {name.encode(): value for name, value in features.items()}
     found, trouble = call("lookup", os.fsencode(path), levels, wanted)
     n, low, high, mean = (int(found[name] or 0) for name in (b"n", b"low", b"high", b"mean"))
-    return Answer(n, low, high, (found[b"level"] or b"").decode(), mean), os.fsdecode(trouble or b"")
+    unit = Unit.SECONDS if found[b"seconds"] else Unit.ITERATIONS
+    return Answer(n, low, high, (found[b"level"] or b"").decode(), mean, unit), os.fsdecode(trouble or b"")
 
 
 def _layout(file: BinaryIO) -> _Layout:
     file.seek(0)
     line = file.read(RECORD)
     match, other = _HEADER.fullmatch(line), _OTHER.match(line)
-    if other and other[1] != b"4":
-        raise ValueError(f"format {other[1].decode()}, not 4")
+    if other and other[1] != b"5":
+        raise ValueError(f"format {other[1].decode()}, not 5")
     if not match or len(line) != RECORD:
         raise ValueError("header")
     found = _Layout(*map(int, match.groups()))
@@ -215,7 +242,7 @@ def _entry(match: re.Match[bytes]) -> Entry:
 
 
 def renewed(data: bytes) -> bytes:
-    """Convert a table of format 3, which had no mean, to this format. Raises ValueError for any other format.
+    """Convert a table of format 3, which had no mean, to format 4. Raises ValueError for any other format.
 
     The home of a key depends only on the figures in the header, so each record keeps its slot.
     """
@@ -227,6 +254,14 @@ def renewed(data: bytes) -> bytes:
     new = np.hstack((rows[:, :-3], means, rows[:, -3:]))
     new[0] = np.frombuffer(b"asrpt-table 4" + data[13 : _FORMER - 1].ljust(RECORD - 14) + b"\n", dtype=np.uint8)
     return new.tobytes()
+
+
+def in_seconds(data: bytes) -> bytes:
+    """A table of format 4 as one of this format, as if all its entries were seconds; other data as they are.
+
+    So its predictions can be compared with those of a new table. For jobs with a profile they may be wrong.
+    """
+    return data.replace(b"asrpt-table 4 ", b"asrpt-table 5 ", 1) if data.startswith(b"asrpt-table 4 ") else data
 
 
 def read_table(path: Path) -> dict[str, Entry]:

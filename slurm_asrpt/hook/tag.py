@@ -8,7 +8,8 @@ p: the profile that the user named, or that an admin has attached.
 b: the user's own ``--begin`` (seconds since the epoch). l: why the hook left the job to Slurm (no lease was set), or
 why Slurm must choose its nodes (LEASED: with a lease).
 i: the 10-90% interval of n. m: the iterations that order the queue, if not n. k: the program.
-v: the first letter of the level that answered (LEVELS).
+v: the first letter of the level that answered (LEVELS). In upper case if n, i and m are seconds of work, not iterations
+of the profile: ``Tag.in_iterations`` converts them. Without a profile both are the same.
 s: with a profile, how GPUs share the model (``profile.sizes``).
 c: the job may be interrupted: it writes a checkpoint when its batch shell (``B:``) or its steps get this signal.
 f: the numeric hyper-parameters, ``epochs:90,lr:0.1``; left out where the tag would grow over MAX_BYTES.
@@ -20,8 +21,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from slurm_asrpt.core.units import Unit, whole_iterations
 from slurm_asrpt.profile.sizes import NO_SIZES, Sizes, parse_sizes
 
 PREFIX = "asrpt1:"
@@ -49,7 +51,7 @@ _FIELD = {
     "i": re.compile(r"[0-9]{1,13}-[0-9]{1,13}"),
     "m": re.compile(r"[0-9]{1,13}"),
     "k": re.compile(r"[0-9a-f]{16}"),
-    "v": re.compile(f"[{''.join(LEVEL_OF)}]"),
+    "v": re.compile(f"[{''.join(LEVEL_OF)}]", re.IGNORECASE | re.ASCII),
     "s": re.compile(r"[gntp0-9]{2,24}"),
     "c": re.compile(r"(B:)?USR[12]"),
     "f": re.compile(r"[a-z0-9_:.,e+-]{1,100}"),
@@ -60,7 +62,10 @@ _FEATURE_VALUE = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,24})?(e[-+][0-9]{2,3})?")
 
 @dataclass(frozen=True)
 class Tag:
-    """A tag. low, high: the 10-90% interval, 0 and 0 for none. mean: expected iterations, 0 for ``iterations``."""
+    """A tag. low, high: the 10-90% interval, 0 and 0 for none. mean: expected iterations, 0 for ``iterations``.
+
+    unit: of these four figures.
+    """
 
     group: str
     iterations: int = 0
@@ -75,6 +80,7 @@ class Tag:
     sizes: Sizes = NO_SIZES
     interrupt: str = ""
     mean: int = 0
+    unit: Unit = Unit.ITERATIONS
 
     @property
     def unleased(self) -> bool:
@@ -86,12 +92,25 @@ class Tag:
         """Iterations that order the queue."""
         return self.mean or self.iterations
 
+    def in_iterations(self, alpha: float) -> Tag:
+        """The tag with its figures in iterations of the job. alpha: seconds per iteration in its best placement on
+        reference GPUs; 0 if unknown, which gives no prediction."""
+        if self.unit is Unit.ITERATIONS:
+            return self
+        n, low, high, mean = (whole_iterations(v, alpha) for v in (self.iterations, self.low, self.high, self.mean))
+        return replace(self, iterations=n, low=low, high=high, mean=mean, unit=Unit.ITERATIONS)
+
+    @property
+    def without_prediction(self) -> Tag:
+        return replace(self, iterations=0, low=0, high=0, mean=0, level="", unit=Unit.ITERATIONS)
+
     def format(self) -> str:
         """The text of the tag. It always fits without the features, so these are dropped first."""
         fields = [f"g={self.group}", f"n={self.iterations}"]
         interval = f"{self.low}-{self.high}" if self.high else ""
         optional = {"p": self.profile, "b": self.begin, "l": self.left, "i": interval, "m": self.mean}
-        optional |= {"k": self.program, "v": self.level[:1], "s": str(self.sizes), "c": self.interrupt}
+        level = self.level[:1].upper() if self.unit is Unit.SECONDS else self.level[:1]
+        optional |= {"k": self.program, "v": level, "s": str(self.sizes), "c": self.interrupt}
         fields += [f"{key}={value}" for key, value in optional.items() if value]
         text = PREFIX + ";".join(fields)
         features = f";f={render_features(self.features)}" if self.features else ""
@@ -119,6 +138,7 @@ def parse_tag(text: str) -> Tag | None:
 
 def _tag(values: dict[str, str]) -> Tag:
     low, high = (int(value) for value in values.get("i", "0-0").split("-"))
+    level = values.get("v", "")
     return Tag(
         group=values["g"],
         iterations=int(values["n"]),
@@ -128,11 +148,12 @@ def _tag(values: dict[str, str]) -> Tag:
         low=low,
         high=high,
         program=values.get("k", ""),
-        level=LEVEL_OF.get(values.get("v", ""), ""),
+        level=LEVEL_OF.get(level.lower(), ""),
         features=parse_features(values.get("f", "")),
         sizes=parse_sizes(values.get("s", "")),
         interrupt=values.get("c", ""),
         mean=int(values.get("m", "0")),
+        unit=Unit.SECONDS if level.isupper() else Unit.ITERATIONS,
     )
 
 

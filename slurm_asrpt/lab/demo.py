@@ -92,7 +92,7 @@ def measure(jobs: Sequence[DemoJob], records: Mapping[str, JobRecord], predicted
         raise MachineError("no job completed; run the demo with --keep and look into the logs")
     times = [record.end_time - record.submit_time for _, record in done]
     lost = [job.gpus * max(0.0, r.end_time - r.start_time - job.ideal_s) for job, r in done]
-    errors = [abs(_prediction(record) - job.iterations) / job.iterations for job, record in done]
+    errors = [abs(_prediction(job, record) - job.iterations) / job.iterations for job, record in done]
     return Round(
         completed=len(done),
         avg_jct_s=sum(times) / len(times),
@@ -103,9 +103,9 @@ def measure(jobs: Sequence[DemoJob], records: Mapping[str, JobRecord], predicted
     )
 
 
-def _prediction(record: JobRecord) -> int:
+def _prediction(job: DemoJob, record: JobRecord) -> int:
     tag = parse_tag(record.admin_comment)
-    return tag.iterations if tag else 0
+    return tag.in_iterations(job.ideal_s / job.iterations).iterations if tag else 0
 
 
 def table(rounds: Mapping[str, Round]) -> Table:

@@ -27,8 +27,8 @@ from slurm_asrpt.core.conformal import (
     quantile,
     with_offsets,
 )
+from slurm_asrpt.core.units import MAX_ITERATIONS
 from slurm_asrpt.history.store import TRAINING_STATES, History, Origin, Run
-from slurm_asrpt.hook.table import MAX_ITERATIONS
 
 KEPT = 50
 """Number of runs remembered per user."""

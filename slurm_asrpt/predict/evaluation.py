@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from slurm_asrpt.history.store import Run
-from slurm_asrpt.hook.group import keys_of
+from slurm_asrpt.history.store import Run, sample_of
 from slurm_asrpt.hook.table import Answer, answer
 from slurm_asrpt.predict.conformal import RunConformal
-from slurm_asrpt.predict.predictors import Example, fit
+from slurm_asrpt.predict.predictors import Example, examples_of, fit
 
 NEAR = 0.1
 """A prediction counts as near if its relative error is at most this share."""
@@ -32,7 +31,7 @@ class EvaluationRun:
 
 @dataclass(frozen=True)
 class Score:
-    """jobs: number evaluated. mae: mean absolute error, iterations; a job without a prediction counts as predicted
+    """jobs: number evaluated. mae: mean absolute error, seconds of work; a job without a prediction counts as predicted
     0.
 
     near, unseen: shares of the jobs. inside: share of the predicted jobs within the 10-90% interval that asrptd
@@ -53,16 +52,12 @@ class Score:
 def evaluation_runs(runs: Sequence[Run], teaching: Collection[str]) -> list[EvaluationRun]:
     """The history's runs with a group and iterations, in the order of submission. teaching: states of runs to learn
     from."""
+    known = [run for run in runs if run.iterations > 0 and run.group_id]
     cases = [
-        EvaluationRun(_lesson(run), run.submit_time or run.start_time, run.end_time, run.state in teaching)
-        for run in runs
-        if run.iterations > 0 and run.group_id
+        EvaluationRun(example, run.submit_time or run.start_time, run.end_time, run.state in teaching)
+        for example, run in zip(examples_of([sample_of(run) for run in known]), known, strict=True)
     ]
     return sorted(cases, key=lambda case: case.submit)
-
-
-def _lesson(run: Run) -> Example:
-    return Example(keys_of(run.group_id, run.program, run.uid, run.gpus, run.features), run.iterations, run.features)
 
 
 def evaluate_predictor(
@@ -90,10 +85,12 @@ def evaluate_predictor(
             table = fit(name, past, trees, seed)
             due = case.submit + every_s if every_s is not None else float("inf")
             progress(len(answers))
-        answers.append(answer(case.example.chain, case.example.features, table.get))
+        example = case.example
+        given = answer(example.chain, example.features, table.get, example.profiled)
+        answers.append(given.in_seconds(example.alpha))
         told.append(watched.told(case, answers[-1]))
     progress(len(answers))
-    return score(answers, told, [case.example.iterations for case in cases[first:]])
+    return score(answers, told, [case.example.work for case in cases[first:]])
 
 
 class _OnlineIntervals:
@@ -109,7 +106,7 @@ class _OnlineIntervals:
     def told(self, case: EvaluationRun, given: Answer) -> Answer:
         while self._under_way and self._under_way[0][0] <= case.submit:
             _, _, ended, said = heapq.heappop(self._under_way)
-            self._conformal.learn(_user(ended), said.low, said.iterations, said.high, ended.example.iterations)
+            self._conformal.learn(_user(ended), said.low, said.iterations, said.high, ended.example.work)
         if not given.iterations:
             return given
         if case.trains:

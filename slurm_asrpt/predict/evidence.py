@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slurm_asrpt.core.units import Unit
 from slurm_asrpt.history.store import History, Run, features_text
-from slurm_asrpt.hook.group import keys_of
+from slurm_asrpt.hook.group import keys_of, profiled_keys_of
 from slurm_asrpt.hook.table import Answer, Entry, answer
 from slurm_asrpt.predict.conformal import RunConformal, rounded_interval
 from slurm_asrpt.predict.predictors import TRAINING_STATES
@@ -16,13 +17,18 @@ MAX_RUNS = 100
 
 @dataclass(frozen=True)
 class PredictionInput:
-    """What a prediction is made for: the fields of ``hook.group.keys_of``."""
+    """What a prediction is made for: the fields of ``hook.group.keys_of``, and the profile ("" for none)."""
 
     group: str
     program: str
     uid: int
     gpus: int
     features: Mapping[str, float] = field(default_factory=dict)
+    profile: str = ""
+
+    @property
+    def profiled_keys(self) -> tuple[tuple[str, str], ...]:
+        return profiled_keys_of(self.group, self.uid, self.gpus, self.features, self.profile)
 
     @property
     def keys(self) -> tuple[tuple[str, str], ...]:
@@ -31,9 +37,13 @@ class PredictionInput:
 
 @dataclass(frozen=True)
 class Level:
-    """One key of the chain. entry: its entry in the table, or None. runs: number of past runs with that key."""
+    """One key of the chain. entry: its entry in the table, or None. runs: number of past runs with that key.
+
+    unit: of the entry.
+    """
 
     name: str
+    unit: Unit
     key: str
     entry: Entry | None
     runs: int
@@ -58,12 +68,17 @@ def evidence(
     subject: PredictionInput, entries: Mapping[str, Entry], history: History, conformal: RunConformal
 ) -> Evidence:
     """Explain a prediction. entries: of the active model. conformal: of the same history. Raises HistoryError."""
-    found = answer(subject.keys, subject.features, entries.get)
+    found = answer(subject.keys, subject.features, entries.get, subject.profiled_keys)
+    chain = [(Unit.ITERATIONS, *key) for key in subject.profiled_keys] + [(Unit.SECONDS, *key) for key in subject.keys]
     levels = tuple(
-        Level(name, key, entries.get(key), history.count(*_sharing(subject, name)), name == found.level)
-        for name, key in subject.keys
+        Level(
+            *(name, unit, key, entries.get(key), history.count(*_sharing(subject, name, unit))),
+            answers=(name, unit) == (found.level, found.unit),
+        )
+        for unit, name, key in chain
     )
-    runs = history.runs_where(*_sharing(subject, found.level or "group"), MAX_RUNS)
+    where = (found.level, found.unit) if found.level else ("group", Unit.SECONDS)
+    runs = history.runs_where(*_sharing(subject, *where), MAX_RUNS)
     adjusted = (
         rounded_interval(*conformal.adjusted(subject.uid, found.low, found.iterations, found.high))
         if found.high
@@ -72,8 +87,9 @@ def evidence(
     return Evidence(found, levels, tuple(runs), adjusted)
 
 
-def _sharing(subject: PredictionInput, level: str) -> tuple[str, tuple[str | int, ...]]:
+def _sharing(subject: PredictionInput, level: str, unit: Unit) -> tuple[str, tuple[str | int, ...]]:
     """SQL condition and values that select the runs that this level's key learns from."""
+    of_profile = (("? IN (iterations_of, profile)", subject.profile),) if unit is Unit.ITERATIONS else ()
     user = ("uid = ?", subject.uid)
     group = ("group_id = ?", subject.group)
     exact = (user, group, ("gpus = ?", subject.gpus), ("features = ?", features_text(subject.features)))
@@ -86,5 +102,5 @@ def _sharing(subject: PredictionInput, level: str) -> tuple[str, tuple[str | int
     }
     states = tuple(sorted(TRAINING_STATES))
     teaches = f"iterations > 0 AND length(group_id) = 16 AND state IN ({', '.join('?' * len(states))})"
-    conditions = [teaches, *(text for text, _ in wanted[level])]
-    return " AND ".join(conditions), (*states, *(value for _, value in wanted[level]))
+    chosen = (*wanted[level], *of_profile)
+    return " AND ".join([teaches, *(text for text, _ in chosen)]), (*states, *(value for _, value in chosen))

@@ -28,8 +28,9 @@ from slurm_asrpt.files import (
 )
 from slurm_asrpt.hook.table import renewed
 
-FORMAT, FORMER = 5, 4
-"""FORMER: with a table in the previous format. It is still read, so that an upgrade has a model to compare with."""
+FORMAT, FORMER, OLDEST = 6, 5, 4
+"""FORMER: with a table in the previous format, which the hook still reads, so that an upgrade has a model to compare
+with, and to go back to. OLDEST: the format before; it is converted to FORMER's."""
 KEPT_OTHERS = 3
 """Number of refused or damaged models that are kept for inspection."""
 _META, _DATA, _CURRENT = "model.json", "predictions.txt", "current"
@@ -71,7 +72,7 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class Model:
-    """A verified model. data: the bytes of its table, in the format of this release."""
+    """A verified model. data: the bytes of its table, in a format that the hook reads."""
 
     name: str
     info: ModelInfo
@@ -131,9 +132,9 @@ def load_model(models: Path, name: str) -> Model:
 
 def _table_of(info: ModelInfo, data: bytes) -> bytes:
     """Raises ValueError for a model of another release that this one cannot read."""
-    if info.format not in (FORMAT, FORMER):
-        raise ValueError(f"format {info.format}, this release reads {FORMER} and {FORMAT}")
-    return renewed(data) if info.format == FORMER else data
+    if not OLDEST <= info.format <= FORMAT:
+        raise ValueError(f"format {info.format}, this release reads {OLDEST} to {FORMAT}")
+    return renewed(data) if info.format == OLDEST else data
 
 
 def check_sum(info: ModelInfo, data: bytes) -> str:

@@ -22,7 +22,7 @@ from slurm_asrpt.history.maintenance import prune
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.history.store import History, Sample
 from slurm_asrpt.hook import table
-from slurm_asrpt.hook.table import parse_table, render_table
+from slurm_asrpt.hook.table import in_seconds, parse_table, render_table
 from slurm_asrpt.predict.forest import Progress, silent
 from slurm_asrpt.predict.model_store import (
     Model,
@@ -156,7 +156,7 @@ def _compared(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[S
     for name in sorted({*_good(models), *usable(models, active)}, reverse=True):
         if name <= active:
             old = load_model(models, name)
-            verdict = compare(fit, samples, name, parse_table(old.data), old.info.trained_until)
+            verdict = compare(fit, samples, name, parse_table(in_seconds(old.data)), old.info.trained_until)
             if verdict.reference:
                 return verdict
     return compare_without_imports(fit, samples)

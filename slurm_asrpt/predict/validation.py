@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_asrpt.history.store import Run, Sample
-from slurm_asrpt.hook.group import keys_of
-from slurm_asrpt.hook.table import Entry, answer
+from slurm_asrpt.history.store import Run, Sample, sample_of
+from slurm_asrpt.hook.group import keys_of, profiled_keys_of
+from slurm_asrpt.hook.table import Answer, Entry, answer
 
 MIN_RUNS = 20
 """Fewer runs give no meaningful error."""
@@ -25,7 +25,7 @@ Entries = Mapping[str, Entry]
 class Comparison:
     """runs: number of held-out runs. reference: the model compared with; "" if there was none.
 
-    new, old: mean absolute error over mean iterations.
+    new, old: mean absolute error over mean work.
     """
 
     runs: int = 0
@@ -43,19 +43,22 @@ class Comparison:
 
 
 def relative_error(predicted: Sequence[float], runs: Sequence[Sample]) -> float | None:
-    """Mean absolute error over mean iterations; None if there are too few runs."""
+    """Mean absolute error over mean work; None if there are too few runs. predicted: seconds."""
     if len(runs) < MIN_RUNS:
         return None
-    errors = (abs(guess - run.iterations) for guess, run in zip(predicted, runs, strict=True))
-    return sum(errors) / sum(run.iterations for run in runs)
+    errors = (abs(guess - run.work) for guess, run in zip(predicted, runs, strict=True))
+    return sum(errors) / sum(run.work for run in runs)
 
 
 def predicted(entries: Entries, runs: Sequence[Sample]) -> list[float]:
-    """What the hook would predict for each run with these entries; 0 if no entry answers."""
-    return [
-        float(answer(keys_of(r.group, r.program, r.user, r.gpus, r.features), r.features, entries.get).iterations)
-        for r in runs
-    ]
+    """What the hook would predict for each run with these entries, seconds; 0 if no entry answers."""
+    return [float(_answer(entries, run).in_seconds(run.alpha).iterations) for run in runs]
+
+
+def _answer(entries: Entries, run: Sample) -> Answer:
+    profiled = profiled_keys_of(run.group, run.user, run.gpus, run.features, run.profile)
+    chain = keys_of(run.group, run.program, run.user, run.gpus, run.features)
+    return answer(chain, run.features, entries.get, profiled)
 
 
 def compare(
@@ -112,9 +115,9 @@ class Drift:
 
 def drift(runs: Sequence[Run], expected: float | None) -> Drift:
     """runs: completed ones with known iterations, and with the predictions made at their submission."""
-    seen = [run for run in runs if run.predicted_iterations > 0]
+    seen = [(run, sample_of(run)) for run in runs if run.predicted_iterations > 0]
     unseen = 1 - len(seen) / len(runs) if runs else 0.0
     if len(seen) < MIN_RUNS:
         return Drift(len(seen), None, expected, unseen)
-    errors = sum(abs(run.predicted_iterations - run.iterations) for run in seen)
-    return Drift(len(seen), errors / sum(run.iterations for run in seen), expected, unseen)
+    errors = sum(abs(run.predicted_iterations - run.iterations) * sample.alpha for run, sample in seen)
+    return Drift(len(seen), errors / sum(sample.work for _, sample in seen), expected, unseen)

@@ -43,7 +43,7 @@ ops["attached-steps"] = function(f) return steps(ops.attached, f) end
 function ops.keys(f)
   local keys = {}
   local job = { group = f[2], program = f[3], features_text = f[6] }
-  for i, pair in ipairs(M.keys_of(job, tonumber(f[4]), tonumber(f[5]))) do keys[i] = pair[1] .. pair[2] end
+  for i, pair in ipairs(M.keys_of(job, tonumber(f[4]), tonumber(f[5]), f[7] or "")) do keys[i] = pair[1] .. pair[2] end
   return table.concat(keys, " ")
 end
 
@@ -52,7 +52,7 @@ function ops.lookup(f)
   for i = 5, #f do chain[#chain + 1] = { tostring(i - 4), f[i] } end
   local a, trouble = M.lookup(f[2], chain, features)
   local figures = string.format("%.0f %.0f %.0f %.0f", a.n, a.low or 0, a.high or 0, a.mean or 0)
-  return figures .. " " .. (a.level or "-") .. " " .. (trouble or "")
+  return figures .. " " .. (a.level or "-") .. " " .. (a.seconds and "seconds" or "iterations") .. " " .. (trouble or "")
 end
 
 function ops.comment(f)

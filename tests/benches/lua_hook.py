@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slurm_asrpt.config.settings import GroupSettings
+from slurm_asrpt.core.units import Unit
 from slurm_asrpt.hook.group import Identity
 from slurm_asrpt.hook.hook_conf import render_hook_conf
 from slurm_asrpt.hook.table import Answer
@@ -59,8 +60,8 @@ class LuaHook:
         """The hook's answer; its level is the number of the key in ``keys``, from 1."""
         wanted = [repr(features.get(name, "")) for name in ("epochs", "steps")]
         answer = self.ask("lookup", str(path), *wanted, *keys).decode()
-        n, low, high, mean, level, trouble = answer.split(" ", 5)
-        return Answer(int(n), int(low), int(high), level.strip("-"), int(mean)), trouble
+        n, low, high, mean, level, unit, trouble = answer.split(" ", 6)
+        return Answer(int(n), int(low), int(high), level.strip("-"), int(mean), Unit(unit)), trouble
 
     def submit(
         self, hook_dir: Path, fail: str = "", default: str = "gpu", **fields: bytes | str | int

@@ -17,7 +17,7 @@ def span_of(
 
 def predicted_interval(job: ManagedJob, adjustment: RunConformal) -> tuple[float, float]:
     """The interval of a job's iterations: the tag's, with the conformal adjustment; (0, 0) if there is none."""
-    tag = job.tag
+    tag = job.prediction
     if tag is None or not tag.iterations or not tag.high:
         return 0.0, 0.0
     return adjustment.adjusted(job.record.uid, tag.low, tag.iterations, tag.high)
@@ -26,7 +26,8 @@ def predicted_interval(job: ManagedJob, adjustment: RunConformal) -> tuple[float
 def iterations_of(
     job: ManagedJob, adjustment: RunConformal, alpha: float = 1.0, unknown: Quantiles = UNKNOWN_S
 ) -> Quantiles:
-    return span_of(job.tag.iterations if job.tag else 0, *predicted_interval(job, adjustment), alpha, unknown)
+    tag = job.prediction
+    return span_of(tag.iterations if tag else 0, *predicted_interval(job, adjustment), alpha, unknown)
 
 
 def run_of(

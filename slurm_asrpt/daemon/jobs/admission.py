@@ -19,7 +19,7 @@ from slurm_asrpt.core.limits import together
 from slurm_asrpt.core.placement.selection import fits, has_room
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.daemon.cluster import ClusterState
-from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, request_values, unpinned
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, predicted, request_values, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.profiles import MAX_PROFILES, Profiles
@@ -112,7 +112,9 @@ class Admission:
         chosen = dataclasses.replace(chosen, request=self._cluster.share(chosen.request))
         again = job.admitted is not None
         in_slurms_order = marked is not None and (bool(record.deadline) or self._is_large(requested))
-        job.admit(chosen, unrestricted if reserved else None, requested, made_from, in_slurms_order)
+        alpha = self._cluster.reference_alpha(chosen) or job.reference_alpha
+        chosen = with_prediction(chosen, job.tag, alpha)
+        job.admit(chosen, unrestricted if reserved else None, requested, made_from, in_slurms_order, alpha)
         return again
 
     def rank(self, jobs: Sequence[ManagedJob], now: float) -> None:
@@ -221,7 +223,8 @@ def request_of(
     marked: Sequence[str] | None = None,
     components: Sequence[JobRecord] = (),
 ) -> tuple[JobRequest, Job]:
-    """A job's request, and the job as the policy gets it. record: without any pin. nodes: all nodes of Slurm.
+    """A job's request, and the job as the policy gets it, without its prediction. record: without any pin. nodes: all
+    nodes of Slurm.
 
     marked: marks of the hook with which a job is in the queue all the same; None to leave jobs whose nodes Slurm must
     choose to Slurm. components: of a heterogeneous job. Raises LeftToSlurm.
@@ -249,6 +252,11 @@ def _anywhere(record: JobRecord, reservation: str = "") -> JobRecord:
     if reservation and record.reservation != reservation:
         raise LeftToSlurm("reservation")
     return dataclasses.replace(record, reservation="")
+
+
+def with_prediction(job: Job, tag: Tag | None, alpha: float) -> Job:
+    """The job with the prediction in its tag. alpha: seconds per iteration in its best placement on reference GPUs."""
+    return dataclasses.replace(job, predicted_iterations=float(predicted(tag, job, alpha).order)) if tag else job
 
 
 def without_nodes(job: Job, names: frozenset[str]) -> Job:
@@ -300,7 +308,6 @@ def _make_job(record: JobRecord, tag: Tag, requested: JobRequest, profile: JobPr
         user=record.user,
         gpus=requested.gpus,
         profile=profile,
-        predicted_iterations=float(tag.order),
         submit_time=max(record.submit_time, float(tag.begin)),
         group=tag.group,
         request=_the_same(requested.request),

@@ -19,6 +19,7 @@ from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies.base import Reason
 from slurm_asrpt.core.priorities import DEFAULT, Standing
+from slurm_asrpt.core.units import Unit
 from slurm_asrpt.daemon.jobs.saved_state import (
     FROM_SLURM,
     LONGEST_BACKOFF_S,
@@ -33,7 +34,7 @@ from slurm_asrpt.daemon.jobs.saved_state import (
     of_job,
     to_json,
 )
-from slurm_asrpt.hook.tag import parse_tag
+from slurm_asrpt.hook.tag import Tag, parse_tag
 from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
 from slurm_asrpt.slurm.request import JobRequest
@@ -42,6 +43,16 @@ from slurm_asrpt.slurm.writeback import Original
 KILLED = "FAILED"
 """States of a job whose script was killed, by a requeue that Slurm has forgotten or otherwise."""
 FIRST_BACKOFF_S = 5.0
+
+
+def predicted(tag: Tag, job: Job | None, alpha: float) -> Tag:
+    """A tag with its prediction in iterations of the job. alpha: its seconds per iteration, as ``reference_alpha``.
+
+    Iterations of a profile mean nothing for a job that cannot use it.
+    """
+    if tag.profile and tag.unit is Unit.ITERATIONS and job is not None and not job.profiled:
+        return tag.without_prediction
+    return tag.in_iterations(alpha)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -81,6 +92,11 @@ class ManagedJob(SavedJob):
             self.tag = parse_tag(record.admin_comment) or self.tag
 
     # properties
+
+    @property
+    def prediction(self) -> Tag | None:
+        """Its tag, with the prediction in iterations of the job."""
+        return predicted(self.tag, self.job, self.reference_alpha) if self.tag is not None else None
 
     @property
     def not_before(self) -> float:
@@ -132,9 +148,16 @@ class ManagedJob(SavedJob):
         self.reservations, self.admitted_by = reservations, admitted_by
 
     def admit(
-        self, job: Job, unrestricted: Job | None, requested: JobRequest, made_from: object, in_slurms_order: bool
+        self,
+        job: Job,
+        unrestricted: Job | None,
+        requested: JobRequest,
+        made_from: object,
+        in_slurms_order: bool,
+        alpha: float,
     ) -> None:
-        """Set the policy's job, and the values that it was made from."""
+        """Set the policy's job, and the values that it was made from. alpha: as ``reference_alpha``."""
+        self.reference_alpha = alpha
         self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, requested.one_task_per_gpu
         self.in_slurms_order = in_slurms_order
         self.admitted, self.cpu_job, self.by_slurm = made_from, None, requested.by_slurm

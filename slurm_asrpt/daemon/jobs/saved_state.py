@@ -167,6 +167,7 @@ class SavedJob:
     service: Annotated[Service, _from_row(Service), _to_row(Service())] = field(default_factory=Service)
     requeued_run: Annotated[RequeuedRun | None, Field(alias="over")] = None  # its last preempted run
     interruption: Annotated[Interruption | None, _from_row(Interruption), _to_row()] = None
+    reference_alpha: float = 0.0  # seconds per iteration in its best placement on reference GPUs; 0: unknown
 
 
 _MODEL = TypeAdapter(SavedJob)

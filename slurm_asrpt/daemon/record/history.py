@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurm_asrpt.core.job import UNPROFILED, JobProfile
-from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, predicted
 from slurm_asrpt.daemon.jobs.saved_state import Forecast
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import one_line
@@ -149,7 +149,13 @@ class HistoryWriter:
             forecast_high=latest,
         )
         profile = self._profile(job)
-        return replace(with_tag(run, tag), profile=profile.name if profile.name != UNPROFILED else tag.profile)
+        profiled = profile.name != UNPROFILED
+        return replace(
+            with_tag(run, predicted(tag, job.job, job.reference_alpha)),
+            profile=profile.name if profiled else tag.profile,
+            work_s=_work(job, run) if profiled else iterations,
+            iterations_of=tag.profile if profiled else "",
+        )
 
     def _iterations(self, job: ManagedJob, reported: Progress | None) -> tuple[int, Source]:
         """The reported iterations, else elapsed time over the alpha of the real placement.
@@ -172,6 +178,17 @@ class HistoryWriter:
             return job.job.profile
         gpus = sum((job.placement.gpus if job.placement else job.allocation or {}).values())
         return self.profiles.of(job.tag if gpus else None, max(gpus, 1))
+
+
+def _work(job: ManagedJob, run: Run) -> int:
+    """Seconds that the run of a job with a profile would have taken in its best placement on reference GPUs.
+
+    From its elapsed time, which is true even if the profile is not. The reports of a requeued job cover all its runs.
+    """
+    if job.record.restarts and run.iterations_source is Source.REPORTED and job.reference_alpha:
+        return max(1, round(run.iterations * job.reference_alpha))
+    slower = run.alpha / job.reference_alpha if run.alpha and job.reference_alpha else 1.0
+    return max(1, round((run.end_time - run.start_time) / slower))
 
 
 def _is_plausible(iterations: int, elapsed: float, job: ManagedJob) -> bool:

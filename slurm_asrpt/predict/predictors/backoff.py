@@ -6,8 +6,8 @@
    error.
 3. The median underestimates jobs that may be long. Therefore ``expected`` orders jobs by the mean: shortest expected
    work first gives short completion times. ``typical`` orders them by the median too (docs/predictions.md).
-4. If a group's iterations are proportional to the epochs or steps that its jobs request, its figure is per epoch or
-   step.
+4. If a group's work or iterations are proportional to the epochs or steps that its jobs request, its figure is per
+   epoch or step.
 5. A user runs different programs, so a user's mean is shrunk towards the mean of all, less so the more runs it has.
 """
 
@@ -34,7 +34,7 @@ PLAIN = "-"
 _PER_UNIT = frozenset({"group", "program"})
 
 Past = deque[tuple[float, Features]]
-"""Iterations and features of a key's last runs, oldest first."""
+"""Figures and features of a key's last runs, oldest first. Seconds or iterations, whichever the key counts."""
 
 
 class BackOff:
@@ -46,22 +46,24 @@ class BackOff:
         self._window, self._averaged = window, averaged
         self._past: dict[str, Past] = {}
         self._per_unit: set[str] = set()  # keys whose figure may be per epoch or step (see 4 above)
-        self._totals: dict[str, tuple[int, float]] = {}  # by averaged key: runs, and their iterations
+        self._totals: dict[str, tuple[int, float]] = {}  # by averaged key: runs, and their sum
         self._group: dict[str, str] = {}  # by exact key
         self._everybody = ""  # the key of all runs
         self._figures: dict[str, Entry] = {}
 
-    def learn(self, chain: Chain, iterations: float, features: Features) -> None:
+    def learn(self, chain: Chain, figure: float, features: Features) -> None:
         for level, key in chain:
             if level in self._averaged:
                 runs, total = self._totals.get(key, (0, 0.0))
-                self._totals[key] = runs + 1, total + iterations
-            self._past.setdefault(key, deque(maxlen=self._window)).append((iterations, features))
+                self._totals[key] = runs + 1, total + figure
+            self._past.setdefault(key, deque(maxlen=self._window)).append((figure, features))
             self._figures.pop(key, None)
             if features and level in _PER_UNIT:
                 self._per_unit.add(key)
-        (_, exact), (_, group), *_, (_, self._everybody) = chain
+        (_, exact), (_, group), *wider = chain
         self._group[exact] = group
+        if wider:
+            _, self._everybody = wider[-1]
 
     def entry(self, key: str) -> Entry | None:
         if key not in self._past:

@@ -19,9 +19,9 @@ class ByGroup:
         self._runs: dict[str, list[float]] = {}
         self._figures: dict[str, Entry] = {}
 
-    def learn(self, chain: Chain, iterations: float, features: Features) -> None:
+    def learn(self, chain: Chain, figure: float, features: Features) -> None:
         group = dict(chain)["group"]
-        self._runs.setdefault(group, []).append(iterations)
+        self._runs.setdefault(group, []).append(figure)
         self._figures.pop(group, None)
 
     def entry(self, key: str) -> Entry | None:

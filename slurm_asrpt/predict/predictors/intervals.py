@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from slurm_asrpt.core.conformal import quantile
 from slurm_asrpt.hook.table import Entry, unit_factor
-from slurm_asrpt.predict.predictors.base import Example
+from slurm_asrpt.predict.predictors.base import Lesson
 
 LOW, HIGH = 0.1, 0.9
 WINDOW = 64
@@ -33,18 +33,18 @@ Kind = tuple[str, int]
 """Level, and 1 for keys with one run, 2 for those with 2-3, 3 for 4-7, and so on."""
 
 
-def with_intervals(entries: Mapping[str, Entry], examples: Sequence[Example]) -> dict[str, Entry]:
-    """The entries with their intervals. examples: what they were learned from, in the order of the runs' ends."""
+def with_intervals(entries: Mapping[str, Entry], lessons: Sequence[Lesson]) -> dict[str, Entry]:
+    """The entries with their intervals. lessons: what they were learned from, in the order of the runs' ends."""
     ranges = _ConformalRanges(entries)
-    judged = min(math.ceil(TAIL * len(examples)), MOST)
+    judged = min(math.ceil(TAIL * len(lessons)), MOST)
     part = math.ceil(STALE * judged)
-    for example in examples[: len(examples) - judged]:
-        ranges.learn(example)
-    for first in range(len(examples) - judged, len(examples), max(part, 1)):
-        for example in examples[first : first + part]:
-            ranges.score(example)
-        for example in examples[first : first + part]:
-            ranges.learn(example)
+    for lesson in lessons[: len(lessons) - judged]:
+        ranges.learn(lesson)
+    for first in range(len(lessons) - judged, len(lessons), max(part, 1)):
+        for lesson in lessons[first : first + part]:
+            ranges.score(lesson)
+        for lesson in lessons[first : first + part]:
+            ranges.learn(lesson)
     return {key: ranges.adjusted(key, entry) for key, entry in entries.items()}
 
 
@@ -58,29 +58,29 @@ class _ConformalRanges:
         self._margins: dict[Kind, Margins] = {}
         self._level: dict[str, str] = {}
 
-    def learn(self, example: Example) -> None:
-        for level, key in example.chain:
-            value = self._value(key, example)
+    def learn(self, lesson: Lesson) -> None:
+        for level, key in lesson.chain:
+            value = self._value(key, lesson)
             if value > 0:
                 self._level[key] = level
                 self._runs.setdefault(key, deque(maxlen=WINDOW)).append(value)
 
-    def score(self, example: Example) -> None:
+    def score(self, lesson: Lesson) -> None:
         """Score this run, below and above, against the range of the key that would have answered."""
-        for _, key in example.chain:
-            runs, value = self._runs.get(key), self._value(key, example)
+        for _, key in lesson.chain:
+            runs, value = self._runs.get(key), self._value(key, lesson)
             if runs and value > 0:
                 low, high = _range(runs)
                 self._scores[self._kind(key)].append((math.log(low / value), math.log(value / high)))
                 return
 
-    def _value(self, key: str, example: Example) -> float:
+    def _value(self, key: str, lesson: Lesson) -> float:
         """The run in the unit of the key's entry; 0 if the key has none."""
         unit = self._units.get(key)
         if unit is None:
             return 0.0
-        factor = unit_factor(unit, example.features)
-        return example.iterations / factor if factor > 0 else 0.0
+        factor = unit_factor(unit, lesson.features)
+        return lesson.figure / factor if factor > 0 else 0.0
 
     def adjusted(self, key: str, entry: Entry) -> Entry:
         runs = self._runs[key]

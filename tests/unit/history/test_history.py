@@ -56,6 +56,7 @@ def test_a_write_is_all_or_nothing(path: Path) -> None:
 
 
 SAMPLE = Sample(RUN.group_id, 1000, 100, RUN.program, 6, {"epochs": 90.0, "lr": 0.1}, 2000, "COMPLETED")
+SAMPLE = replace(SAMPLE, work_s=1000, profile="gpt2")
 
 
 def test_samples_have_a_group_and_iterations(path: Path) -> None:
@@ -68,9 +69,9 @@ def test_samples_have_a_group_and_iterations(path: Path) -> None:
     ]
     with History(path) as history:
         history.record(runs)
-        assert history.samples() == [SAMPLE, replace(SAMPLE, user=7, end_time=2001)]
+        assert history.samples() == [SAMPLE, replace(SAMPLE, user=7, end_time=2001, work_s=1001)]
         everything = history.samples(completed=False)
-    assert everything == [SAMPLE, replace(SAMPLE, state="FAILED"), replace(SAMPLE, user=7, end_time=2001)]
+    assert everything == [SAMPLE, replace(SAMPLE, state="FAILED"), replace(SAMPLE, user=7, end_time=2001, work_s=1001)]
 
 
 def test_a_history_of_the_first_schema_is_upgraded(path: Path) -> None:

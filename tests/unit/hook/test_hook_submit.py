@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.config.settings import GroupSettings
+from slurm_asrpt.core.units import Unit
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.attachments import Attachments
 from slurm_asrpt.hook.group import describe, keys_of, owned
@@ -154,7 +155,7 @@ def test_the_tag_has_attached_profiles_and_sizes_and_users_override_them(lua: Lu
     attachments = Attachments({GROUP: "by-group"}, {"llama *": "llama-3-8b", "*": "any"})
     write_hook_conf(folder, ["gpu"], LEASE, time.time() + 60, RULES, attachments)
     script = "torchrun --nproc_per_node 8 train.py --tensor-model-parallel-size=4\n"
-    assert tag_of(lua.submit(folder, **job())) == replace(SEEN, profile="by-group")
+    assert tag_of(lua.submit(folder, **job())) == replace(SEEN, profile="by-group", unit=Unit.SECONDS)
     named = tag_of(lua.submit(folder, **job(name="llama x", script=script)))
     assert (named.profile, named.sizes) == ("llama-3-8b", Sizes(procs=8, tp=4))
     assert tag_of(lua.submit(folder, **job(name="other"))).profile == "any"

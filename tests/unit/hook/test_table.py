@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_asrpt.core.units import Unit
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.group import keys_of, owned
 from slurm_asrpt.hook.table import Answer, Entry, answer, render_table
@@ -25,7 +26,7 @@ def test_records() -> None:
     lines = render_table(entries).decode().splitlines(keepends=True)
     assert {len(line) for line in lines} == {table.RECORD}
     header, *rest = lines
-    assert re.fullmatch(rf"asrpt-table 4 5 {len(rest)} [0-9]{{6}} [0-9]{{6}} *\n", header)
+    assert re.fullmatch(rf"asrpt-table 5 5 {len(rest)} [0-9]{{6}} [0-9]{{6}} *\n", header)
     assert sorted(line for line in rest if line.strip()) == [
         "0000000000000001 000000000007000 000000000000000 000000000007500 000000000000000 -\n",
         "ffffffffffffffff 999999999999999 000000000002000 000000000003000 000000000004000 e\n",
@@ -78,9 +79,10 @@ def test_unevenly_distributed_ids_are_found(tmp_path: Path, spread: int) -> None
 def test_the_first_usable_entry_gives_the_prediction() -> None:
     known = {"a": Entry(2.5, 1, 4, "e", 3.0), "b": Entry(30, 20, 40, "s"), "c": Entry(9, 0, 1e13)}
     chain = [("exact", "x"), ("group", "a"), ("program", "b"), ("user", "c")]
-    assert answer(chain, {"epochs": 90}, known.get) == Answer(225, 90, 360, "group", 270)
-    assert answer(chain, {"epochs": -1, "steps": 2}, known.get) == Answer(60, 40, 80, "program")
-    assert answer(chain, {}, known.get) == Answer(9, 1, 10**12, "user")
+    assert answer(chain, {"epochs": 90}, known.get) == Answer(225, 90, 360, "group", 270, Unit.SECONDS)
+    assert answer(chain, {"epochs": -1, "steps": 2}, known.get) == Answer(60, 40, 80, "program", unit=Unit.SECONDS)
+    assert answer(chain, {}, known.get) == Answer(9, 1, 10**12, "user", unit=Unit.SECONDS)
+    assert answer(chain, {}, known.get, [("group", "c")]) == Answer(9, 1, 10**12, "group")
     assert answer(chain[:3], {}, known.get) == answer([], {}, known.get) == Answer()
 
 

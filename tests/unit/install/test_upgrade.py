@@ -15,7 +15,7 @@ from slurm_asrpt.doctor import State
 from slurm_asrpt.doctor.predictions import CHECKS
 from slurm_asrpt.history.store import History, HistoryError, Run
 from slurm_asrpt.hook.group import keys_of, owned
-from slurm_asrpt.hook.table import Answer, lookup, parse_table, renewed
+from slurm_asrpt.hook.table import Answer, in_seconds, lookup, parse_table, renewed
 from slurm_asrpt.predict.model_store import ModelError, active_name, load_model, save_model
 from slurm_asrpt.predict.retrain import activate, models_folder, retrain
 
@@ -50,8 +50,8 @@ def predicted(settings: Settings) -> Answer:
 def test_the_doctor_reports_an_old_table_and_its_remedy(settings: Settings) -> None:
     found = [finding for check in CHECKS for finding in check(settings, 0.0) if finding.check == "table"]
     assert [(f.state, f.remedy) for f in found] == [(State.FAILURE, "asrpt-admin retrain")]
-    assert found[0].text.endswith("format 3, not 4: every job counts as unseen")
-    assert predicted(settings).level == "table.txt is damaged: format 3, not 4"
+    assert found[0].text.endswith("format 3, not 5: every job counts as unseen")
+    assert predicted(settings).level == "table.txt is damaged: format 3, not 5"
 
 
 def test_retraining_migrates_the_history_and_writes_a_new_table(settings: Settings) -> None:
@@ -88,14 +88,14 @@ def test_a_new_model_is_compared_with_the_one_of_the_previous_release(
 
 
 def test_converting_an_old_table_keeps_its_values() -> None:
-    new = parse_table(renewed((RECORDED / "predictions.txt").read_bytes()))
+    new = parse_table(in_seconds(renewed((RECORDED / "predictions.txt").read_bytes())))
     assert len(new) == 9
     assert not any(entry.mean for entry in new.values())
     one = new[owned(-1, GROUP)]
     assert (one.iterations, one.low, one.high, one.unit) == (100, 100, 100, "-")
 
 
-@pytest.mark.parametrize("data", [b"", b"asrpt-table 4 1 2 686595 943992", b"asrpt-table 3 1 2 686595 943992\n"])
+@pytest.mark.parametrize("data", [b"", b"asrpt-table 5 1 2 686595 943992", b"asrpt-table 3 1 2 686595 943992\n"])
 def test_only_tables_of_the_previous_format_are_converted(data: bytes) -> None:
     with pytest.raises(ValueError, match="not a table of format 3"):
         renewed(data)
@@ -104,6 +104,6 @@ def test_only_tables_of_the_previous_format_are_converted(data: bytes) -> None:
 def test_a_model_of_a_later_release_is_refused(settings: Settings) -> None:
     models = models_folder(settings)
     old = load_model(models, MODEL)
-    later = save_model(models, old.data, replace(old.info, format=6), 2e9)
-    with pytest.raises(ModelError, match=r"format 6, this release reads 4 and 5.*; asrpt-admin retrain"):
+    later = save_model(models, old.data, replace(old.info, format=7), 2e9)
+    with pytest.raises(ModelError, match=r"format 7, this release reads 4 to 6.*; asrpt-admin retrain"):
         load_model(models, later.name)
