@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Mapping, Sequence
 
 from slurm_asrpt.core.priorities import Standing, ranked
 from slurm_asrpt.core.reasons import Reason
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR
-from slurm_asrpt.errors import SlurmError, one_line
-from slurm_asrpt.slurm.client import SlurmClient
-from slurm_asrpt.slurm.priorities import SitePriorities, standing
-from slurm_asrpt.throttle import Throttle
-
-LOG = logging.getLogger("asrptd")
-READ_PAUSE_FACTOR = 99.0
-"""Reading what priorities are made of takes a hundredth of the time at most."""
+from slurm_asrpt.daemon.jobs.site_reader import SiteReader
+from slurm_asrpt.slurm.priorities import standing
 
 AGE_S = 60.0
 """Seconds between two updates of a job's age."""
@@ -26,40 +18,28 @@ AGE_S = 60.0
 class PriorityWatch:
     """Follows priorities. What they are made of is read rarely, and when an admin seems to have set one."""
 
-    def __init__(self, client: SlurmClient) -> None:
-        self._client = client
-        self._site = SitePriorities()
-        self._reading = Throttle(time.monotonic, pause_factor=READ_PAUSE_FACTOR)
-        self._reads = 0  # that have changed something
+    def __init__(self, reader: SiteReader) -> None:
+        self._reader = reader
+        self._site, self._changes = reader.site.priorities, 0
+        self._reads = 0  # of the reader, when jobs were last ranked
         self._known: dict[str, tuple[object, ...]] = {}  # what the standings of the jobs were made from
         self._ranks: dict[str, tuple[int, float]] = {}
         self._fixed: set[tuple[str, float]] = set()  # jobs with priorities set by an admin
-        self._logged = ""
 
     def follow(self, jobs: Sequence[ManagedJob], now: float) -> None:
         """Rank the pending jobs."""
-        was_due = self._reading.due
-        if was_due:
-            self._read()
+        if self._reader.due:
+            self._reader.read()
         fixed = self._rank(jobs, now)
-        if not was_due and not fixed <= self._fixed:  # or have the fair shares changed?
-            self._read()
+        if self._reads == self._reader.reads and not fixed <= self._fixed:  # or have the fair shares changed?
+            self._reader.read()
             fixed = self._rank(jobs, now)
-        self._fixed = fixed
-
-    def _read(self) -> None:
-        try:
-            with self._reading.spending():
-                found = self._client.priorities()
-            if found != self._site:
-                self._site, self._reads = found, self._reads + 1
-        except SlurmError as error:
-            if str(error) != self._logged:
-                self._logged = str(error)
-                LOG.warning("%s; the previous priorities stay in force", one_line(error))
+        self._fixed, self._reads = fixed, self._reader.reads
 
     def _rank(self, jobs: Sequence[ManagedJob], now: float) -> set[tuple[str, float]]:
         """Rank the jobs. Returns those whose priority an admin has set, with the priority."""
+        if self._reader.site.priorities != self._site:
+            self._site, self._changes = self._reader.site.priorities, self._changes + 1
         for job in jobs:
             job.stands(self._standing(job, now))
         if len(self._known) > 2 * len(jobs):
@@ -70,7 +50,7 @@ class PriorityWatch:
 
     def _standing(self, job: ManagedJob, now: float) -> Standing:
         """The standing of a job; computed once a minute unless something changes, because that takes 20 us."""
-        made_from = (job.record, job.original, job.site_factor, self._reads, now // AGE_S)
+        made_from = (job.record, job.original, job.site_factor, self._changes, now // AGE_S)
         known = self._known.get(job.record.job_id)
         if known is not None and known == made_from:
             return job.standing

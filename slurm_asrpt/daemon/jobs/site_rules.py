@@ -13,6 +13,7 @@ from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
+from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.slurm.preemption import PreemptionRules
@@ -30,8 +31,8 @@ class SiteRules:
 
     def __init__(self, client: SlurmClient, slurm: SlurmConfig, fairshare_bands: int, preempting: bool) -> None:
         """fairshare_bands: from the settings. preempting: whether the policy counts on preemption."""
-        self.limits = LimitsWatch(client, slurm.enforces_limits)
-        self.priorities = PriorityWatch(client)
+        reader = SiteReader(client)
+        self.limits, self.priorities = LimitsWatch(reader), PriorityWatch(reader)
         self._client, self._slurm, self._bands, self._preempting = client, slurm, fairshare_bands, preempting
         self._reservations: list[Reservation] = []
         self._preemption = PreemptionRules()
