@@ -82,6 +82,7 @@ class LimitsWatch:
         self._book = LimitBook(reader.site.limits)
         self._any = False
         self._known: dict[Any, Charges] = {}
+        self._of_record: dict[str, tuple[JobRecord, Charges]] = {}
         self._running: list[JobRecord] = []
         self._refused: dict[Scope, _Refusal] = {}
         self._holders: set[tuple[str, str, str]] = set()  # those who had jobs when limits were last read
@@ -98,6 +99,9 @@ class LimitsWatch:
         if limits is not self._book.limits:
             self._book, self._any = LimitBook(limits), limits.any
             self._known.clear()
+            self._of_record.clear()
+        if len(self._of_record) > 2 * len(records):
+            self._of_record.clear()
         for scope, refusal in list(self._refused.items()):
             self._probe(scope, refusal, now)
 
@@ -125,8 +129,15 @@ class LimitsWatch:
         return self._known_charges(record) + learned
 
     def _known_charges(self, record: JobRecord) -> Charges:
+        """Nearly all records are those of the cycle before."""
         if not self._any:
             return ()
+        before = self._of_record.get(record.job_id)
+        if before is None or before[0] is not record:
+            before = self._of_record[record.job_id] = (record, self._charges_of(record))
+        return before[1]
+
+    def _charges_of(self, record: JobRecord) -> Charges:
         key = str(_counted_by(record))
         found = self._known.get(key)
         if found is None:

@@ -23,6 +23,7 @@ class PriorityWatch:
         self._site, self._changes = reader.site.priorities, 0
         self._reads = 0  # of the reader, when jobs were last ranked
         self._known: dict[str, tuple[object, ...]] = {}  # what the standings of the jobs were made from
+        self._shared: dict[Standing, Standing] = {}  # one object for equal ones
         self._ranks: dict[str, tuple[int, float]] = {}
         self._fixed: set[tuple[str, float]] = set()  # jobs with priorities set by an admin
 
@@ -44,13 +45,17 @@ class PriorityWatch:
             job.stands(self._standing(job, now))
         if len(self._known) > 2 * len(jobs):
             self._known = {job.record.job_id: self._known[job.record.job_id] for job in jobs}
+        if len(self._shared) > 2 * len(jobs):
+            self._shared = {job.standing: job.standing for job in jobs}
         found = ranked([job.standing for job in jobs], self.continuous)
         self._ranks = {job.record.job_id: each for job, each in zip(jobs, found, strict=True)}
         return {(job.record.job_id, job.standing.live) for job in jobs if job.standing.fixed}
 
     def _standing(self, job: ManagedJob, now: float) -> Standing:
         """The standing of a job; computed once a minute unless something changes, because that takes 20 us."""
-        made_from = (job.record, job.original, job.site_factor, self._changes, now // AGE_S)
+        weights = self._site.weights
+        minute = now // AGE_S if weights is not None and weights.age else 0.0
+        made_from = (job.record, job.original, job.site_factor, self._changes, minute)
         known = self._known.get(job.record.job_id)
         if known is not None and known == made_from:
             return job.standing
@@ -58,7 +63,9 @@ class PriorityWatch:
         record = unpinned(job.record, job.original)
         job.priority_seen(record.priority)
         factor = job.site_factor or 0
-        return standing(record, self._site, None if factor == UNKNOWN_FACTOR else factor, job.first_priority, now)
+        known_factor = None if factor == UNKNOWN_FACTOR else factor
+        found = standing(record, self._site, known_factor, job.first_priority, now)
+        return self._shared.setdefault(found, found)
 
     @property
     def continuous(self) -> int:

@@ -36,6 +36,7 @@ class SiteRules:
         self._client, self._slurm, self._bands, self._preempting = client, slurm, fairshare_bands, preempting
         self._reservations: list[Reservation] = []
         self._preemption = PreemptionRules()
+        self._classes: dict[tuple[str, str], PreemptionClass | LeftToSlurm | None] = {}  # by QOS and partition
         self._records: Sequence[JobRecord] = ()
         self._shares: Mapping[tuple[str, str], float] = {}
         self._read = -math.inf
@@ -57,6 +58,7 @@ class SiteRules:
         self._read = now
         if defaults.by:
             self._preemption = self._latest(lambda: client.preemption(defaults), self._preemption)
+            self._classes.clear()
         if self._bands > 1:
             self._shares = self._latest(client.fair_shares, self._shares)
 
@@ -88,7 +90,7 @@ class SiteRules:
 
     def drawing(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
         """The magnetic reservations that the job may run in."""
-        return tuple(r for r in self._magnetic(now) if r.draws(record))
+        return tuple(r for r in self._magnetic(now) if r.draws(record)) if self._reservations else ()
 
     def open_nodes(self, now: float) -> frozenset[str]:
         """Nodes that are reserved for some of the jobs that asrptd starts."""
@@ -100,16 +102,23 @@ class SiteRules:
 
     def preemption_class(self, record: JobRecord) -> PreemptionClass | None:
         """Which jobs it may preempt, and which may preempt it; None where no job may. Raises LeftToSlurm."""
-        rules = self._preemption
-        if not rules.kinds:
+        if not self._preemption.kinds:
             return None
+        key = (record.qos, record.partition)
+        if key not in self._classes:
+            self._classes[key] = self._class_of(record)
+        found = self._classes[key]
+        if isinstance(found, LeftToSlurm):
+            raise LeftToSlurm(found.why)
+        return found
+
+    def _class_of(self, record: JobRecord) -> PreemptionClass | LeftToSlurm | None:
+        rules = self._preemption
         if not rules.is_manageable(record):
-            raise LeftToSlurm("suspends")
+            return LeftToSlurm("suspends")
         preempts = rules.preempts(record)
         if not self._preempting:
-            if preempts:
-                raise LeftToSlurm("preempts")
-            return None
+            return LeftToSlurm("preempts") if preempts else None
         kind = rules.kind_of(record)
         return PreemptionClass(kind, preempts) if preempts or kind in rules.preempted else None
 
