@@ -8,18 +8,18 @@ there is something to start.
 
 ``cycle_s``: median of asrptd's cycles, which consist of ``read_s`` (squeue, scontrol and their parsing), ``decide_s``
 and ``write_s`` (state, starts, lease renewals). ``whole_s``: the same with the steps after the cycle, ``show_s``
-(status.json, hook.conf) and the step of the forecast. ``cpu_s_per_cycle``: CPU time, including Slurm's commands.
-``between_s``: mean time of the work in the following pause, which delays no decision (saving state again, reading jobs
-in full, host files). ``slurm_backfill_cycle_s``: mean from sdiag. ``ratio``: ``cycle_s`` over it. ``whole_ratio``:
-``whole_s`` over it. ``rpc_per_cycle``: asrptd's requests to slurmctld, from sdiag. ``slurmctld_cpu_share``: CPU time of
-slurmctld over elapsed time while asrptd schedules; ``_plain``: while Slurm does. ``sbatch_ratio``, ``squeue_ratio``:
-median latency under asrptd over that under plain Slurm just before, the median of the turns; ``_ratios`` has each turn.
-``_p90_ratio``: the same for the 90th percentiles, because most of the time no cycle is running. ``_inside_ms``: the
-part of the latency in which slurmctld waits for its locks and answers, from sdiag (means); the rest is the command
-itself. ``period_s``: time from cycle to cycle, longer than ``--interval`` if cycles are expensive. ``--cycles``: after
-the last turn, asrptd continues until it has completed this number of cycles; ``rss_mb`` is measured after a tenth of
-them, at the end, and at the maximum. ``--rules``: a site's limits, priorities and preemption are in force
-(``busylab.RULES``). Needs root.
+(status.json, hook.conf) and the step of the forecast. ``cpu_s_per_cycle``: CPU time, including Slurm's commands and
+forecasts; ``cpu_share``: of a core. ``between_s``: mean time of the work in the following pause, which delays no
+decision (saving state again, reading jobs in full, host files). ``slurm_backfill_cycle_s``: mean from sdiag. ``ratio``:
+``cycle_s`` over it. ``whole_ratio``: ``whole_s`` over it. ``rpc_per_cycle``: asrptd's requests to slurmctld, from
+sdiag. ``slurmctld_cpu_share``: CPU time of slurmctld over elapsed time while asrptd schedules; ``_plain``: while Slurm
+does. ``sbatch_ratio``, ``squeue_ratio``: median latency under asrptd over that under plain Slurm just before, the
+median of the turns; ``_ratios`` has each turn. ``_p90_ratio``: the same for the 90th percentiles, because most of the
+time no cycle is running. ``_inside_ms``: the part of the latency in which slurmctld waits for its locks and answers,
+from sdiag (means); the rest is the command itself. ``period_s``: time from cycle to cycle, longer than ``--interval``
+if cycles are expensive. ``--cycles``: after the last turn, asrptd continues until it has completed this number of
+cycles; ``rss_mb`` is measured after a tenth of them, at the end, and at the maximum. ``--rules``: a site's limits,
+priorities and preemption are in force (``busylab.RULES``). Needs root.
 """
 
 from __future__ import annotations
@@ -175,7 +175,9 @@ def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
         raise MachineError(f"asrptd completed no cycle in {seconds:g} s; increase --seconds")
     between = [seconds for turn in turns for seconds in turn.between]
     found = _cycle_figures(cycles) | {"between_s": round(statistics.fmean(between or [0.0]), 4)}
-    found |= {"cpu_s_per_cycle": round(sum(turn.cpu_s for turn in turns) / len(cycles), 3), **_slurm_figures(turns)}
+    cpu = sum(turn.cpu_s for turn in turns)
+    found |= {"cpu_s_per_cycle": round(cpu / len(cycles), 3), "cpu_share": round(cpu / options.seconds, 3)}
+    found |= _slurm_figures(turns)
     backfill = found["slurm_backfill_cycle_s"]
     asked = sum(_asked(turn.ours) for turn in turns)
     return {
