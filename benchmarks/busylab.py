@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shlex
 import signal
 import tempfile
 import threading
@@ -40,6 +41,21 @@ GROUPS_A_USER = 50
 CHURN_S = 2.0
 """Seconds between two job ends, as on 250 servers with jobs of eight minutes each."""
 PAUSE_S = 0.3
+RULES_CONF = """
+AccountingStorageEnforce=associations,limits,qos
+PriorityWeightQOS=100000
+PreemptType=preempt/qos
+PreemptMode=REQUEUE"""
+RULES = (
+    "add qos scavenger",
+    "add qos high Priority=1000 Preempt=scavenger",
+    "modify user asrpt1,asrpt2,asrpt3,asrpt4 set qos+=high,scavenger",
+    "modify qos normal set MaxTRESPerUser=gres/gpu=2000",
+    "modify user asrpt2 set MaxJobs=4",
+)
+"""Rules of a site, for sacctmgr. asrpt1 has all 2000 GPUs of the lab, and asrpt2 may have few jobs: both are held."""
+RULED = (*7 * ("",), "--nice=100", "--qos=high", "--qos=scavenger")
+"""Options of pending jobs where these rules are in force."""
 console = Console(stderr=True)
 
 
@@ -60,6 +76,15 @@ def big_lab(spec: LabSpec) -> Iterator[Lab]:
         yield found
     finally:
         found.down(purge=True)
+
+
+def set_rules(lab: Lab, commands: Sequence[str]) -> None:
+    """Run commands of sacctmgr."""
+    for command in commands:
+        lab.run(["sacctmgr", "-i", *shlex.split(command)])
+    if commands:
+        time.sleep(1.0)  # slurmdbd sends its changes to slurmctld
+        lab.restart_slurmctld()  # otherwise new associations have no fair share for five minutes
 
 
 def client(lab: Lab) -> CliClient:
@@ -91,15 +116,19 @@ def recurring(users: Sequence[str]) -> list[Recurring]:
     return [Recurring(user, number, name, sizes[name]) for user, number, name in chosen]
 
 
-def occupy(lab: Lab, pending: int) -> None:
-    """Fill every GPU and queue ``pending`` jobs with tags and predictions; none has a lease yet."""
+def occupy(lab: Lab, pending: int, more: Sequence[str] = ("",)) -> None:
+    """Fill every GPU and queue ``pending`` jobs with tags and predictions; none has a lease yet.
+
+    more: options, of which each pending job gets one.
+    """
     write_hook_conf(lab.paths.hook, [lab.spec.partitions[0]], 0, time.time() + 86400, GroupSettings())
     known, draw = recurring(lab.spec.user_names), random.Random(2)
     _teach(lab, known)
     _run_on_every_node(lab, draw)
     lab.run(["scontrol", "update", f"PartitionName={lab.spec.partitions[0]}", "State=DOWN"])  # or Slurm tries each
     wanted = [(draw.choice(known), f"--time={draw.randrange(60, 2880)}") for _ in range(pending)]
-    _each(lambda job: job[0].submit(lab, job[1]), wanted, "pending jobs")
+    options = [(job, [time, *filter(None, [random.Random(n).choice(more)])]) for n, (job, time) in enumerate(wanted)]
+    _each(lambda job: job[0].submit(lab, *job[1]), options, "pending jobs")
     lab.run(["scontrol", "update", f"PartitionName={lab.spec.partitions[0]}", "State=UP"])
 
 

@@ -8,17 +8,18 @@ there is something to start.
 
 ``cycle_s``: median of asrptd's cycles, which consist of ``read_s`` (squeue, scontrol and their parsing), ``decide_s``
 and ``write_s`` (state, starts, lease renewals). ``whole_s``: the same with the steps after the cycle, ``show_s``
-(status.json, hook.conf) and the step of the forecast. ``cpu_s_per_cycle``: CPU time, including Slurm's commands.
-``between_s``: mean time of the work in the following pause, which delays no decision (saving state again, reading jobs
-in full, host files). ``slurm_backfill_cycle_s``: mean from sdiag. ``ratio``: ``cycle_s`` over it. ``whole_ratio``:
-``whole_s`` over it. ``rpc_per_cycle``: asrptd's requests to slurmctld, from sdiag. ``slurmctld_cpu_share``: CPU time of
-slurmctld over elapsed time while asrptd schedules; ``_plain``: while Slurm does. ``sbatch_ratio``, ``squeue_ratio``:
-median latency under asrptd over that under plain Slurm just before, the median of the turns; ``_ratios`` has each turn.
-``_p90_ratio``: the same for the 90th percentiles, because most of the time no cycle is running. ``_inside_ms``: the
-part of the latency in which slurmctld waits for its locks and answers, from sdiag (means); the rest is the command
-itself. ``period_s``: time from cycle to cycle, longer than ``--interval`` if cycles are expensive. ``--cycles``: after
-the last turn, asrptd continues until it has completed this number of cycles; ``rss_mb`` is measured after a tenth of
-them, at the end, and at the maximum. Needs root.
+(status.json, hook.conf) and the step of the forecast. ``cpu_s_per_cycle``: CPU time, including Slurm's commands and
+forecasts; ``cpu_share``: of a core. ``between_s``: mean time of the work in the following pause, which delays no
+decision (saving state again, reading jobs in full, host files). ``slurm_backfill_cycle_s``: mean from sdiag. ``ratio``:
+``cycle_s`` over it. ``whole_ratio``: ``whole_s`` over it. ``rpc_per_cycle``: asrptd's requests to slurmctld, from
+sdiag. ``slurmctld_cpu_share``: CPU time of slurmctld over elapsed time while asrptd schedules; ``_plain``: while Slurm
+does. ``sbatch_ratio``, ``squeue_ratio``: median latency under asrptd over that under plain Slurm just before, the
+median of the turns; ``_ratios`` has each turn. ``_p90_ratio``: the same for the 90th percentiles, because most of the
+time no cycle is running. ``_inside_ms``: the part of the latency in which slurmctld waits for its locks and answers,
+from sdiag (means); the rest is the command itself. ``period_s``: time from cycle to cycle, longer than ``--interval``
+if cycles are expensive. ``--cycles``: after the last turn, asrptd continues until it has completed this number of
+cycles; ``rss_mb`` is measured after a tenth of them, at the end, and at the maximum. ``--rules``: a site's limits,
+priorities and preemption are in force (``busylab.RULES``). Needs root.
 """
 
 from __future__ import annotations
@@ -33,7 +34,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.busylab import Bystander, big_lab, cpu_s, hand_over_all, lease_all, occupy, rss_mb
+from benchmarks.busylab import (
+    RULED,
+    RULES,
+    RULES_CONF,
+    Bystander,
+    big_lab,
+    cpu_s,
+    hand_over_all,
+    lease_all,
+    occupy,
+    rss_mb,
+    set_rules,
+)
 from slurm_asrpt.config.settings import DEFAULT_POLICY, DaemonSettings
 from slurm_asrpt.daemon.state import FILE_NAME as STATE
 from slurm_asrpt.errors import MachineError
@@ -153,7 +166,8 @@ def _as_a_service(pid: int) -> None:
 
 
 def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
-    occupy(lab, options.pending)
+    set_rules(lab, RULES if options.rules else ())
+    occupy(lab, options.pending, RULED if options.rules else ("",))
     seconds, last = options.seconds / options.turns, options.turns - 1
     turns = [take_turn(lab, seconds, options.cycles if n == last else 0) for n in range(options.turns)]
     cycles = [cycle for turn in turns for cycle in turn.cycles]
@@ -161,11 +175,14 @@ def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
         raise MachineError(f"asrptd completed no cycle in {seconds:g} s; increase --seconds")
     between = [seconds for turn in turns for seconds in turn.between]
     found = _cycle_figures(cycles) | {"between_s": round(statistics.fmean(between or [0.0]), 4)}
-    found |= {"cpu_s_per_cycle": round(sum(turn.cpu_s for turn in turns) / len(cycles), 3), **_slurm_figures(turns)}
+    cpu = sum(turn.cpu_s for turn in turns)
+    found |= {"cpu_s_per_cycle": round(cpu / len(cycles), 3), "cpu_share": round(cpu / options.seconds, 3)}
+    found |= _slurm_figures(turns)
     backfill = found["slurm_backfill_cycle_s"]
     asked = sum(_asked(turn.ours) for turn in turns)
     return {
         "pending": options.pending,
+        "rules": options.rules,
         **found,
         **_latencies(turns),
         "ratio": round(found["cycle_s"] / backfill, 3) if backfill else None,
@@ -247,6 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object on one line")
     parser.add_argument("--pending", type=int, default=2300)
     parser.add_argument("--nodes", default="250x8")
+    parser.add_argument("--rules", action="store_true", help="with limits, priorities and preemption of a site")
     parser.add_argument("--seconds", type=float, default=100.0, help="seconds for each of the two schedulers")
     parser.add_argument("--turns", type=int, default=4, help="number of turns of each")
     parser.add_argument("--interval", type=float, default=5.0, help="daemon.interval_s")
@@ -260,6 +278,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         nodes=options.nodes,
         base_port=options.port,
         users=4,
+        accounting=options.rules,
+        multifactor=options.rules,
+        slurm_conf_extra=RULES_CONF if options.rules else "",
         scheduler_parameters=options.scheduler_parameters,
         settings={"daemon": {"interval_s": options.interval, "lease_s": LEASE_S}},
     )

@@ -26,7 +26,6 @@ import argparse
 import json
 import math
 import os
-import shlex
 import shutil
 import sys
 import time
@@ -43,7 +42,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import rule_figures as figures
-from benchmarks.busylab import big_lab
+from benchmarks.busylab import big_lab, set_rules
 from benchmarks.rule_figures import Played, Run
 from benchmarks.rule_scenarios import BY_NAME, ENFORCE, ORDER, SCENARIOS, USERS, Scenario, Site, Work
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT
@@ -113,11 +112,7 @@ def lab_spec(scenario: Scenario, port: int) -> LabSpec:
 def site(scenario: Scenario, mode: str, port: int, history: str = "") -> Iterator[Site]:
     """A new lab with the rules of the scenario; asrptd runs unless the mode is PLAIN. history: runs to learn from."""
     with big_lab(lab_spec(scenario, port)) as lab:
-        for command in scenario.accounting:
-            lab.run(["sacctmgr", "-i", *shlex.split(command)])
-        if scenario.accounting:
-            time.sleep(1.0)  # slurmdbd sends its changes to slurmctld
-            lab.restart_slurmctld()  # otherwise new associations have no fair share for five minutes
+        set_rules(lab, scenario.accounting)
         scenario.prepare(lab)
         if history:
             file = lab.paths.log / "history.jsonl"

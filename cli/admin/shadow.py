@@ -28,7 +28,6 @@ from slurm_asrpt.reporting import shadow as shadow_page
 from slurm_asrpt.reporting.what_if import COLUMNS, cell
 from slurm_asrpt.sim import shadow, what_if
 from slurm_asrpt.slurm.limits import SiteLimits
-from slurm_asrpt.slurm.parse import enforces_limits
 from slurm_asrpt.traces.accounting import parse_limits, read_text, since_time
 
 MOST_USERS = 20
@@ -107,7 +106,7 @@ def _limits(settings: Settings, file: Path | None) -> tuple[SiteLimits | None, s
         return parse_limits(read_text(file), str(file)), ""
     try:
         with asking_slurm(settings) as slurm:
-            found = slurm.limits(enforces_limits(slurm.settings_of_slurm()))
+            found = slurm.site().limits
     except SlurmError as error:
         return None, one_line(error)
     return (found if found.any else None), ""

@@ -92,13 +92,15 @@ def ranked(jobs: Sequence[Standing], largest: float) -> list[tuple[int, float]]:
 
     largest: the largest continuous priority.
     """
-    distinct = set(jobs)
-    tiers = {job.tier for job in distinct}
-    classes = {tier: _Tier((job for job in distinct if job.tier == tier), largest) for tier in tiers}
-    found = {job: (job.tier, classes[job.tier].value(job)) for job in distinct}
-    number = {each: at for at, each in enumerate(sorted(set(found.values()), reverse=True))}
-    weights = {job: _weight(job, classes[job.tier].base(job), largest) for job in distinct}
-    return [(number[found[job]], weights[job]) for job in jobs]
+    distinct = {id(job): job for job in jobs}  # hashing a standing is slow, and equal jobs often share one
+    tiers = {job.tier for job in distinct.values()}
+    classes = {tier: _Tier((job for job in distinct.values() if job.tier == tier), largest) for tier in tiers}
+    values = {at: (job.tier, classes[job.tier].value(job)) for at, job in distinct.items()}
+    number = {each: at for at, each in enumerate(sorted(set(values.values()), reverse=True))}
+    found = {
+        at: (number[values[at]], _weight(job, classes[job.tier].base(job), largest)) for at, job in distinct.items()
+    }
+    return [found[id(job)] for job in jobs]
 
 
 def _weight(job: Standing, base: int, largest: float) -> float:

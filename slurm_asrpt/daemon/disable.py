@@ -17,6 +17,7 @@ from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
+from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.leader import LeaderLock
 from slurm_asrpt.daemon.lifecycle import JobLifecycle, RunSink
@@ -157,7 +158,7 @@ def _release(
     records, nodes = client.jobs(), client.nodes()
     lifecycle.follow_nodes(nodes, now)
     lifecycle.follow_jobs(records, now)
-    limits = LimitsWatch(client, slurm.enforces_limits)
+    limits = LimitsWatch(SiteReader(client))
     fences = Fences(Leases(settings, jobs, client, operating, time), listener, audit, save)
     pins = Pins(client, slurm, cluster, RankMaps(settings.paths.spool, cluster, client, time))
     withdrawal = StartWithdrawal(settings.daemon, jobs, listener, fences, pins, limits, audit, operating)

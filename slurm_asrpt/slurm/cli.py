@@ -13,10 +13,9 @@ from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import incremental, parse, preemption
 from slurm_asrpt.slurm.client import SlurmConfig
-from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, parse_partition_qos
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
-from slurm_asrpt.slurm.priorities import SitePriorities, parse_weights, site_priorities
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
+from slurm_asrpt.slurm.site import Site, needs_accounts, site_of
 
 LONGEST_QUOTE = 200
 WIDE = {"TERM": "dumb", "COLUMNS": "32767"}
@@ -52,7 +51,6 @@ class CliClient:
             accounts=values.get("AccountingStorageType", "") == "accounting_storage/slurmdbd",
             preemption=preemption.defaults_of(values),
             slurm_uid=parse.uid_in(values.get("SlurmUser", "")),
-            enforces_limits=parse.enforces_limits(values),
             private_jobs="jobs" in values.get("PrivateData", "").split(","),
             resume_timeout_s=parse.seconds_in(values.get("ResumeTimeout", "")),
         )
@@ -99,20 +97,12 @@ class CliClient:
             )
         return preemption.parse_partitions(self.run("scontrol", "-o", "show", "partition"), defaults)
 
-    def limits(self, enforced: bool) -> SiteLimits:
-        licenses = parse_licenses(self.run("scontrol", "-o", "show", "license"))
-        if not enforced:
-            return SiteLimits(licenses=licenses)
-        qos, associations = parse_assoc_mgr(self.run("scontrol", "-o", "show", "assoc_mgr", "flags=qos,assoc"))
-        partitions = parse_partition_qos(self.run("scontrol", "-o", "show", "partition"))
-        return SiteLimits(qos, associations, partitions, licenses)
-
-    def priorities(self) -> SitePriorities:
+    def site(self) -> Site:
         config, partitions = self.settings_of_slurm(), self.run("scontrol", "-o", "show", "partition")
-        weights = parse_weights(config)
-        accounts = weights is not None and weights.accounts
-        shown = self.run("scontrol", "-o", "show", "assoc_mgr", "flags=qos,assoc") if accounts else ""
-        return site_priorities(config, partitions, shown)
+        licenses = self.run("scontrol", "-o", "show", "license")
+        asked = needs_accounts(config)
+        accounts = self.run("scontrol", "-o", "show", "assoc_mgr", "flags=qos,assoc") if asked else ""
+        return site_of(config, partitions, licenses, accounts)
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         lines = "".join(f"show job {_checked(job_id)}\n" for job_id in job_ids)

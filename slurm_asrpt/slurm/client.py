@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slurm_asrpt.slurm import parse
-from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.preemption import NO_PREEMPTION, PreemptionDefaults, PreemptionRules
-from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
+from slurm_asrpt.slurm.site import Site
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,7 @@ class SlurmConfig:
     """The settings of slurm.conf that asrptd uses.
 
     accounts: accounting uses slurmdbd. preemption: what slurm.conf says of it. slurm_uid: uid of SlurmUser.
-    private_jobs: PrivateData contains jobs. enforces_limits: jobs are held to the limits of QOS and associations.
+    private_jobs: PrivateData contains jobs.
     time: slurmctld's clock when it answered, in whole seconds; 0: unknown.
     resume_timeout_s: seconds within which a node that is powered up must have answered.
     """
@@ -31,7 +30,6 @@ class SlurmConfig:
     preemption: PreemptionDefaults = NO_PREEMPTION
     slurm_uid: int = 0
     private_jobs: bool = False
-    enforces_limits: bool = False
     time: float = 0.0
     resume_timeout_s: float = 60.0
 
@@ -65,11 +63,8 @@ class SlurmClient(Protocol):
     def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
         """Which jobs may preempt which. defaults: ``SlurmConfig.preemption``."""
 
-    def limits(self, enforced: bool) -> SiteLimits:
-        """The limits of licenses and, if they are enforced, of QOS and associations."""
-
-    def priorities(self) -> SitePriorities:
-        """What the priorities of jobs are made of."""
+    def site(self) -> Site:
+        """The limits that are in force, and what the priorities of jobs are made of."""
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         """GPUs by node of the jobs among these that are running; faster than reading all jobs."""

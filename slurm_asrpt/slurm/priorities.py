@@ -14,7 +14,7 @@ from functools import cached_property
 
 from slurm_asrpt.core.priorities import Standing
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.limits import parse_assoc_mgr
+from slurm_asrpt.slurm.limits import Association, Qos
 from slurm_asrpt.slurm.records import JobRecord
 
 FIRST_DEFAULT = 4_294_901_760
@@ -147,9 +147,13 @@ def parse_partition_priorities(text: str) -> dict[str, PartitionPriority]:
     return found
 
 
-def site_priorities(config: Mapping[str, str], partitions: str, assoc_mgr: str) -> SitePriorities:
-    """From Slurm's texts. assoc_mgr: with flags=qos,assoc; "" if no part comes from there. Raises SlurmError."""
-    qos, associations = parse_assoc_mgr(assoc_mgr)
+def site_priorities(
+    config: Mapping[str, str],
+    partitions: str,
+    qos: Mapping[str, Qos],
+    associations: Mapping[tuple[str, str, str], Association],
+) -> SitePriorities:
+    """From ``scontrol show config``, ``scontrol -o show partition`` and ``parse_assoc_mgr``. Raises SlurmError."""
     return SitePriorities(
         parse_weights(config),
         parse_partition_priorities(partitions),

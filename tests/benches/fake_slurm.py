@@ -25,6 +25,7 @@ from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
+from slurm_asrpt.slurm.site import Site
 
 GROUP = "0123456789abcdef"
 READY = ("IDLE", "IDLE+POWERED_DOWN", "IDLE+RESERVED")
@@ -186,11 +187,8 @@ class FakeSlurm:
         self._check_accounting()
         return self.preempt
 
-    def limits(self, enforced: bool) -> SiteLimits:
-        return self.site_limits
-
-    def priorities(self) -> SitePriorities:
-        return self.site_priorities
+    def site(self) -> Site:
+        return Site(self.site_limits, self.site_priorities)
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         self.check_available()

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.client import SlurmConfig
-from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
-from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
+from slurm_asrpt.slurm.site import Site
 
 
 class RecordedClient:
@@ -49,11 +48,8 @@ class RecordedClient:
     def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
         return PreemptionRules()
 
-    def limits(self, enforced: bool) -> SiteLimits:
-        return SiteLimits()
-
-    def priorities(self) -> SitePriorities:
-        return SitePriorities()
+    def site(self) -> Site:
+        return Site()
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         return {k: v for k, v in parse.parse_allocations(self._text("jobs.txt")).items() if k in job_ids}

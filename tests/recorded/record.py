@@ -237,8 +237,8 @@ def keep(lab: Lab, answers: Mapping[str, str]) -> Path:
     return folder
 
 
-def main(description: str, base_port: int, record: Callable[[Lab], Mapping[str, str]], accounting: bool) -> None:
-    """Record in a lab of its own, which is taken down afterwards."""
+def main(description: str, base_port: int, record: Callable[[Lab], Mapping[str, str]], **spec: Any) -> None:
+    """Record in a lab of its own, which is taken down afterwards. spec: of the lab."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="where the lab is made; deleted afterwards")
     parser.add_argument("--base-port", type=int, default=base_port)
@@ -247,7 +247,7 @@ def main(description: str, base_port: int, record: Callable[[Lab], Mapping[str, 
     if arguments.root:
         module = sys.modules["__main__"].__spec__.name
         enter(arguments.root, ["python", "-m", module, str(arguments.directory), f"--base-port={arguments.base_port}"])
-    lab = up(LabSpec(arguments.directory, NODES, arguments.base_port, users=1, accounting=accounting))
+    lab = up(LabSpec(arguments.directory, NODES, arguments.base_port, users=1, **spec))
     try:
         print(f"wrote {keep(lab, record(lab))}")
     finally:
@@ -255,4 +255,4 @@ def main(description: str, base_port: int, record: Callable[[Lab], Mapping[str, 
 
 
 if __name__ == "__main__":
-    main(__doc__, 17850, record, accounting=False)
+    main(__doc__, 17850, record)

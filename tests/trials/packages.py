@@ -80,6 +80,8 @@ def check_files() -> None:
     for unit in UNITS:
         must((ROOT / "lib/systemd/system" / unit).exists(), f"{unit} is there")
         must(not list((ROOT / "etc/systemd/system").rglob(unit)), f"{unit} is not enabled")
+    scripts = {path.name for path in (TREE / "plugin_hooks").glob("asrpt-*")}
+    must(scripts <= {path.name for path in (ROOT / "etc/slurm/asrpt").iterdir()}, "prologs and epilogs are there")
     owner = inside("stat", "--format=%U", "/var/lib/asrpt-hook", "/var/spool/asrpt/progress").split()
     must(owner == ["slurm", "slurm"], "folders are SlurmUser's")
     owner = inside("stat", "--format=%U", "/etc/slurm/asrpt", "/etc/slurm/asrpt/asrpt-prolog").split()

@@ -14,7 +14,7 @@ from functools import lru_cache
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.cpu_jobs import CpuJob
-from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, unprofiled
+from slurm_asrpt.core.job import NOTHING, Job, JobId, JobProfile, Request, unprofiled
 from slurm_asrpt.core.limits import together
 from slurm_asrpt.core.placement.selection import fits, has_room
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
@@ -77,13 +77,16 @@ class Admission:
             raise LeftToSlurm("reservation")
         job.near(self._rules.barring(record, now), self._rules.admitting(record, now))
         (band, weight), components = self._rules.band(job), self._rules.components(record)
-        charges = together(map(self._rules.limits.charges, components or [record]))
-        reserved = frozenset(name for r in job.reservations for name in r.nodes)
-        avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
-        within = tuple(r.nodes for r in job.admitted_by)
+        charges_of = self._rules.limits.charges
+        charges = together(map(charges_of, components)) if components else charges_of(record)
+        # most jobs have none of these, and this runs for all of them in each cycle
+        reserved = frozenset(name for r in job.reservations for name in r.nodes) if job.reservations else NOTHING
+        late = job.avoided_nodes.items()
+        avoided = frozenset(name for name, until in late if until > now) if late else NOTHING
+        within = tuple(r.nodes for r in job.admitted_by) if job.admitted_by else ()
         if self._mode.enforcing and record.het and not components:
             raise LeftToSlurm("component")
-        parts = tuple(map(request_values, components))
+        parts = tuple(map(request_values, components)) if components else ()
         made_from = (request_values(record), job.tag, avoided, reserved, within, preemption, parts)
         if made_from == job.admitted and (job.job is not None or job.cpu_job is not None):
             return job.ranked(band, weight, charges)

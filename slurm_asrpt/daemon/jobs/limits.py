@@ -7,9 +7,7 @@ this QOS, say): as many jobs of the scope as run now, and no more, until one of 
 
 from __future__ import annotations
 
-import logging
 import re
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -17,16 +15,11 @@ from typing import Any
 
 from slurm_asrpt.core.limits import Charges, Headroom, headroom
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
-from slurm_asrpt.errors import SlurmError, one_line
-from slurm_asrpt.slurm.client import SlurmClient
-from slurm_asrpt.slurm.limits import LimitBook, SiteLimits, use_of
+from slurm_asrpt.daemon.jobs.site_reader import SiteReader
+from slurm_asrpt.slurm.limits import LimitBook, use_of
 from slurm_asrpt.slurm.records import RUNNING_STATES, JobRecord
 from slurm_asrpt.slurm.request import gpus_of
-from slurm_asrpt.throttle import Throttle
 
-LOG = logging.getLogger("asrptd")
-READ_PAUSE_FACTOR = 199.0
-"""Reading the limits takes half a percent of the time at most."""
 FIRST_PROBE_S, LAST_PROBE_S = 15.0, 300.0
 """After so long one more job of a refused scope is tried, if none ends before; twice as long after each refusal."""
 MOST_KNOWN = 100_000
@@ -82,42 +75,35 @@ class _Refusal:
 
 
 class LimitsWatch:
-    """Follows limits and their use. enforced: whether slurmctld holds jobs to those of QOS and associations."""
+    """Follows limits and their use."""
 
-    def __init__(self, client: SlurmClient, enforced: bool) -> None:
-        self._client, self._enforced = client, enforced
-        self._book = LimitBook(SiteLimits())
+    def __init__(self, reader: SiteReader) -> None:
+        self._reader = reader
+        self._book = LimitBook(reader.site.limits)
         self._any = False
-        self._reading = Throttle(time.monotonic, pause_factor=READ_PAUSE_FACTOR)
         self._known: dict[Any, Charges] = {}
+        self._of_record: dict[str, tuple[JobRecord, Charges]] = {}
         self._running: list[JobRecord] = []
         self._refused: dict[Scope, _Refusal] = {}
         self._holders: set[tuple[str, str, str]] = set()  # those who had jobs when limits were last read
-        self._logged = ""
 
     def follow(self, records: Iterable[JobRecord], now: float) -> None:
         """The jobs as of now, managed or not; the limits, where they are due to be read again."""
         records = list(records)
         self._running = [r for r in records if r.state in RUNNING_STATES and r.state != "COMPLETING"]
         holders = {(r.user, r.account, r.qos) for r in records if not r.has_ended}
-        if self._reading.due or not holders <= self._holders:  # slurmctld shows limits of users who have jobs
-            with self._reading.spending():
-                self._read()
+        if self._reader.due or not holders <= self._holders:  # slurmctld shows limits of users who have jobs
+            self._reader.read()
             self._holders |= holders
-        for scope, refusal in list(self._refused.items()):
-            self._probe(scope, refusal, now)
-
-    def _read(self) -> None:
-        try:
-            limits = self._client.limits(self._enforced)
-        except SlurmError as error:
-            if str(error) != self._logged:
-                self._logged = str(error)
-                LOG.warning("%s; the previous limits stay in force", one_line(error))
-            return
-        if limits != self._book.limits:
+        limits = self._reader.site.limits
+        if limits is not self._book.limits:
             self._book, self._any = LimitBook(limits), limits.any
             self._known.clear()
+            self._of_record.clear()
+        if len(self._of_record) > 2 * len(records):
+            self._of_record.clear()
+        for scope, refusal in list(self._refused.items()):
+            self._probe(scope, refusal, now)
 
     def _probe(self, scope: Scope, refusal: _Refusal, now: float) -> None:
         """Forget a refusal that no longer holds; try one more job from time to time."""
@@ -143,8 +129,15 @@ class LimitsWatch:
         return self._known_charges(record) + learned
 
     def _known_charges(self, record: JobRecord) -> Charges:
+        """Nearly all records are those of the cycle before."""
         if not self._any:
             return ()
+        before = self._of_record.get(record.job_id)
+        if before is None or before[0] is not record:
+            before = self._of_record[record.job_id] = (record, self._charges_of(record))
+        return before[1]
+
+    def _charges_of(self, record: JobRecord) -> Charges:
         key = str(_counted_by(record))
         found = self._known.get(key)
         if found is None:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Mapping, Sequence
 
 from slurm_asrpt.core.priorities import Standing, ranked
 from slurm_asrpt.core.reasons import Reason
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR
-from slurm_asrpt.errors import SlurmError, one_line
-from slurm_asrpt.slurm.client import SlurmClient
-from slurm_asrpt.slurm.priorities import SitePriorities, standing, turn, turn_slack_s
-from slurm_asrpt.throttle import Throttle
-
-LOG = logging.getLogger("asrptd")
-READ_PAUSE_FACTOR = 99.0
-"""Reading what priorities are made of takes a hundredth of the time at most."""
+from slurm_asrpt.daemon.jobs.site_reader import SiteReader
+from slurm_asrpt.slurm.priorities import standing, turn, turn_slack_s
 
 AGE_S = 60.0
 """Seconds between two updates of a job's age."""
@@ -26,51 +18,44 @@ AGE_S = 60.0
 class PriorityWatch:
     """Follows priorities. What they are made of is read rarely, and when an admin seems to have set one."""
 
-    def __init__(self, client: SlurmClient) -> None:
-        self._client = client
-        self._site = SitePriorities()
-        self._reading = Throttle(time.monotonic, pause_factor=READ_PAUSE_FACTOR)
-        self._reads = 0  # that have changed something
+    def __init__(self, reader: SiteReader) -> None:
+        self._reader = reader
+        self._site, self._changes = reader.site.priorities, 0
+        self._reads = 0  # of the reader, when jobs were last ranked
         self._known: dict[str, tuple[object, ...]] = {}  # what the standings of the jobs were made from
+        self._shared: dict[Standing, Standing] = {}  # one object for equal ones
         self._ranks: dict[str, tuple[int, float]] = {}
         self._fixed: set[tuple[str, float]] = set()  # jobs with priorities set by an admin
-        self._logged = ""
 
     def follow(self, jobs: Sequence[ManagedJob], now: float) -> None:
         """Rank the pending jobs."""
-        was_due = self._reading.due
-        if was_due:
-            self._read()
+        if self._reader.due:
+            self._reader.read()
         fixed = self._rank(jobs, now)
-        if not was_due and not fixed <= self._fixed:  # or have the fair shares changed?
-            self._read()
+        if self._reads == self._reader.reads and not fixed <= self._fixed:  # or have the fair shares changed?
+            self._reader.read()
             fixed = self._rank(jobs, now)
-        self._fixed = fixed
-
-    def _read(self) -> None:
-        try:
-            with self._reading.spending():
-                found = self._client.priorities()
-            if found != self._site:
-                self._site, self._reads = found, self._reads + 1
-        except SlurmError as error:
-            if str(error) != self._logged:
-                self._logged = str(error)
-                LOG.warning("%s; the previous priorities stay in force", one_line(error))
+        self._fixed, self._reads = fixed, self._reader.reads
 
     def _rank(self, jobs: Sequence[ManagedJob], now: float) -> set[tuple[str, float]]:
         """Rank the jobs. Returns those whose priority an admin has set, with the priority."""
+        if self._reader.site.priorities != self._site:
+            self._site, self._changes = self._reader.site.priorities, self._changes + 1
         for job in jobs:
             job.stands(self._standing(job, now))
         if len(self._known) > 2 * len(jobs):
             self._known = {job.record.job_id: self._known[job.record.job_id] for job in jobs}
+        if len(self._shared) > 2 * len(jobs):
+            self._shared = {job.standing: job.standing for job in jobs}
         found = ranked([job.standing for job in jobs], self.continuous)
         self._ranks = {job.record.job_id: each for job, each in zip(jobs, found, strict=True)}
         return {(job.record.job_id, job.standing.live) for job in jobs if job.standing.fixed}
 
     def _standing(self, job: ManagedJob, now: float) -> Standing:
         """The standing of a job; computed once a minute unless something changes, because that takes 20 us."""
-        made_from = (job.record, job.original, job.site_factor, self._reads, now // AGE_S)
+        weights = self._site.weights
+        minute = now // AGE_S if weights is not None and weights.age else 0.0
+        made_from = (job.record, job.original, job.site_factor, self._changes, minute)
         known = self._known.get(job.record.job_id)
         if known is not None and known == made_from:
             return job.standing
@@ -78,7 +63,9 @@ class PriorityWatch:
         record = unpinned(job.record, job.original)
         job.priority_seen(record.priority)
         factor = job.site_factor or 0
-        return standing(record, self._site, None if factor == UNKNOWN_FACTOR else factor, job.first_priority, now)
+        known_factor = None if factor == UNKNOWN_FACTOR else factor
+        found = standing(record, self._site, known_factor, job.first_priority, now)
+        return self._shared.setdefault(found, found)
 
     @property
     def continuous(self) -> int:

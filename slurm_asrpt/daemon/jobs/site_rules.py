@@ -13,6 +13,7 @@ from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
+from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.slurm.preemption import PreemptionRules
@@ -30,12 +31,13 @@ class SiteRules:
 
     def __init__(self, client: SlurmClient, slurm: SlurmConfig, fairshare_bands: int, preempting: bool) -> None:
         """fairshare_bands: from the settings. preempting: whether the policy counts on preemption."""
-        self.limits = LimitsWatch(client, slurm.enforces_limits)
-        self.priorities = PriorityWatch(client)
+        reader = SiteReader(client)
+        self.limits, self.priorities = LimitsWatch(reader), PriorityWatch(reader)
         self._client, self._slurm, self._bands, self._preempting = client, slurm, fairshare_bands, preempting
         self._reservations: list[Reservation] = []
         self._named: frozenset[str] = frozenset()  # reservations that pending jobs name
         self._preemption = PreemptionRules()
+        self._classes: dict[tuple[str, str], PreemptionClass | LeftToSlurm | None] = {}  # by QOS and partition
         self._records: Sequence[JobRecord] = ()
         self._shares: Mapping[tuple[str, str], float] = {}
         self._read = -math.inf
@@ -58,6 +60,7 @@ class SiteRules:
         self._read = now
         if defaults.by:
             self._preemption = self._latest(lambda: client.preemption(defaults), self._preemption)
+            self._classes.clear()
         if self._bands > 1:
             self._shares = self._latest(client.fair_shares, self._shares)
 
@@ -92,7 +95,7 @@ class SiteRules:
         Raises LeftToSlurm if asrptd does not plan in the one that it names.
         """
         if not record.reservation:
-            return tuple(r for r in self._active(now) if r.admits(record))
+            return tuple(r for r in self._active(now) if r.admits(record)) if self._reservations else ()
         own = tuple(r for r in self._reservations if r.plain and r.admits(record) and now < r.end)
         if not own:
             raise LeftToSlurm("reservation")
@@ -112,16 +115,23 @@ class SiteRules:
 
     def preemption_class(self, record: JobRecord) -> PreemptionClass | None:
         """Which jobs it may preempt, and which may preempt it; None where no job may. Raises LeftToSlurm."""
-        rules = self._preemption
-        if not rules.kinds:
+        if not self._preemption.kinds:
             return None
+        key = (record.qos, record.partition)
+        if key not in self._classes:
+            self._classes[key] = self._class_of(record)
+        found = self._classes[key]
+        if isinstance(found, LeftToSlurm):
+            raise LeftToSlurm(found.why)
+        return found
+
+    def _class_of(self, record: JobRecord) -> PreemptionClass | LeftToSlurm | None:
+        rules = self._preemption
         if not rules.is_manageable(record):
-            raise LeftToSlurm("suspends")
+            return LeftToSlurm("suspends")
         preempts = rules.preempts(record)
         if not self._preempting:
-            if preempts:
-                raise LeftToSlurm("preempts")
-            return None
+            return LeftToSlurm("preempts") if preempts else None
         kind = rules.kind_of(record)
         return PreemptionClass(kind, preempts) if preempts or kind in rules.preempted else None
 

@@ -4,11 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_asrpt.daemon.jobs import limits as module
+from slurm_asrpt.daemon.jobs import site_reader as module
 from slurm_asrpt.daemon.jobs.limits import FIRST_PROBE_S, LimitsWatch, Scope, scope_of
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
+from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.limits import Qos, SiteLimits
+from slurm_asrpt.slurm.priorities import FIRST_DEFAULT, SitePriorities
 from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.site import Site
 
 WAITING = JobRecord(
     *("1", "train", "ann", 1001, "gpu", "PENDING", "None", 0.0), account="lab", qos="normal", tres="cpu=1,gres/gpu=2"
@@ -19,15 +24,15 @@ LIMIT = "MaxTRESPU=gres/gpu of QOS normal, user ann"
 
 class Client:
     def __init__(self) -> None:
-        self.site = SiteLimits(qos={"normal": Qos("normal", user={"MaxTRESPU=gres/gpu": 3.0})})
+        self.limits = SiteLimits(qos={"normal": Qos("normal", user={"MaxTRESPU=gres/gpu": 3.0})})
         self.reads = 0
         self.away = False
 
-    def limits(self, enforced: bool) -> SiteLimits:
+    def site(self) -> Site:
         self.reads += 1
         if self.away:
             raise SlurmError("slurmctld is away")
-        return self.site if enforced else SiteLimits()
+        return Site(self.limits, SitePriorities(known=True))
 
 
 @pytest.fixture
@@ -38,7 +43,7 @@ def client() -> Client:
 @pytest.fixture
 def watch(client: Client, monkeypatch: pytest.MonkeyPatch) -> LimitsWatch:
     monkeypatch.setattr(module, "READ_PAUSE_FACTOR", 1e12)  # only new users make it read again
-    return LimitsWatch(client, enforced=True)
+    return LimitsWatch(SiteReader(client))
 
 
 def room(watch: LimitsWatch, limit: str = LIMIT) -> float:
@@ -64,8 +69,22 @@ def test_limits_are_read_at_once_for_a_new_user_and_seldom_otherwise(watch, clie
     assert client.reads == 2
 
 
-def test_without_enforcement_and_without_limits_jobs_have_no_charges(client):
-    watch = LimitsWatch(client, enforced=False)
+def test_limits_and_priorities_are_read_together(client, monkeypatch):
+    monkeypatch.setattr(module, "READ_PAUSE_FACTOR", 1e12)
+    reader = SiteReader(client)
+    limits, priorities = LimitsWatch(reader), PriorityWatch(reader)
+    job = ManagedJob(record=replace(WAITING, priority=500))
+    limits.follow([WAITING], 0.0)
+    priorities.follow([job], 0.0)
+    assert (client.reads, job.standing.live) == (1, 500.0)
+    job.follow(replace(job.record, priority=FIRST_DEFAULT + 1))  # an admin has set it
+    limits.follow([WAITING], 1.0)
+    priorities.follow([job], 1.0)
+    assert (client.reads, job.standing.fixed) == (2, 1)
+
+
+def test_without_limits_jobs_have_no_charges(watch, client):
+    client.limits = SiteLimits()
     watch.follow([WAITING], 0.0)
     assert watch.charges(WAITING) == ()
 

@@ -1,0 +1,43 @@
+"""Reads the site's limits and priorities: both in one read, and rarely."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from slurm_asrpt.errors import SlurmError, one_line
+from slurm_asrpt.slurm.client import SlurmClient
+from slurm_asrpt.slurm.site import Site
+from slurm_asrpt.throttle import Throttle
+
+LOG = logging.getLogger("asrptd")
+READ_PAUSE_FACTOR = 199.0
+"""Reading takes half a percent of the time at most, beside reads at once for new users and priorities."""
+
+
+class SiteReader:
+    """site: as last read. reads: how often it was tried."""
+
+    def __init__(self, client: SlurmClient) -> None:
+        self._client = client
+        self._throttle = Throttle(time.monotonic, pause_factor=READ_PAUSE_FACTOR)
+        self._logged = ""
+        self.site, self.reads = Site(), 0
+
+    @property
+    def due(self) -> bool:
+        return self._throttle.due
+
+    def read(self) -> None:
+        """Read the site; if Slurm does not answer, the previous one stays in force. ``site`` is new if it differs."""
+        self.reads += 1
+        try:
+            with self._throttle.spending():
+                found = self._client.site()
+        except SlurmError as error:
+            if str(error) != self._logged:
+                self._logged = str(error)
+                LOG.warning("%s; the previous limits and priorities stay in force", one_line(error))
+            return
+        if found != self.site:
+            self.site = found

@@ -1,0 +1,33 @@
+"""The limits and priorities of a site, made from the same answers of slurmctld."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, parse_partition_qos
+from slurm_asrpt.slurm.parse import enforces_limits
+from slurm_asrpt.slurm.priorities import SitePriorities, parse_weights, site_priorities
+
+
+@dataclass(frozen=True)
+class Site:
+    """limits: of licenses and, if they are enforced, of QOS and associations."""
+
+    limits: SiteLimits = field(default_factory=SiteLimits)
+    priorities: SitePriorities = field(default_factory=SitePriorities)
+
+
+def needs_accounts(config: Mapping[str, str]) -> bool:
+    """Whether limits or priorities come from QOS or associations. Raises SlurmError."""
+    weights = parse_weights(config)
+    return enforces_limits(config) or (weights is not None and weights.accounts)
+
+
+def site_of(config: Mapping[str, str], partitions: str, licenses: str, assoc_mgr: str) -> Site:
+    """From Slurm's texts. assoc_mgr: with flags=qos,assoc; "" unless ``needs_accounts``. Raises SlurmError."""
+    qos, associations = parse_assoc_mgr(assoc_mgr)
+    limits = SiteLimits(licenses=parse_licenses(licenses))
+    if enforces_limits(config):
+        limits = SiteLimits(qos, associations, parse_partition_qos(partitions), limits.licenses)
+    return Site(limits, site_priorities(config, partitions, qos, associations))
