@@ -155,7 +155,7 @@ def logs(folder: Path) -> list[Log]:
 def _logs_of(source: Source, path: Path) -> Iterable[Log]:
     whole = _read(path, source.gpus)
     submit = whole.jobs["submit_s"].to_numpy()
-    edges = tuple(float(submit[len(submit) * part // PARTS]) for part in range(PARTS)) + (math.inf,)
+    edges = (*(float(submit[len(submit) * part // PARTS]) for part in range(PARTS)), math.inf)
     held_out = int(hashlib.sha256(source.name.encode()).hexdigest(), 16) % PARTS
     if source.name not in BY_QUEUE_ONLY:
         yield Log(source.name, path, whole, source.servers or sizes(whole), edges, held_out)

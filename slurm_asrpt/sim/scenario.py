@@ -156,6 +156,11 @@ def make_scenario(
     return Scenario(name, text, made, opts, fmt, source, processors_as_gpus, tuple(columns))
 
 
+def default_models(trace: str) -> str:
+    """The models that the jobs of a trace train: Table I's for a generated trace, none for a log, which names none."""
+    return Options.models if generated_size(trace) else "none"
+
+
 _TYPE = re.compile(r"([0-9]{1,6}):([A-Za-z][A-Za-z0-9_.-]{0,31}):([0-9]+(?:\.[0-9]*)?)")
 
 
