@@ -55,7 +55,7 @@ def _scenario(
     column: SeldomColumns = None,
     processors_as_gpus: SeldomProcessors = False,
     load: Annotated[
-        float | None, typer.Option(metavar="LOAD", help="GPU time submitted over GPU time until the last submission.")
+        float | None, typer.Option(metavar="LOAD", help="GPU time submitted per GPU time available.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(metavar="N", help="Simulate the first N jobs after the history.")] = None,
     single_gpu: Annotated[float | None, seldom(metavar="SHARE", help="Share of single-GPU jobs.")] = None,
