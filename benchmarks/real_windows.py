@@ -285,10 +285,11 @@ def code(policy: str, predictor: str, models: str) -> str:
     files += (base / "traces").glob("*.py")
     if predictor in LEARNED:
         files += [*(base / "predict" / "predictors").glob("*.py"), base / "hook" / "table.py"]
-        files += [own, *(base / "sim" / "predictors.py"]
+        files += [base / "sim" / "predictors.py"]
     if models != "none":
         files += [*(base / "profile").glob("*.py"), *(base / "profile" / "library").iterdir()]
-    digest = hashlib.sha256("".join(map(inspect.getsource, (workload, shuffled, measure, _by_size))).encode())
+    here = (_read, _logs_of, workload, shuffled, measure, _by_size)
+    digest = hashlib.sha256("".join(map(inspect.getsource, here)).encode())
     for path in sorted(set(files)):
         if path.is_file():
             digest.update(path.read_bytes())
