@@ -50,25 +50,25 @@ BOUND_S = 10.0
 @dataclass(frozen=True)
 class Source:
     """A log. servers: its two cluster sizes; empty: what its own arrivals load to 1, and twice that. queues: whether
-    each virtual cluster is a log, too. gpus: the title of the column that counts as GPUs."""
+    each virtual cluster is a log. whole: whether the whole log is one, too: not that of separate clusters. gpus: the
+    title of the column that counts as GPUs."""
 
     name: str
     file: str
     servers: tuple[int, ...] = ()
     queues: bool = False
+    whole: bool = True
     gpus: str = ""
 
 
 PUBLISHED = (
     Source("philly", "msr-philly-2017/jobs.csv.gz", (20, 40), queues=True),
     Source("helios", "helios-venus-2vc-2020/jobs.csv.gz"),
-    Source("itp", "msr-itp-2021/jobs.csv.gz", queues=True),
+    Source("itp", "msr-itp-2021/jobs.csv.gz", queues=True, whole=False),
     Source("nasa", "nasa-ipsc-1993/jobs.csv.gz", (16, 32)),
     Source("ricc", "riken-ricc-2010/jobs.csv.gz", (64, 128)),
     Source("nrel", "nrel-eagle-2019-sample/jobs_raw.csv.gz", gpus="nodes_req"),
 )
-BY_QUEUE_ONLY = ("itp",)
-"""Logs of separate clusters: the whole log is no workload."""
 SAMPLES = tuple(Source(name, str(path)) for name, path in NAMED.items())
 
 
@@ -118,7 +118,7 @@ def _logs_of(source: Source, path: Path) -> Iterable[Log]:
     submit = whole.jobs["submit_s"].to_numpy()
     edges = (*(float(submit[len(submit) * part // PARTS]) for part in range(PARTS)), math.inf)
     held_out = int(hashlib.sha256(source.name.encode()).hexdigest(), 16) % PARTS
-    if source.name not in BY_QUEUE_ONLY:
+    if source.whole:
         yield Log(source.name, path, whole, source.servers or sizes(whole), edges, held_out)
     for queue, jobs in whole.jobs.groupby("queue") if source.queues else ():
         if len(jobs) >= LEAST_QUEUE:
@@ -288,7 +288,7 @@ def code(policy: str, predictor: str, models: str) -> str:
         files += [base / "sim" / "predictors.py"]
     if models != "none":
         files += [*(base / "profile").glob("*.py"), *(base / "profile" / "library").iterdir()]
-    here = (_read, _logs_of, workload, shuffled, measure, _by_size)
+    here = (_read, workload, shuffled, measure, _by_size)
     digest = hashlib.sha256("".join(map(inspect.getsource, here)).encode())
     for path in sorted(set(files)):
         if path.is_file():
