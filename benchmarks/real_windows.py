@@ -132,7 +132,7 @@ def _read(path: Path, gpus: str) -> Trace:
         return load_trace(str(path), processors_as_gpus=True)
     titles = ("job_id=job_id", "submit_s=submit_time", "duration_s=run_time", "user=user", "group=name")
     columns = column_titles([*titles, "time_limit_s=wallclock_req", f"gpus={gpus}"])
-    return load_trace(str(path), "csv", columns=columns, processors_as_gpus=True)
+    return load_trace(str(path), columns=columns, processors_as_gpus=True)
 
 
 def sizes(trace: Trace) -> tuple[int, int]:
@@ -289,7 +289,7 @@ def code(policy: str, predictor: str, models: str) -> str:
     if models != "none":
         files += [*(base / "profile").glob("*.py"), *(base / "profile" / "library").iterdir()]
     here = (_read, workload, shuffled, measure, _by_size)
-    digest = hashlib.sha256("".join(map(inspect.getsource, here)).encode())
+    digest = hashlib.sha256("".join([inspect.getsource(each) for each in here]).encode())
     for path in sorted(set(files)):
         if path.is_file():
             digest.update(path.read_bytes())

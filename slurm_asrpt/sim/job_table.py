@@ -94,8 +94,8 @@ class JobTable:
     def _jobs(self, rows: range) -> Iterator[Job]:
         part = slice(rows.start, rows.stop)
         kinds = self.profile[part].tolist()
-        requests = self.requests or repeat(ANYWHERE)
-        forms = [(p.gpus, p, asked.in_groups(p.tensor)) for p, asked in zip(self.profiles, requests, strict=False)]
+        asked = self.requests or [ANYWHERE] * len(self.profiles)
+        forms = [(p.gpus, p, one.in_groups(p.tensor)) for p, one in zip(self.profiles, asked, strict=True)]
         gpus, profiles, requests = (map(column.__getitem__, kinds) for column in zip(*forms, strict=True))
         ids = cast(Iterator[JobId], map(str, rows))  # calling JobId takes time
         users, groups = (names[part] if len(names) else repeat("") for names in (self.users, self.groups))
