@@ -174,7 +174,16 @@ def goals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "size": _kept(told, "size_ratio", GOALS["size"]),
         "shuffled": _kept(worthless, "blind_ratio", GOALS["shuffled"]),
         "shuffled_mean": _kept(worthless, "mean_ratio", GOALS["mean"]),
+        "by_log": by_log(rows),
     }
+
+
+def by_log(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """The average of ``mean_ratio`` by log and predictor."""
+    groups: dict[str, dict[str, list[float]]] = {}
+    for each in rows:
+        groups.setdefault(each["log"], {}).setdefault(each["predictor"], []).append(each["mean_ratio"])
+    return {log: {kind: round(fmean(found), 3) for kind, found in kinds.items()} for log, kinds in groups.items()}
 
 
 def _kept(rows: Sequence[Mapping[str, Any]], key: str, most: float) -> dict[str, Any] | None:
@@ -236,11 +245,16 @@ def tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], console:
         )
     console.print(cells)
     for policy, kept in found.items():
+        kinds = [kind for kind in PREDICTORS if any(kind in found for found in kept["by_log"].values())]
+        logs = Table("log", *kinds, title=f"{policy}: average of mean / by log", title_justify="left")
+        for log, ratios in kept["by_log"].items():
+            logs.add_row(log, *(_mark(ratios[kind], GOALS["mean"]) if kind in ratios else "" for kind in kinds))
+        console.print(logs)
         goal = Table(title=f"{policy}: {kept['cells']} cells", title_justify="left")
         for title in ("goal", "at most", "cells that keep it", "average", "worst", "in"):
             goal.add_column(title)
         for name, each in kept.items():
-            if isinstance(each, dict):
+            if isinstance(each, dict) and "goal" in each:
                 cells_kept = f"{each['kept']} of {each['of']}" if "of" in each else "met" if each["met"] else "missed"
                 worst = (f"{each['worst']:.3f}", each["worst_in"]) if "of" in each else ("", "")
                 goal.add_row(name, f"{each['goal']:g}", cells_kept, f"{each['average']:.3f}", *worst)
@@ -322,7 +336,7 @@ def main() -> int:
     if chosen.json:
         print(json.dumps(document))
     else:
-        tables(rows, document["summary"], Console(width=None if sys.stdout.isatty() else 200))
+        tables(rows, document["summary"], Console(width=None if sys.stdout.isatty() else 230))
     return 0
 
 
