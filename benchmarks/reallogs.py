@@ -60,7 +60,8 @@ from slurm_asrpt.sim.scenario import parse_policy
 FEWEST = ":nodes=fewest"
 BASELINES = (*BLIND, "spjf", "spwf", "wcs-duration", "wcs-workload")
 OTHERS = ("asrpt", *BASELINES)
-"""Not sjf-bco-online, which takes a minute per simulation, nor hlas: without preemption it is wcs-subtime."""
+SELDOM = ("hlas", "sjf-bco-online")
+"""Only with --all: without preemption, hlas is wcs-subtime; sjf-bco-online takes a minute per simulation."""
 BACKFILL = "easy-backfill" + FEWEST
 LEAST_CLASS = 20
 """Jobs of a size class that a goal covers."""
@@ -69,7 +70,9 @@ SHORT_WAIT_S = 60.0
 GOALS = {"mean": 1.02, "learned": 0.95, "perfect": 0.9, "p99_wait": 1.2, "size": 1.1, "shuffled": 1.05}
 
 
-def play(folder: Path, cell: Cell, under_test: Sequence[str], fresh: bool) -> list[dict[str, Any]]:
+def play(
+    folder: Path, cell: Cell, under_test: Sequence[str], fresh: bool, others: Sequence[str] = OTHERS
+) -> list[dict[str, Any]]:
     """The results of all policies in a cell, for each kind of predictions."""
     warnings.simplefilter("ignore")
     log = log_table(folder)[cell.log]
@@ -77,20 +80,22 @@ def play(folder: Path, cell: Cell, under_test: Sequence[str], fresh: bool) -> li
     for predictor in cell.predictors:
         made = Jobs(log, cell, predictor)
         found = {
-            text: figures(made, text, fresh) for text in (*under_test, *OTHERS, *(name + FEWEST for name in OTHERS))
+            text: figures(made, text, fresh) for text in (*under_test, *others, *(name + FEWEST for name in others))
         }
-        rows += [row(cell, predictor, text, found) for text in under_test]
+        rows += [row(cell, predictor, text, found, others) for text in under_test]
     return rows
 
 
 # comparisons
 
 
-def row(cell: Cell, predictor: str, text: str, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def row(
+    cell: Cell, predictor: str, text: str, found: Mapping[str, Mapping[str, Any]], others: Sequence[str] = OTHERS
+) -> dict[str, Any]:
     """One cell: figures of all policies, and ratios of the policy under test."""
     ours = found[text]
-    fewest = {name: found[name + FEWEST] for name in OTHERS}
-    every = {**{name: found[name] for name in OTHERS}, **{name + FEWEST: each for name, each in fewest.items()}}
+    fewest = {name: found[name + FEWEST] for name in others}
+    every = {**{name: found[name] for name in others}, **{name + FEWEST: each for name, each in fewest.items()}}
     best, best_all = _least(fewest), _least(every)
     baseline, blind = (_least({name: fewest[name] for name in names}) for names in (BASELINES, BLIND))
     notes = dict(ours["notes"])
@@ -246,11 +251,11 @@ def tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], console:
     console.print(cells)
     for policy, kept in found.items():
         kinds = [kind for kind in PREDICTORS if any(kind in found for found in kept["by_log"].values())]
-        logs = Table("log", *kinds, title=f"{policy}: average of mean / by log", title_justify="left")
+        logs = Table("log", *kinds)
         for log, ratios in kept["by_log"].items():
             logs.add_row(log, *(_mark(ratios[kind], GOALS["mean"]) if kind in ratios else "" for kind in kinds))
-        console.print(logs)
-        goal = Table(title=f"{policy}: {kept['cells']} cells", title_justify="left")
+        console.print(f"{policy}: {kept['cells']} cells; the average of mean / by log:", logs, "Goals:")
+        goal = Table()
         for title in ("goal", "at most", "cells that keep it", "average", "worst", "in"):
             goal.add_column(title)
         for name, each in kept.items():
@@ -301,6 +306,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="draws other windows")
     parser.add_argument("--held-out", action="store_true", help="run the windows that are held out, and only those")
     parser.add_argument("--quick", action="store_true", help="fewer cells, in at most 10 minutes on 2 cores")
+    parser.add_argument("--all", action="store_true", help=f"compare with {' and '.join(SELDOM)}, too")
     parser.add_argument("--fresh", action="store_true", help="simulate everything again")
     parser.add_argument("--traces", default="", help=f"directory of the published traces; or variable {VARIABLE}")
     parser.add_argument("-j", "--workers", type=int, default=2)
@@ -316,7 +322,8 @@ def main() -> int:
     cells = plan(log_table(folder).values(), chosen)
     began = time.monotonic()
     rows: list[dict[str, Any]] = []
-    work = (delayed(play)(folder, cell, under_test, chosen.fresh) for cell in cells)
+    others = (*OTHERS, *SELDOM) if chosen.all else OTHERS
+    work = (delayed(play)(folder, cell, under_test, chosen.fresh, others) for cell in cells)
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=len(cells))
