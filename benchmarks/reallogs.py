@@ -30,7 +30,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any
 
 from joblib import Parallel, delayed
@@ -209,7 +209,8 @@ def _average(rows: Sequence[Mapping[str, Any]], most: float) -> dict[str, Any] |
     if not rows:
         return None
     found = fmean(each["mean_ratio"] for each in rows)
-    return {"goal": most, "average": round(found, 4), "met": found < most}
+    geometric = geometric_mean(each["mean_ratio"] for each in rows)
+    return {"goal": most, "average": round(found, 4), "geometric": round(geometric, 4), "met": found < most}
 
 
 def name_of(cell: Mapping[str, Any]) -> str:
@@ -261,7 +262,11 @@ def tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], console:
         for name, each in kept.items():
             if isinstance(each, dict) and "goal" in each:
                 cells_kept = f"{each['kept']} of {each['of']}" if "of" in each else "met" if each["met"] else "missed"
-                worst = (f"{each['worst']:.3f}", each["worst_in"]) if "of" in each else ("", "")
+                worst = (
+                    (f"{each['worst']:.3f}", each["worst_in"])
+                    if "of" in each
+                    else (f"geometric: {each['geometric']:.3f}", "")
+                )
                 goal.add_row(name, f"{each['goal']:g}", cells_kept, f"{each['average']:.3f}", *worst)
         console.print(goal)
 
