@@ -95,6 +95,7 @@ benchmarks: setup ## The figures of benchmarks/README.md: about two hours on 2 q
 	$(BIN)/python -m benchmarks.hook --json > build/benchmarks/hook.json
 	$(BIN)/python -m benchmarks.simulate --jobs 150000 --policy asrpt --runs 5 --json > build/benchmarks/simulate.json
 	$(BIN)/python -m benchmarks.policies --json > build/benchmarks/policies.json
+	$(BIN)/python -m benchmarks.reallogs --quick --json > build/benchmarks/reallogs.json
 	$(BIN)/python -m benchmarks.hetero --json > build/benchmarks/hetero.json
 	$(BIN)/python -m benchmarks.sjf_bco --json > build/benchmarks/sjf_bco.json
 	$(BIN)/python -m benchmarks.contention --seeds 3 --json > build/benchmarks/contention.json

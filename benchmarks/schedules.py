@@ -91,13 +91,13 @@ GROUPS = (
     Group("sizes", SMALL, CHEAP, (LOADS, "single-gpu=0,0.7,1", "gpus-per-server=4,16")),
     Group("no profiles", (*SMALL, "--models=none"), CHEAP, (LOADS, SEEDS)),
     Group("philly", ("philly", "--servers=16"), CHEAP, ("load=none,0.9,1.5", "models=table1,none"), quick=True),
-    Group("itp", ("itp", "--servers=10"), CHEAP, ("load=none,0.9,1.5",)),
-    Group("helios", ("helios", "--servers=10"), CHEAP, ("load=none,0.9,1.5",)),
+    Group("itp", ("itp", "--servers=10", "--models=table1"), CHEAP, ("load=none,0.9,1.5",)),
+    Group("helios", ("helios", "--servers=10", "--models=table1"), CHEAP, ("load=none,0.9,1.5",)),
     Group("large", ("pai-like:20000",), (*CHEAP, *DELAYS[3:6], GATES[2]), ("load=0.8,1.1",)),
     Group(f"{PLANNING} small", ("pai-like:400", "--servers=16"), (PLANNING,), quick=True),
     Group(PLANNING, ("pai-like:1500", "--servers=48"), (PLANNING, f"{PLANNING}:patience_s=3600"), (LOADS, SEEDS)),
     Group(f"{PLANNING} on kinds", ("pai-like:600", TWO_KINDS), (PLANNING,), (LOADS, "contention=none,0.6")),
-    Group(f"{PLANNING} on philly", ("philly", "--servers=20"), (PLANNING,), ("load=none,0.9,1.5",)),
+    Group(f"{PLANNING} on philly", ("philly", "--servers=20", "--models=table1"), (PLANNING,), ("load=none,0.9,1.5",)),
 )
 
 UNEQUAL = "unequal servers"

@@ -16,7 +16,7 @@ from slurm_asrpt_cli._app.tables import GAP, Column, print_table, safe, terminal
 from slurm_asrpt.core.policies.registry import plugin_errors
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.predictors import PREDICTORS
-from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_types, seconds
+from slurm_asrpt.sim.scenario import Scenario, default_models, make_scenario, parse_types, seconds
 from slurm_asrpt.sim.workload import MODELS, Cluster, Options
 from slurm_asrpt.text import UNKNOWN, slurm_time
 from slurm_asrpt.traces import AUTO, formats
@@ -55,7 +55,7 @@ def _scenario(
     column: SeldomColumns = None,
     processors_as_gpus: SeldomProcessors = False,
     load: Annotated[
-        float | None, typer.Option(metavar="LOAD", help="GPU-seconds that arrive per available one.")
+        float | None, typer.Option(metavar="LOAD", help="GPU time submitted per GPU time available.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(metavar="N", help="Simulate the first N jobs after the history.")] = None,
     single_gpu: Annotated[float | None, seldom(metavar="SHARE", help="Share of single-GPU jobs.")] = None,
@@ -76,8 +76,8 @@ def _scenario(
     ] = DEFAULTS.predictor,
     retrain: Retrain = RETRAIN,
     models: Annotated[
-        str, seldom(metavar="NAME", help=f"Models that the jobs train: {' or '.join(MODELS)}.")
-    ] = DEFAULTS.models,
+        str | None, seldom(metavar="NAME", help=f"Models that the jobs train: {' or '.join(MODELS)}.")
+    ] = None,
     history: Annotated[float, seldom(metavar="SHARE", help="Share of the trace to learn from.")] = DEFAULTS.history,
     seed: Annotated[int, seldom(min=0, metavar="N", help="Random seed.")] = DEFAULTS.seed,
     max_gpus_per_user: Annotated[
@@ -96,7 +96,7 @@ def _scenario(
         "types": types,
     }
     options = {
-        "models": models,
+        "models": models or default_models(trace),
         "single_gpu": single_gpu,
         "load": load,
         "jobs": jobs,
@@ -163,12 +163,13 @@ FIGURES: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("SLOW_P50", lambda row: ratio(row["median_slowdown"])),
     ("SLOW_P90", lambda row: ratio(row["p90_slowdown"])),
     ("SLOW_P99", lambda row: ratio(row["p99_slowdown"])),
-    ("USED", lambda row: f"{100 * row['utilisation']:.0f}%"),
+    ("USED", lambda row: share(row.get("utilisation_arriving"))),
+    ("LOST", lambda row: share(row["placement_loss"])),
     ("ENDED", lambda row: f"{row['ended']}/{row['jobs']}" if row["ended"] != row["jobs"] else "all"),
 )
 """The columns of the results table: title, and its cell for a summary."""
 
-GIVES_WAY = ("USED", "WAIT_P90", "SLOW_P90", "WAIT_P50", "SLOW_P50", "ENDED", "WAIT_P99", "/DESIGN")
+GIVES_WAY = ("USED", "LOST", "WAIT_P90", "SLOW_P90", "WAIT_P50", "SLOW_P50", "ENDED", "WAIT_P99", "/DESIGN")
 
 
 def ratio(value: float | None) -> str:
@@ -176,6 +177,11 @@ def ratio(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def share(value: float | None) -> str:
+    """A percentage; ``-`` for None."""
+    return UNKNOWN if value is None else f"{100 * value:,.0f}%"
 
 
 def print_figures(names: Mapping[str, Sequence[str]], rows: Sequence[Row]) -> None:

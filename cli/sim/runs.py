@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,12 +18,14 @@ from slurm_asrpt_cli.sim.options import (
     print_json,
     ratio,
     say,
+    share,
     warn_of_plugins,
     with_scenario,
 )
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY
 from slurm_asrpt.errors import EXIT_FAILURE, EXIT_INTERRUPTED
+from slurm_asrpt.sim.assumptions import assumptions, nobody_waits
 from slurm_asrpt.sim.backends import run_local
 from slurm_asrpt.sim.results import Record, check_target, read_meta, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, parse_policies, parse_policy
@@ -80,9 +82,15 @@ def run(
         print_json(record.meta)
     else:
         print_facts(_facts(record, output), 18)
+        _warn(nobody_waits([record.meta["summary"]], record.meta["notes"]["load"]))
     if record.interrupted:
         say("interrupted; the result covers the jobs that had ended")
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _warn(text: str) -> None:
+    if text:
+        say(f"warning: {text}")
 
 
 def _facts(record: Record, output: Path | None) -> list[tuple[str, str]]:
@@ -92,8 +100,9 @@ def _facts(record: Record, output: Path | None) -> list[tuple[str, str]]:
     notes, cluster = record.meta["notes"], record.scenario.cluster
     facts = [
         ("Policy", safe(record.scenario.policy)),
-        ("Trace", f"{safe(str(notes['trace']))}, load {ratio(notes['load'])}"),
-        ("Cluster", f"{cluster.text}, {cluster.nic_gbit:g} Gbit/s"),
+        ("Trace", safe(str(notes["trace"]))),
+        ("Cluster", cluster.text),
+        *assumptions(record.scenario, notes),
         ("Jobs", f"{found['jobs']}, {found['ended']} ended, {found['never_started']} never started"),
         ("Mean JCT", f"{slurm_time(found['mean_jct_s'])}, median {slurm_time(found['median_jct_s'])}"),
         ("Over bound", _over(found["over_sound"], bounds["sound"], "sound")),
@@ -101,8 +110,11 @@ def _facts(record: Record, output: Path | None) -> list[tuple[str, str]]:
         ("Wait p50/90/99", " / ".join(slurm_time(found[f"{name}_wait_s"]) for name in ("median", "p90", "p99"))),
         ("Longest wait", slurm_time(found["max_wait_s"])),
         ("Slowdown 50/90/99", " / ".join(ratio(found[f"{name}_slowdown"]) for name in ("median", "p90", "p99"))),
-        ("GPUs used", f"{100 * found['utilisation']:.1f}%"),
-        ("GPU time", f"{ratio(1 + found['placement_loss'])} times that in the best placements"),
+        (
+            "GPUs used",
+            f"{share(found['utilisation_arriving'])} while jobs arrive, {share(found['utilisation'])} overall",
+        ),
+        ("Placement", f"GPU time lost: {share(found['placement_loss'])} of that in the best placements"),
     ]
     return [*facts, *([("Written to", safe(str(output)))] if output else [])]
 
@@ -135,12 +147,16 @@ def compare(
         write_sweep(place, sweep)
         interrupted = run_cells(place, sweep, lambda cells, *told: run_local(place, cells, processes, *told))
         found = collect(place, sweep)
-        lower = bounds_of(place, sweep)
+        meta = meta_of(place, sweep)
     rows = sorted(found.rows, key=lambda row: (row["mean_jct_s"] is None, row["mean_jct_s"]))
     if as_json:
-        print_json({"policies": rows, "bounds": lower, "failed": found.failed})
-    elif rows:
+        assumed = dict(assumptions(scenario, meta["notes"])) if meta else {}
+        bounds = dict(meta["bounds"]) if meta else None
+        print_json({"policies": rows, "bounds": bounds, "assumed": assumed, "failed": found.failed})
+    elif meta:
         print_figures({"POLICY": [row["policy"] for row in rows]}, rows)
+        print_assumptions(scenario, meta["notes"])
+        _warn(nobody_waits(rows, meta["notes"]["load"]))
     leave(found, interrupted, len(specs))
 
 
@@ -180,12 +196,22 @@ def run_cells(folder: Path, sweep: Sweep, backend: Callable[..., None]) -> bool:
     return False
 
 
-def bounds_of(folder: Path, sweep: Sweep) -> dict[str, float] | None:
-    """The lower bounds of a comparison, which are the same for all its policies."""
-    for cell in sweep.cells:
-        if finished(folder, cell):
-            return dict(read_meta(folder / CELLS / cell.name)["bounds"])
-    return None
+def meta_of(folder: Path, sweep: Sweep) -> Mapping[str, Any] | None:
+    """result.json of the first finished cell: its notes and bounds are those of all cells of a comparison."""
+    return next((read_meta(folder / CELLS / cell.name) for cell in sweep.cells if finished(folder, cell)), None)
+
+
+def print_assumptions(scenario: Scenario, notes: Mapping[str, Any], varying: Iterable[str] = ()) -> None:
+    """Print what the figures above assume. varying: the keys of a sweep, whose columns say it."""
+    varied = {"nic": "Network", "intra": "Network", "contention": "Network", **dict.fromkeys(_LOADS, "Load")}
+    varied |= {"models": "Models", "predictor": "Predictor", "history": "Predictor", "retrain": "Predictor"}
+    hidden = {varied.get(key) for key in varying}
+    facts = [("Trace", f"{safe(str(notes['trace']))} on {scenario.cluster.text}"), *assumptions(scenario, notes)]
+    print()
+    print_facts([(label, text) for label, text in facts if label not in hidden], 10)
+
+
+_LOADS = ("load", "seed", "servers", "gpus-per-server", "jobs", "single-gpu")
 
 
 def leave(found: Collected, interrupted: bool, wanted: int) -> None:

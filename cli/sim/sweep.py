@@ -19,16 +19,28 @@ from slurm_asrpt_cli.sim.options import (
     warn_of_plugins,
     with_perhaps_a_scenario,
 )
-from slurm_asrpt_cli.sim.runs import Policies, leave, run_cells
+from slurm_asrpt_cli.sim.runs import Policies, leave, print_assumptions, run_cells
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY
 from slurm_asrpt.errors import EXIT_FAILURE, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.lazy_pandas import pd
+from slurm_asrpt.sim.assumptions import nobody_waits
 from slurm_asrpt.sim.backends import run_dask, run_local, submit_array
-from slurm_asrpt.sim.results import find_results
-from slurm_asrpt.sim.scenario import Scenario, parse_policies
-from slurm_asrpt.sim.sweep import Collected, Sweep, collect, make_sweep, parse_grid, read_sweep, to_run, write_sweep
+from slurm_asrpt.sim.results import find_results, read_meta
+from slurm_asrpt.sim.scenario import Scenario, parse_policies, scenario_of
+from slurm_asrpt.sim.sweep import (
+    CELLS,
+    Collected,
+    Sweep,
+    collect,
+    finished,
+    make_sweep,
+    parse_grid,
+    read_sweep,
+    to_run,
+    write_sweep,
+)
 from slurm_asrpt.text import UNKNOWN, counted
 
 BACKENDS = ("local", "dask", "slurm")
@@ -132,6 +144,16 @@ def _show(place: Path, made: Sweep, found: Collected, as_json: bool) -> None:
         print_json({"keys": made.keys, "cells": found.rows, "failed": found.failed, "missing": found.missing})
     elif found.rows:
         print_figures({key.upper(): [_text(row[key]) for row in found.rows] for key in made.keys}, found.rows)
+        _assumed(place, made)
+
+
+def _assumed(place: Path, made: Sweep) -> None:
+    """Print what all cells assume, and the number of cells in which nobody waits."""
+    metas = [read_meta(place / CELLS / cell.name) for cell in made.cells if finished(place, cell)]
+    print_assumptions(scenario_of(metas[0]["scenario"]), metas[0]["notes"], made.keys)
+    idle = sum(bool(nobody_waits([meta["summary"]], None)) for meta in metas)
+    if idle:
+        say(f"warning: hardly a job waits in {idle} of {counted(len(metas), 'cell')}; use fewer servers or more load")
 
 
 def _text(value: Any) -> str:

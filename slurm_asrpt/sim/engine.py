@@ -27,6 +27,8 @@ from slurm_asrpt.sim.job_table import Floats, Ints, JobTable
 from slurm_asrpt.sim.predictors import Learner
 
 PERFECT = "-perfect"
+NODES, FEWEST = "nodes", "fewest"
+"""A setting of every simulated policy, ``NAME:nodes=fewest``, and its value."""
 Progress = Callable[[int, int, float], None]
 """Called from time to time with the number of jobs that have ended, of all jobs, and the simulated time in seconds."""
 OnStart = Callable[[int, float, Placement], None]
@@ -138,13 +140,25 @@ def simulate_named(
     progress: Progress | None = None,
     runner: Runner | None = None,
 ) -> Result:
-    """Simulate the table under a policy by name; ``NAME-perfect`` gives policy NAME the true iterations.
+    """Simulate the table under a policy by name, as ``prepared`` says. Raises ValueError for an unknown name."""
+    name, kept, table = prepared(name, settings or {}, table, nodes)
+    return simulate(make_policy(name, fabric=fabric, **kept), nodes, table, progress, runner=runner)
 
-    The table of the result has those predictions. Raises ValueError for an unknown name.
+
+def prepared(
+    name: str, settings: Mapping[str, Any], table: JobTable, nodes: Sequence[Node]
+) -> tuple[str, dict[str, Any], JobTable]:
+    """The policy's own name and settings, and the jobs as it gets them.
+
+    ``NAME-perfect`` gives policy NAME the true iterations; the table of the result has those predictions. Setting
+    ``nodes=fewest`` of any policy makes each job request its fewest nodes.
     """
+    kept = dict(settings)
+    if kept.pop(NODES, None) == FEWEST:
+        table = table.on_fewest_nodes(nodes)
     if name.endswith(PERFECT):
         name, table = name.removesuffix(PERFECT), table.perfect()
-    return simulate(make_policy(name, fabric=fabric, **(settings or {})), nodes, table, progress, runner=runner)
+    return name, kept, table
 
 
 Running = tuple[float, int, Job, Mapping[str, int]]

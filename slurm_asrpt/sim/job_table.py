@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_asrpt.core.cluster import Fabric, Node
-from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, trusted_job
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request, trusted_job
 from slurm_asrpt.core.limits import Charges
-from slurm_asrpt.core.placement.selection import best_alpha, fits
+from slurm_asrpt.core.placement.selection import best_alpha, fewest_servers, fits
 from slurm_asrpt.sim.predictors import Learning
 
 Floats = NDArray[np.float64]
@@ -32,6 +32,7 @@ class JobTable:
     users, groups: one name per job, or empty.
     charges: what each job counts against the limits of the site; empty without limits. caps: what each limit allows.
     learning: how predictions are updated during the simulation; None if they stay as in ``predicted``.
+    requests: the form of request of each profile; empty if Slurm may use any nodes.
 
     Raises ValueError for columns of different lengths, decreasing submission times, or invalid figures.
     """
@@ -47,6 +48,7 @@ class JobTable:
     learning: Learning | None = None
     charges: Sequence[Charges] = ()
     caps: Mapping[str, float] = field(default_factory=dict)
+    requests: Sequence[Request] = ()
 
     def __post_init__(self) -> None:
         for name in ("profile", "iterations", "predicted", *_OPTIONAL):
@@ -75,6 +77,10 @@ class JobTable:
         """The same jobs, predicted exactly: with this table A-SRPT is the paper's A-SRPT-Perfect."""
         return replace(self, predicted=self.iterations, learning=None)
 
+    def on_fewest_nodes(self, nodes: Sequence[Node]) -> JobTable:
+        """The same jobs; each requests, as with ``-N``, the fewest of these nodes that could hold it."""
+        return replace(self, requests=tuple(_fewest(profile, nodes) for profile in self.profiles))
+
     def job(self, row: int) -> Job:
         """The job in this row as a policy sees it."""
         return next(self.jobs(row, row + 1))
@@ -88,7 +94,8 @@ class JobTable:
     def _jobs(self, rows: range) -> Iterator[Job]:
         part = slice(rows.start, rows.stop)
         kinds = self.profile[part].tolist()
-        forms = [(p.gpus, p, ANYWHERE.in_groups(p.tensor)) for p in self.profiles]
+        asked = self.requests or [ANYWHERE] * len(self.profiles)
+        forms = [(p.gpus, p, one.in_groups(p.tensor)) for p, one in zip(self.profiles, asked, strict=True)]
         gpus, profiles, requests = (map(column.__getitem__, kinds) for column in zip(*forms, strict=True))
         ids = cast(Iterator[JobId], map(str, rows))  # calling JobId takes time
         users, groups = (names[part] if len(names) else repeat("") for names in (self.users, self.groups))
@@ -108,3 +115,12 @@ class JobTable:
             if fits(job, nodes):
                 per_profile[number] = best_alpha(job, nodes, fabric)
         return np.asarray(per_profile[self.profile])
+
+
+def _fewest(profile: JobProfile, nodes: Sequence[Node]) -> Request:
+    """A request for exactly the fewest nodes; any nodes for one GPU, and for a job that does not fit."""
+    job = Job(JobId("0"), "", profile.gpus, profile)
+    if profile.gpus == 1 or not fits(job, nodes):
+        return ANYWHERE
+    count = fewest_servers(job, nodes)
+    return Request(min_nodes=count, max_nodes=count)

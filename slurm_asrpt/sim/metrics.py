@@ -49,7 +49,10 @@ def slowdowns(result: Result, cluster: Cluster) -> Floats:
 
 
 def summary(result: Result, cluster: Cluster) -> dict[str, Any]:
-    """Mean and percentiles of completion time, wait and slowdown; makespan; GPU-seconds used and lost to placement."""
+    """Mean and percentiles of completion time, wait and slowdown; makespan; GPU-seconds used and lost to placement.
+
+    utilisation: share of the GPUs in use up to the last end; utilisation_arriving: up to the last submission.
+    """
     jct, wait, slow = result.completion_times, result.waits[result.ended], slowdowns(result, cluster)
     alphas = result.table.best_alphas(cluster.nodes, cluster.fabric)[result.ended]
     gpus, iterations = result.table.gpus[result.ended], result.table.iterations[result.ended]
@@ -77,8 +80,17 @@ def summary(result: Result, cluster: Cluster) -> dict[str, Any]:
         "p999_slowdown": percentile(slow, 99.9),
         "makespan_s": makespan,
         "utilisation": used / capacity if capacity else 0.0,
+        "utilisation_arriving": _used_while_arriving(result, cluster.total_gpus),
         "placement_loss": used / best - 1 if best else 0.0,
     }
+
+
+def _used_while_arriving(result: Result, gpus: int) -> float | None:
+    """The share of the GPUs in use between the first and the last submission; None if all jobs come at once."""
+    submit = result.table.submit
+    span = float(submit[-1] - submit[0]) if len(submit) else 0.0
+    busy = np.nan_to_num(np.minimum(result.end, submit[-1]) - result.start).clip(min=0.0) if span else 0.0
+    return float((result.table.gpus * busy).sum()) / (gpus * span) if span else None
 
 
 def mean_of(values: Floats) -> float | None:

@@ -16,7 +16,7 @@ from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Decision, Policy, Wait
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.sim.contention import runner_of
-from slurm_asrpt.sim.engine import PERFECT, PolicyError, Progress, Result, simulate
+from slurm_asrpt.sim.engine import PolicyError, Progress, Result, prepared, simulate
 from slurm_asrpt.sim.scenario import PolicySpec
 from slurm_asrpt.sim.workload import Workload
 
@@ -109,8 +109,7 @@ def simulate_recorded(
 ) -> Result:
     """``engine.simulate_named`` with a recorder. Raises InputError for invalid settings, AsrptError for invalid
     decisions of the policy."""
-    table = workload.table.perfect() if spec.name.endswith(PERFECT) else workload.table
-    name, settings = spec.name.removesuffix(PERFECT), dict(spec.settings)
+    name, settings, table = prepared(spec.name, spec.settings, workload.table, workload.cluster.nodes)
     try:
         policy = make_policy(name, fabric=workload.cluster.fabric, **settings)
     except ValueError as error:

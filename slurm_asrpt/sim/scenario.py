@@ -13,7 +13,7 @@ from typing import Any
 
 from slurm_asrpt.core.policies.registry import check_options, policy_names, policy_settings
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.sim.engine import PERFECT
+from slurm_asrpt.sim.engine import FEWEST, NODES, PERFECT
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 from slurm_asrpt.traces import AUTO, check_format
 from slurm_asrpt.traces.sources import column_titles, fingerprint, generated_size, load_trace, no_jobs, path_of
@@ -23,7 +23,10 @@ _SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A policy with settings, written ``asrpt:delay=aside,tau=0``; ``NAME-perfect`` predicts exactly."""
+    """A policy with settings, written ``asrpt:delay=aside,tau=0``.
+
+    ``NAME-perfect`` predicts exactly; with ``NAME:nodes=fewest``, jobs request their fewest nodes.
+    """
 
     name: str
     settings: Mapping[str, Any]
@@ -43,12 +46,14 @@ def parse_policy(text: str, more: Sequence[str] = ()) -> PolicySpec:
     settings: dict[str, Any] = {}
     for pair in [*(tail.split(",") if tail else ()), *more]:
         key, equals, value = pair.strip().partition("=")
-        allowed = sorted(policy_settings(known))
+        allowed = sorted({*policy_settings(known), NODES})
         if not equals or key not in allowed:
-            raise InputError(f"policy {name} has no setting {pair!r}; it has: {', '.join(allowed) or 'none'}")
+            raise InputError(f"policy {name} has no setting {pair!r}; it has: {', '.join(allowed)}")
+        if key == NODES and value != FEWEST:
+            raise InputError(f"policy {name}: {pair}: the only value is {NODES}={FEWEST}")
         settings[key] = _value(value)
     try:
-        check_options(known, settings)
+        check_options(known, {key: value for key, value in settings.items() if key != NODES})
     except ValueError as error:
         raise InputError(f"policy {text}: {error}") from None
     return PolicySpec(name, settings)
@@ -149,6 +154,11 @@ def make_scenario(
     text = policy.text if policy else ""
     source = "" if generated else fingerprint(path_of(trace))
     return Scenario(name, text, made, opts, fmt, source, processors_as_gpus, tuple(columns))
+
+
+def default_models(trace: str) -> str:
+    """The models that the jobs of a trace train: Table I's for a generated trace, none for a log, which names none."""
+    return Options.models if generated_size(trace) else "none"
 
 
 _TYPE = re.compile(r"([0-9]{1,6}):([A-Za-z][A-Za-z0-9_.-]{0,31}):([0-9]+(?:\.[0-9]*)?)")

@@ -10,6 +10,7 @@ from slurm_asrpt.reporting.html import jobs, render
 from slurm_asrpt.reporting.plot_style import duration
 from slurm_asrpt.reporting.simulation.plots import Picture, plain
 from slurm_asrpt.reporting.simulation.result_digest import Digest, LongWait
+from slurm_asrpt.sim.assumptions import assumptions, nobody_waits
 
 Cell = Callable[[Digest], str]
 
@@ -24,6 +25,10 @@ def _factor(name: str) -> Cell:
 
 def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
     return "-" if value is None else show(value)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}%"
 
 
 _TABLES: Mapping[str, Mapping[str, Cell]] = {
@@ -44,7 +49,8 @@ _TABLES: Mapping[str, Mapping[str, Cell]] = {
         "99% slowdown": _factor("p99_slowdown"),
     },
     "GPUs": {
-        "used": lambda digest: f"{100 * digest.summary['utilisation']:.1f}%",
+        "used while jobs arrive": lambda digest: _or_dash(digest.summary.get("utilisation_arriving"), _percent),
+        "used in all": lambda digest: _percent(digest.summary["utilisation"]),
         "lost to placement": lambda digest: f"{100 * digest.summary['placement_loss']:,.1f}%",
         "mean fragmentation": lambda digest: _or_dash(digest.mean_fragmentation, lambda value: f"{100 * value:.1f}%"),
         "mean largest free block": lambda digest: f"{digest.mean_largest:.2f} GPUs",
@@ -74,12 +80,11 @@ def _place(digest: Digest) -> tuple[str, int, float]:
 
 def _described(digest: Digest) -> str:
     notes, cluster, options = digest.meta["notes"], digest.scenario.cluster, digest.scenario.options
-    load = "" if notes["load"] is None else f" at load {notes['load']:.3g}"  # none if all jobs arrive at once
+    assumed = ". ".join(f"{label}: {text}" for label, text in assumptions(digest.scenario, notes))
     return (
-        f"{jobs(digest.summary['jobs'])} of {notes['trace']}{load}, "
-        f"{100 * notes['single_gpu']:.0f}% on one GPU, {100 * notes['unseen']:.0f}% in unseen groups, "
-        f"predictor {options.predictor}, seed {options.seed}; {cluster.text}, "
-        f"{cluster.nic_gbit:g} Gbit/s. Lower bounds on the mean completion time: "
+        f"{jobs(digest.summary['jobs'])} of {notes['trace']}, {100 * notes['single_gpu']:.0f}% on one GPU, "
+        f"{100 * notes['unseen']:.0f}% in unseen groups, seed {options.seed}; {cluster.text}. {assumed}. "
+        f"Lower bounds on the mean completion time: "
         f"{duration(digest.meta['bounds']['sound'])} (sound), {duration(digest.meta['bounds']['design'])} (design)."
     )
 
@@ -92,6 +97,11 @@ def _warnings(found: Sequence[Digest], drawn: Sequence[Digest]) -> list[str]:
     left = [digest.label for digest in found if digest.summary["never_started"] and not digest.meta["interrupted"]]
     if left:
         says.append(f"Jobs that never started: {', '.join(left)}.")
+    idle = [digest.label for digest in found if nobody_waits([digest.summary], None)]
+    if idle:
+        says.append(
+            f"Hardly a job waits, so policies do not differ; use fewer servers or more load: {', '.join(idle)}."
+        )
     if len(drawn) < len(found):
         says.append(f"The pictures show {len(drawn)} of the {len(found)} results: those of one workload, best first.")
     return says

@@ -48,6 +48,21 @@ def start(job, gpus):
     return Start(job, Placement(gpus, tuple(gpus), 1.0))
 
 
+def test_jobs_that_request_their_fewest_nodes_are_not_scattered():
+    """With one GPU free on each server, a job of two starts at once, unless it requests one node."""
+    rows = table((0, 1, 5), (0, 1, 9), (1, 2, 4))
+    busy = [Node("n0", 2, 0), Node("n1", 2, 1)]
+    anywhere = simulate_named("wcs-subtime", busy, rows, FABRIC)
+    fewest = simulate_named("wcs-subtime", busy, rows, FABRIC, {"nodes": "fewest"})
+    assert (anywhere.start.tolist(), anywhere.nodes.tolist()) == ([0, 0, 1], [1, 1, 2])
+    assert (fewest.start.tolist(), fewest.nodes.tolist()) == ([0, 0, 5], [1, 1, 1])
+
+
+def test_the_fewest_nodes_of_each_size():
+    asked = table((0, 1, 5)).on_fewest_nodes(NODES).requests
+    assert [(each.min_nodes, each.max_nodes) for each in asked] == [(1, None), (1, 1), (2, 2), (1, None)]
+
+
 def test_the_placement_determines_the_run_time():
     result = simulate_named("fifo", NODES, table((1, 4, 10), (2, 1, 5), (3, 1, 1)), FABRIC)
     assert result.start.tolist() == [1, 11, 11]

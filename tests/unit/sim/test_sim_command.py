@@ -75,8 +75,9 @@ def test_run_compare_and_report(sim: Sim, tmp_path: Path) -> None:
     assert run["scenario"]["policy"] == "asrpt:tau=2"
     assert run["summary"]["ended"] == 120
     done = sim("compare", *SMALL, "-p", "fifo,asrpt:tau=0,delay=aside,asrpt-perfect", "-o", tmp_path / "cmp")
-    lines = done.stdout.splitlines()
+    lines, facts = (part.splitlines() for part in done.stdout.split("\n\n"))
     assert lines[0].split()[:4] == ["POLICY", "MEAN_JCT", "/SOUND", "/DESIGN"]
+    assert [line.split()[0] for line in facts] == ["Trace", "Models", "Network", "Predictor", "Load"]
     assert {line.split()[0] for line in lines[1:]} == {"fifo", "asrpt:delay=aside,tau=0", "asrpt-perfect"}
     ratios = [float(line.split()[2]) for line in lines[1:]]
     assert ratios == sorted(ratios)
@@ -87,7 +88,44 @@ def test_run_compare_and_report(sim: Sim, tmp_path: Path) -> None:
 
 
 def test_one_job_has_no_load(sim: Sim) -> None:
-    assert re.search(r"Trace .*, load -", sim("run", "pai-like:600", "--jobs", "1", "-p", "fifo").stdout)
+    done = sim("run", "pai-like:600", "--jobs", "1", "-p", "fifo")
+    assert re.search(r"Load +all jobs arrive at once", done.stdout)
+    assert re.search(r"GPUs used +- while jobs arrive", done.stdout)
+
+
+def test_logs_name_no_models_so_they_have_none(sim: Sim) -> None:
+    """A generated trace, and who asks for it, gets the paper's models."""
+    told = {}
+    for arguments in (["philly"], ["philly", "--models", "table1"], ["pai-like:600:5"]):
+        found = json.loads(sim("run", *arguments, "-p", "fifo", "--servers", "20", "--jobs", "40", "--json").stdout)
+        told[tuple(arguments)] = found["scenario"]["options"]["models"]
+    assert list(told.values()) == ["none", "table1", "table1"]
+
+
+def test_every_table_says_what_was_assumed(sim: Sim, tmp_path: Path) -> None:
+    found = sim("compare", "philly", "--servers", "4", "--load", "1.5", "-p", "fifo,spjf").stdout
+    assert re.search(r"Models +none: every placement", found)
+    assert re.search(r"Network +10 Gbit/s per server, 300 GB/s inside, not used without models", found)
+    assert re.search(r"Predictor +forest, from 200 earlier jobs, retrained every 60 min; \d+% of the jobs", found)
+    assert re.search(r"Load +1\.5: the trace's is [\d.]+, so times between submissions are [\d.]+ times as long", found)
+    perfect = sim("run", *SMALL, "--predictor", "perfect", "--contention", "0.5").stdout
+    assert re.search(r"Predictor +perfect: policies know", perfect)
+    assert re.search(r"Network .*, shared by jobs, contention 0\.5", perfect)
+    swept = sim("sweep", *SMALL, "-p", "fifo", "--grid", "load=0.5,1", "-j", "1", "-o", tmp_path / "s").stdout
+    assert "Models" in swept
+    assert "\nLoad" not in swept  # it has a column
+
+
+def test_a_warning_where_nobody_waits(sim: Sim, tmp_path: Path) -> None:
+    for command in (["run"], ["compare", "-p", "fifo"], ["sweep", "-j", "1", "-o", tmp_path / "s"]):
+        assert "warning: hardly a job waits" in sim(*command, "philly").stderr
+    assert sim("run", "philly", "--servers", "4").stderr == ""
+
+
+def test_the_share_in_use_while_jobs_arrive_is_near_the_load(sim: Sim) -> None:
+    """The share up to the last end is small where one long job outlasts all others."""
+    found = json.loads(sim("run", "pai-like:4000", "--load", "0.9", "--servers", "40", "--json").stdout)["summary"]
+    assert found["utilisation"] < 0.3 < found["utilisation_arriving"] <= 1
 
 
 def test_compare_as_json_has_the_bounds_and_the_percentiles(sim: Sim) -> None:
@@ -215,9 +253,10 @@ def test_tables_fit_the_terminal(shown: Callable[..., str], columns: int) -> Non
 
 
 def fits(text: str, columns: int) -> None:
-    lines = text.splitlines()
-    assert len(lines) == 4
-    assert max(map(len, lines)) <= columns
+    lines, assumed = text.splitlines()[:4], text.splitlines()[4:]
+    assert assumed[0] == ""
+    assert assumed[1].startswith("Trace ")
+    assert max(map(len, (*lines, *assumed))) <= columns
     assert "MEAN_JCT" in lines[0]
     assert "/SOUND" in lines[0]
 
@@ -306,7 +345,7 @@ def test_ctrl_c_in_a_sweep_keeps_completed_cells_and_leaves_no_process(tmp_path:
     assert "interrupted" in error
     done = len(list(cells.glob("[!.]*/result.json")))
     assert 1 <= done < 60
-    assert len(out.splitlines()) == 1 + done
+    assert len(out.partition("\n\n")[0].splitlines()) == 1 + done
 
 
 def test_ctrl_c_in_a_run_writes_the_completed_jobs(tmp_path: Path) -> None:

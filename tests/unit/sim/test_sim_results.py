@@ -170,8 +170,9 @@ def test_all_policies_are_all() -> None:
     ("text", "says"),
     [
         ("nonsense", "known: asrpt"),
-        ("fifo:tau=1", "it has: none"),
-        ("asrpt:tau", "it has: comm_heavy, contention, delay, tau"),
+        ("fifo:tau=1", "it has: nodes"),
+        ("fifo:nodes=most", "the only value is nodes=fewest"),
+        ("asrpt:tau", "it has: comm_heavy, contention, delay, nodes, tau"),
         ("asrpt:fabric=1", "no setting"),
         ("asrpt:tau=-1", "greater than or equal to 0"),
         ("asrpt:tau=x", "valid number"),

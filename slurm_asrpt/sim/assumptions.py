@@ -1,0 +1,72 @@
+"""What a simulation assumes, in words: models, network, predictor, load. For tables and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from slurm_asrpt.sim.predictors import PERFECT
+from slurm_asrpt.sim.scenario import Scenario
+from slurm_asrpt.text import counted
+
+WAITING_S = 60.0
+"""A simulation in which the 99th percentile of the waits is less compares nothing, seconds."""
+
+
+def assumptions(scenario: Scenario, notes: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Labeled facts. notes: of the workload."""
+    return [
+        ("Models", models(scenario)),
+        ("Network", network(scenario)),
+        ("Predictor", predictor(scenario, notes)),
+        ("Load", load(scenario, notes)),
+    ]
+
+
+def models(scenario: Scenario) -> str:
+    """The models that the jobs train."""
+    if scenario.options.models == "none":
+        return "none: every placement is as fast as any other"
+    return "table1: each group trains a model drawn from the paper's Table I; placement decides how fast"
+
+
+def network(scenario: Scenario) -> str:
+    """The bandwidths, and who gets them."""
+    cluster = scenario.cluster
+    used = "not used without models" if scenario.options.models == "none" else ""
+    shared = "" if cluster.contention is None else f"shared by jobs, contention {cluster.contention:g}"
+    speeds = f"{cluster.nic_gbit:g} Gbit/s per server, {cluster.intra_gbyte:g} GB/s inside"
+    return ", ".join(filter(None, (speeds, used or shared)))
+
+
+def predictor(scenario: Scenario, notes: Mapping[str, Any]) -> str:
+    """The predictor, and what it learns from."""
+    options = scenario.options
+    if options.predictor == PERFECT:
+        return "perfect: policies know the true run times"
+    retrained = f"retrained every {options.retrain_s / 60:g} min" if options.retrain_s > 0 else "never retrained"
+    unseen = f"{100 * notes['unseen']:.0f}% of the jobs have no prediction at first"
+    return f"{options.predictor}, from {counted(notes['history_jobs'], 'earlier job')}, {retrained}; {unseen}"
+
+
+def load(scenario: Scenario, notes: Mapping[str, Any]) -> str:
+    """The load as it came out, and how it was reached."""
+    found, own = notes["load"], notes["load_of_trace"]
+    if found is None:
+        return "all jobs arrive at once"
+    if scenario.options.load is None:
+        return f"{found:.3g}, as in the trace"
+    return f"{found:.3g}: the trace's is {own:.3g}, so times between submissions are {_stretched(own / found)}"
+
+
+def _stretched(factor: float) -> str:
+    return f"{factor:.3g} times as long"
+
+
+def nobody_waits(summaries: Iterable[Mapping[str, Any]], load: float | None) -> str:
+    """A warning if no policy lets jobs wait, else an empty string."""
+    waits = [found["p99_wait_s"] for found in summaries]
+    if not waits or any(wait is None or wait >= WAITING_S for wait in waits):
+        return ""
+    at = "" if load is None else f" at load {load:.3g}"
+    return f"hardly a job waits{at}, so this compares nothing: use fewer servers or more load"
