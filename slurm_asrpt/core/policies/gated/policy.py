@@ -31,9 +31,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
@@ -55,7 +55,9 @@ from slurm_asrpt.core.policies.base import (
     reason,
     updated_rank,
 )
+from slurm_asrpt.core.policies.gated.estimates import Estimates, Known
 from slurm_asrpt.core.policies.gated.gpu_types import Choice, Choices, covering, within_limit
+from slurm_asrpt.core.policies.gated.late_share import LateShare
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.placement import Placer
 from slurm_asrpt.core.policies.gated.queue import Waiting, Waitlist
@@ -73,9 +75,22 @@ from slurm_asrpt.core.policies.running_jobs import NO_END_S, RunningJob, Running
 from slurm_asrpt.core.preemptable import precedence
 
 Ranks = Mapping[PreemptionClass | None, int]
-FIRST_GUESS_S = 3600.0
-"""Assumed runtime of a job of an unseen group before any such job has ended."""
 _INF = float("inf")
+
+
+class Started(NamedTuple):
+    """What was known about the runtime of a running job, and its α/α̃_min."""
+
+    known: Known
+    slowdown: float
+
+
+class Since(NamedTuple):
+    """The last decision: its time; GPUs that the reservation left idle, and of these, those kept for a late job."""
+
+    time: float = 0.0
+    idle: int = 0
+    kept: int = 0
 
 
 class Gated(Policy):
@@ -93,15 +108,20 @@ class Gated(Policy):
     def __init__(self, fabric: Fabric, options: GatedOptions) -> None:
         super().__init__(fabric, options)
         self.gate, self.patience_s = options.gate, options.patience_s
+        self.idle_share = options.idle_share
         self.contention = NicContention(fabric) if options.contention else None
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
+        self._gpus = 0  # of all servers
         self._placer = Placer((), fabric, self.gate, self.contention)
         self._running_jobs = RunningJobs(())
         self._choices = Choices((), self._running_jobs, self._alpha, self.gate)
         self._queue = Waitlist(self.patience_s)
-        self._unseen_runs, self._unseen_s = 1, FIRST_GUESS_S
-        self._unseen: dict[JobId, float] = {}  # running jobs of unseen groups: α/α̃_min
+        self._estimates = Estimates()
+        self._started: dict[JobId, Started] = {}
+        self._late = LateShare(options.late_share)
+        self._idled: dict[JobId, float] = {}  # GPU-seconds for which the reservations of waiting jobs left GPUs idle
+        self._since = Since()
         self._returns = 0
         self._preempts = False  # whether a job has come that may preempt others
         self.reservation: Reservation | None = None  # after the last decision
@@ -114,6 +134,7 @@ class Gated(Policy):
         self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
         models = {(node.gpus, node.gpu_type, node.speed) for node in nodes}
         self._size = models.pop()[0] if len(models) == 1 else 0
+        self._gpus = sum(node.gpus for node in nodes)
         self._placer = Placer(self._nodes, self.fabric, self.gate, self.contention)
         self._set_running(self._running_jobs.runs)
         self.reservation = None
@@ -150,11 +171,9 @@ class Gated(Policy):
 
     def finished(self, job_id: JobId, now: float) -> None:
         self._leave(job_id)
-        slowdown = self._unseen.get(job_id)
-        run = self._stop_running(job_id)
-        if run is not None and slowdown is not None:
-            self._unseen_runs += 1
-            self._unseen_s += (now - run.start) / slowdown
+        started, run = self._started.get(job_id), self._stop_running(job_id)
+        if run is not None and started is not None:
+            self._estimates.ended(started.known, (now - run.start) / started.slowdown)
 
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
         """A running job, possibly one that the policy did not start: then only its time limit is known."""
@@ -168,17 +187,18 @@ class Gated(Policy):
             self._running_jobs.began(job_id, replace(known, gpus=dict(gpus)))
 
     def _stop_running(self, job_id: JobId) -> RunningJob | None:
-        self._unseen.pop(job_id, None)
+        self._started.pop(job_id, None)
+        self._late.running.pop(job_id, None)
         if self.contention is not None:
             self.contention.ended(job_id)
         return self._running_jobs.ended(job_id)
 
-    def _enter(self, job: Job, rank: float, since: float, unseen_s: float | None = None) -> None:
-        """Queue a job. unseen_s: the assumed runtime of a job without a prediction, if it was set before."""
+    def _enter(self, job: Job, rank: float, since: float, seconds: float | None = None) -> None:
+        """Queue a job. seconds: its estimated runtime, if it was set before."""
         self._preempts = self._preempts or bool(job.preempts)
         choices, to_reference = self._choices.of(job)
-        unseen_s = unseen_s or self._unseen_s / self._unseen_runs
-        seconds = job.predicted_iterations * (choices[0].best if choices else 1.0) or unseen_s
+        best = choices[0].best if choices else 1.0
+        seconds = seconds or self._estimates.seconds(Known(job.predicted_iterations * best, job.time_limit))
         number = id_key(job.id)
         key = (rank, job.gpus * seconds * to_reference / job.weight, job.submit_time, number, job.id)
         if len(choices) > 1 and job.predicted_iterations:
@@ -202,6 +222,7 @@ class Gated(Policy):
     def _leave(self, job_id: JobId) -> Waiting | None:
         if self.reservation is not None and self.reservation.job.id == job_id:
             self.reservation = None
+        self._idled.pop(job_id, None)
         return self._queue.leave(job_id)
 
     # decisions
@@ -210,8 +231,9 @@ class Gated(Policy):
         previous, self.reservation = self.reservation, None
         self._waits.clear()
         self._queue.release(cluster.headroom)
+        self._advance(previous, now)
         servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
-        for entry in self._in_order(now, servers):
+        for entry in self._in_order(now, servers, previous):
             placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
             if placement is None and entry.job.preempts:
                 placement = self._place_by_preemption(entry, servers, now)
@@ -219,10 +241,50 @@ class Gated(Policy):
                 placement = self._reserve(entry, servers, previous, now)
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
-        self._left = servers.plan
+        self._left, self._since = servers.plan, self._idle_from(now, servers)
         return [*starts, *self._waits.values()] if self._waits else starts
 
-    def _in_order(self, now: float, servers: Servers) -> Iterator[Waiting]:
+    def _advance(self, previous: Reservation | None, now: float) -> None:
+        """Count what reservations cost since the last decision."""
+        since = self._since
+        self._late.advance(since.kept, self._gpus, now - since.time)
+        if previous is not None and since.idle:
+            job_id = previous.job.id
+            self._idled[job_id] = self._idled.get(job_id, 0.0) + since.idle * (now - since.time)
+
+    def _idle_from(self, now: float, servers: Servers) -> Since:
+        """The GPUs that are idle from now on because of the reservation."""
+        held = self.reservation
+        idle = servers.free if held is not None and self._wanted(held.job, servers.free) else 0
+        return Since(now, idle, self._kept(servers))
+
+    def _wanted(self, head: Job, free: int) -> bool:
+        """Whether another job could use some of the free GPUs."""
+        entries = self._queue.entries
+        jobs = (entries[key[-1]].job for line in self._queue.lines.values() for key in line.heads.values())
+        return any(job.gpus <= free and job.id != head.id for job in jobs)
+
+    def _goes_first(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> bool:
+        """Whether a job goes before its turn by work: it has one in Slurm's order, or it is late and within the share.
+
+        A late job that has servers keeps them.
+        """
+        if entry.job.turn is not None:
+            return True
+        if not self._queue.is_late(entry, now):
+            return False
+        own = previous is not None and previous.exclusive and previous.job.id == entry.job.id
+        return own or self._late.allows(entry.job.gpus, self._kept(servers), self._gpus)
+
+    def _kept(self, servers: Servers) -> int:
+        """The idle GPUs of servers that are reserved for a late job alone."""
+        held = self.reservation
+        if held is None or not held.exclusive:
+            return 0
+        free = servers.view.free
+        return sum(free[self._nodes[at].name] for at in bits(held.mask))
+
+    def _in_order(self, now: float, servers: Servers, previous: Reservation | None) -> Iterator[Waiting]:
         """The jobs to consider, each behind those that may preempt it, by band: late jobs by age, then by workload.
 
         If a job does not start, no job of its shape with the same or a longer runtime is considered: during a decision,
@@ -237,7 +299,9 @@ class Gated(Policy):
             aged = [entry for entry in late if _rank(entry, ranks) == rank]
             for band in sorted({entry.job.band for entry in aged}):
                 yield from self._heads(servers, failed, band, ranks, rank)
-                yield from self._aged([entry for entry in aged if entry.job.band == band], servers, failed)
+                first = (entry for entry in aged if entry.job.band == band)
+                if not (yield from self._aged(first, servers, failed, previous, now)):
+                    break
             yield from self._heads(servers, failed, _INF, ranks, rank)
 
     def _ranks(self, waiting: Sequence[Waiting]) -> Ranks:
@@ -246,12 +310,25 @@ class Gated(Policy):
         order = precedence(classes)
         return {each: order[each.kind] if each else 0 for each in classes}
 
-    def _aged(self, late: Sequence[Waiting], servers: Servers, failed: dict[Hashable, float]) -> Iterator[Waiting]:
+    def _aged(
+        self,
+        late: Iterable[Waiting],
+        servers: Servers,
+        failed: dict[Hashable, float],
+        previous: Reservation | None,
+        now: float,
+    ) -> Generator[Waiting, None, bool]:
+        """The jobs that go before their turn by work. Returns whether the share of late jobs has room for all."""
         for entry in late:
+            if not self._goes_first(entry, servers, previous, now):
+                return False
             if self._may_start(entry, servers, failed):
                 yield entry
                 if entry.job.id in self._queue.entries:
                     failed[entry.shape] = entry.seconds
+                elif entry.job.turn is None:
+                    self._late.running[entry.job.id] = entry.job.gpus
+        return True
 
     def _heads(
         self, servers: Servers, failed: dict[Hashable, float], before: float, ranks: Ranks, rank: int
@@ -294,22 +371,21 @@ class Gated(Policy):
         if self.contention is not None:
             self.contention.started(job.id, placement, job.profile)
         self._running_jobs.began(job.id, RunningJob(now, now + entry.seconds * slowdown, placement.gpus))
-        if not job.predicted_iterations:
-            self._unseen[job.id] = slowdown
+        self._started[job.id] = Started(Known(job.predicted_iterations * best, job.time_limit), slowdown)
         return Start(job, placement, entry.key, victims)
 
     # where to start
 
     def _place(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Placement | None:
         """The best placement in which a job may start now, or None."""
-        job, reserved = entry.job, self.reservation is not None
+        job, reserved = entry.job, self._puts_off()
         for choice in entry.choices:
             end = now + entry.lasts(choice.best)
             found = self._placer.find(job, choice, servers, self._allowed(servers, end), end, reserved)
             if found is not None:
                 alone = len(self._queue.entries) == 1
                 return self._placer.wider(job, servers, found) if alone else found
-        own = previous is not None and previous.exclusive and previous.job.id == job.id and not reserved
+        own = previous is not None and previous.exclusive and previous.job.id == job.id and self.reservation is None
         return self._on_kept(entry, servers, previous.mask) if own and previous is not None else None
 
     def _place_by_preemption(self, entry: Waiting, servers: Servers, now: float) -> Placement | None:
@@ -320,12 +396,19 @@ class Gated(Policy):
         for choice in entry.choices:
             end = now + entry.lasts(choice.best)
             allowed = self._allowed(able, end) & choice.group.mask & ~able.masks[0]
-            allowed = able.free_later(allowed, end) if self.reservation is not None else allowed
+            allowed = able.free_later(allowed, end) if self._puts_off() else allowed
             names = servers.preemption.by_loss(job, [self._nodes[at].name for at in bits(allowed)])
             found = self._placer.on_first(job, choice, able, [able.view.bits[name] for name in names])
             if found is not None:
                 return found
         return None
+
+    def _puts_off(self) -> bool:
+        """Whether other jobs could put off the time at which servers will be free for the reservation.
+
+        A late job keeps its servers for itself alone, so that the others do not matter.
+        """
+        return self.reservation is not None and not self.reservation.exclusive
 
     def _allowed(self, servers: Servers, end: float) -> int:
         """The servers without a reservation before this predicted end, as a mask."""
@@ -347,12 +430,15 @@ class Gated(Policy):
         job that cannot start even on idle servers gets no reservation: it does not wait for another job's end.
         """
         self._running_jobs.extend_overdue(now)
-        job, held = entry.job, self._servers_for(entry, servers, previous, now)
+        first = self._goes_first(entry, servers, previous, now)
+        job, held = entry.job, self._servers_for(entry, first, servers, previous, now)
         if self._idle(held.mask, servers):
             placement = self._on_kept(entry, servers, held.mask)
             if placement is None:
                 self._waits[job.id] = Wait(job, no_room(job, servers.plan))
             return placement
+        if not first and self._idled.get(job.id, 0.0) > self.idle_share * job.gpus * entry.seconds:
+            return None
         self.reservation = held
         coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=self._until(held, now))
         self._waits[job.id] = Wait(job, lacks_room(job, servers.plan) or coming, held.time)
@@ -368,15 +454,17 @@ class Gated(Policy):
         free = servers.view.free
         return all(free[self._nodes[at].name] == self._nodes[at].gpus for at in bits(mask))
 
-    def _servers_for(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Reservation:
+    def _servers_for(
+        self, entry: Waiting, first: bool, servers: Servers, previous: Reservation | None, now: float
+    ) -> Reservation:
         """A reservation of the servers that will be free soonest; a late job keeps its reserved servers."""
-        job, late = entry.job, self._queue.is_late(entry, now)
+        job = entry.job
         own = previous if previous is not None and previous.job.id == job.id and previous.exclusive else None
-        if late and own is not None and own.mask & self._running_jobs.used:
+        if first and own is not None and own.mask & self._running_jobs.used:
             return replace(own, time=max([now, *(self._running_jobs.free_at[at] for at in bits(own.mask))]))
         found = [(self._soonest(job, choice, servers, now), choice.best) for choice in entry.choices]
         (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
-        return Reservation(job, mask, time, late)
+        return Reservation(job, mask, time, exclusive=first)
 
     def _soonest(self, job: Job, choice: Choice, servers: Servers, now: float) -> tuple[int, float]:
         """The servers of a choice that will be free soonest, and when; jobs that it may preempt do not count."""
@@ -390,7 +478,9 @@ class Gated(Policy):
         return FreeTimes(self._nodes, others, choice.group.mask).soonest(job, able, now)
 
     def next_wakeup(self, now: float) -> float | None:
-        """When the next job becomes late."""
+        """When the next job becomes late, or when late jobs have paid for what they took before their turn."""
+        if self._queue.any_late:
+            return self._late.paid_at(self._since.kept, self._gpus, now)
         return self._queue.next_late(now)
 
     # what users see, and restarts
@@ -431,23 +521,32 @@ class Gated(Policy):
 
     def dump(self) -> dict[str, Any]:
         rows = sorted(self._queue.entries.values(), key=lambda e: e.key)
-        order = [Queued(e.job.id, e.key[0], e.since, None if e.job.predicted_iterations else e.seconds) for e in rows]
         return State(
-            order,
+            [Queued(e.job.id, e.key[0], e.since, e.seconds) for e in rows],
             self._returns,
             self._running_jobs.runs,
-            (self._unseen_runs, self._unseen_s),
-            self._unseen,
+            {job_id: (*one.known, one.slowdown) for job_id, one in self._started.items()},
+            self._estimates.dump(),
+            (self._late.debt, self._late.running),
+            self._idled,
+            self._since,
             saved_reservation(self.reservation, self._nodes),
             {self._nodes[at].name: time for at, time in self._running_jobs.outlived.items()},
         ).dump()
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
-        found = read_state(state)
+        found, estimates = read_state(state), Estimates()
+        estimates.load(found.estimates)
+        self._estimates = estimates
         self._queue.clear()
         self._waits.clear()
-        self._returns, self._unseen = found.returns, dict(found.slower)
-        self._unseen_runs, self._unseen_s = found.unseen
+        self._returns = found.returns
+        self._started = {
+            job_id: Started(Known(*known), slowdown) for job_id, (*known, slowdown) in found.started.items()
+        }
+        self._late.load(*found.late)
+        self._idled = {job_id: spent for job_id, spent in found.idled.items() if job_id in jobs}
+        self._since = Since(*found.since)
         self._set_running(found.runs)
         overdue = found.outlived
         self._running_jobs.outlived = {at: overdue[n.name] for at, n in enumerate(self._nodes) if n.name in overdue}

@@ -230,10 +230,13 @@ class Waitlist:
         """Whether a job has waited for ``patience_s``, or has a turn."""
         return self._late_from(entry.age) <= now
 
+    @property
+    def any_late(self) -> bool:
+        """Whether jobs were late when late ones were last looked for."""
+        return self._late > 0
+
     def next_late(self, now: float) -> float | None:
-        """When the next job becomes late; None while one is late, because others must wait for it."""
-        if self._late:
-            return None
+        """When the next job becomes late."""
         age = self._oldest_young()
         time = _INF if age is None else self._late_from(age)
         return time if now < time < _INF else None

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies.gated.estimates import Estimates
 from slurm_asrpt.core.policies.gated.servers import Reservation, bits
 from slurm_asrpt.core.policies.running_jobs import RunningJob
 
 
 @dataclass(frozen=True)
 class Queued:
-    """A waiting job: its rank, the start of its wait, and its assumed runtime (None if it has a prediction)."""
+    """A waiting job: its rank, the start of its wait, and its estimated runtime (None in earlier releases)."""
 
     job_id: JobId
     rank: float
@@ -35,15 +37,20 @@ class Kept:
 class State:
     """The saved state, as values.
 
-    unseen: number and total runtime of ended jobs of unseen groups. slower: α/α̃_min of those that run.
+    started: for each running job its predicted runtime, its time limit and its α/α̃_min. estimates: as they dump
+    themselves. late: the debt of late jobs, and the GPUs of those that run. idled: GPU-seconds by waiting job.
+    since: the time of the last decision, the GPUs left idle then, and those kept for a late job.
     outlived: by server name, when servers with overdue jobs are expected to be free.
     """
 
     order: Sequence[Queued]
     returns: int
     runs: Mapping[JobId, RunningJob]
-    unseen: tuple[int, float]
-    slower: Mapping[JobId, float]
+    started: Mapping[JobId, tuple[float, float, float]]
+    estimates: Mapping[str, Any]
+    late: tuple[float, Mapping[JobId, int]]
+    idled: Mapping[JobId, float]
+    since: tuple[float, int, int]
     kept: Kept | None
     outlived: Mapping[str, float]
 
@@ -54,7 +61,14 @@ class State:
             "order": [[one.job_id, one.rank, one.since, one.seconds] for one in self.order],
             "returns": self.returns,
             "runs": {job_id: [run.start, run.end, dict(run.gpus)] for job_id, run in self.runs.items()},
-            "unseen": [*self.unseen, dict(self.slower)],
+            "started": {
+                job_id: [predicted, limit if math.isfinite(limit) else None, slowdown]
+                for job_id, (predicted, limit, slowdown) in self.started.items()
+            },
+            "estimates": dict(self.estimates),
+            "late": [self.late[0], dict(self.late[1])],
+            "idled": dict(self.idled),
+            "since": list(self.since),
             "kept": None if kept is None else [kept.job_id, kept.time, list(kept.servers)],
             "outlived": dict(self.outlived),
         }
@@ -68,8 +82,11 @@ def read_state(raw: Mapping[str, Any]) -> State:
             order=[_queued(row) for row in raw["order"]],
             returns=int(raw["returns"]),
             runs={JobId(j): RunningJob(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows},
-            unseen=(int(raw["unseen"][0]), float(raw["unseen"][1])),
-            slower={JobId(job_id): float(ratio) for job_id, ratio in raw["unseen"][2].items()},
+            started={JobId(job_id): _started(row) for job_id, row in raw.get("started", {}).items()},
+            estimates=_estimates(raw.get("estimates", {})),
+            late=_late(raw.get("late", [0.0, {}])),
+            idled={JobId(job_id): float(spent) for job_id, spent in raw.get("idled", {}).items()},
+            since=_since(raw.get("since", [0.0, 0, 0])),
             kept=_kept(raw["kept"]),
             outlived={str(name): float(time) for name, time in raw.get("outlived", {}).items()},
         )
@@ -97,6 +114,30 @@ def _queued(row: Sequence[Any]) -> Queued:
     """A waiting job; states before 2026-11-22 have no runtime. Raises TypeError, ValueError, IndexError."""
     seconds = row[3] if len(row) > 3 else None
     return Queued(JobId(row[0]), float(row[1]), float(row[2]), None if seconds is None else float(seconds))
+
+
+def _started(row: Sequence[Any]) -> tuple[float, float, float]:
+    """Raises TypeError, ValueError."""
+    predicted, limit, slowdown = row
+    return float(predicted), math.inf if limit is None else float(limit), float(slowdown)
+
+
+def _estimates(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same, if it is valid. Raises KeyError, TypeError, ValueError."""
+    Estimates().load(raw)
+    return raw
+
+
+def _late(raw: Sequence[Any]) -> tuple[float, Mapping[JobId, int]]:
+    """Raises TypeError, ValueError."""
+    debt, running = raw
+    return float(debt), {JobId(job_id): int(gpus) for job_id, gpus in running.items()}
+
+
+def _since(raw: Sequence[Any]) -> tuple[float, int, int]:
+    """Raises TypeError, ValueError."""
+    time, idle, kept = raw
+    return float(time), int(idle), int(kept)
 
 
 def _kept(raw: Any) -> Kept | None:

@@ -1,0 +1,137 @@
+"""Calibrated runtimes: what predictions and time limits have been worth so far (docs/decisions/0032).
+
+The logarithm of the runtime is a linear function of those of the prediction and of the time limit, as far as a job has
+them. It is learned by ridge regression from the jobs that have ended, the latest counting most. Until then, predictions
+are believed. Where they turn out to be worthless, all jobs get the same runtime; where users choose their limits well,
+the limits count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+MEMORY = 2000
+"""Number of jobs after which a job counts for 1/e in the regression."""
+CENTER = 8.0
+"""Subtracted from logarithms of seconds, so that slopes and intercept are nearly independent: e^8 s is 50 minutes."""
+SLOPE_PRECISION, INTERCEPT_PRECISION = 5.0, 1.25
+"""What is assumed before any job has ended counts as much as this number of jobs whose feature is 1."""
+FIRST_GUESS_S = 3600.0
+"""Assumed runtime of a job without prediction and time limit before any such job has ended."""
+SHARE_OF_LIMIT = math.exp(-1.0)
+"""Assumed runtime of a job without prediction, as a share of its time limit, before any such job has ended."""
+_INF = float("inf")
+
+
+class Known(NamedTuple):
+    """What is known about a job's runtime. predicted: seconds in its best placement, 0 if it has no prediction.
+
+    limit: its time limit, seconds, infinity for none.
+    """
+
+    predicted: float
+    limit: float = _INF
+
+    @property
+    def kind(self) -> str:
+        """Which of them it has: the key of its line."""
+        return ("p" if self.predicted > 0 else "") + ("l" if self.limit < _INF else "")
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        """1, and the logarithms of what it has."""
+        found = [1.0]
+        if self.predicted > 0:
+            found.append(math.log(max(1.0, self.predicted)) - CENTER)
+        if self.limit < _INF:
+            found.append(math.log(max(1.0, self.limit)) - CENTER)
+        return tuple(found)
+
+
+class Line:
+    """A linear function, learned by ridge regression towards ``prior`` (coefficients; the first is the intercept)."""
+
+    def __init__(self, prior: Sequence[float]) -> None:
+        size = len(prior)
+        self._prior = self._coefficients = tuple(prior)
+        self._precision = (INTERCEPT_PRECISION, *[SLOPE_PRECISION] * (size - 1))
+        self._products = [[0.0] * size for _ in range(size)]  # weighted sums of x_i x_j
+        self._sums = [0.0] * size  # weighted sums of x_i and the residual from the prior
+
+    def value(self, features: Sequence[float]) -> float:
+        return _dot(self._coefficients, features)
+
+    def learn(self, features: Sequence[float], value: float) -> None:
+        residual, fade, size = value - _dot(self._prior, features), 1.0 - 1.0 / MEMORY, range(len(features))
+        self._products = [[fade * self._products[i][j] + features[i] * features[j] for j in size] for i in size]
+        self._sums = [fade * total + feature * residual for total, feature in zip(self._sums, features, strict=True)]
+        self._fit()
+
+    def _fit(self) -> None:
+        matrix = [list(row) for row in self._products]
+        for i, precision in enumerate(self._precision):
+            matrix[i][i] += precision
+        change = _solve(matrix, self._sums)
+        self._coefficients = tuple(a + b for a, b in zip(self._prior, change, strict=True))
+
+    def dump(self) -> list[list[float]]:
+        return [*self._products, self._sums]
+
+    def load(self, rows: Sequence[Sequence[float]]) -> None:
+        """Raises ValueError for rows of another shape, or with figures that are not finite."""
+        *products, sums = [[float(figure) for figure in row] for row in rows]
+        size = len(self._prior)
+        if len(products) != size or any(len(row) != size for row in (*products, sums)):
+            raise ValueError(f"a regression of {size} features, not {len(products)}")
+        if not all(math.isfinite(figure) for row in (*products, sums) for figure in row):
+            raise ValueError("a regression with figures that are not finite")
+        self._products, self._sums = products, sums
+        self._fit()
+
+
+class Estimates:
+    """The runtimes by which asrpt-gated orders jobs and predicts their ends. Seconds in the best placement."""
+
+    def __init__(self) -> None:
+        self._lines = {
+            "pl": Line((0.0, 1.0, 0.0)),
+            "p": Line((0.0, 1.0)),
+            "l": Line((math.log(SHARE_OF_LIMIT), 1.0)),
+            "": Line((math.log(FIRST_GUESS_S) - CENTER,)),
+        }
+
+    def seconds(self, known: Known) -> float:
+        """The expected runtime: above 0, at most the time limit."""
+        found = self._lines[known.kind].value(known.features) + CENTER
+        return min(math.exp(min(50.0, found)), known.limit)
+
+    def ended(self, known: Known, seconds: float) -> None:
+        """A job has ended after this time, converted to its best placement."""
+        self._lines[known.kind].learn(known.features, math.log(max(1.0, seconds)) - CENTER)
+
+    def dump(self) -> dict[str, Any]:
+        return {kind: line.dump() for kind, line in self._lines.items()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Raises ValueError, KeyError or TypeError for an invalid state."""
+        for kind, rows in state.items():
+            self._lines[kind].load(rows)
+
+
+def _dot(left: Sequence[float], right: Sequence[float]) -> float:
+    return math.fsum(a * b for a, b in zip(left, right, strict=True))
+
+
+def _solve(matrix: list[list[float]], right: Sequence[float]) -> list[float]:
+    """The solution of a small system with a positive definite matrix, which is overwritten: Gaussian elimination."""
+    size, found = len(matrix), list(right)
+    for i in range(size):
+        for below in range(i + 1, size):
+            factor = matrix[below][i] / matrix[i][i]
+            matrix[below] = [a - factor * b for a, b in zip(matrix[below], matrix[i], strict=True)]
+            found[below] -= factor * found[i]
+    for i in reversed(range(size)):
+        found[i] = (found[i] - _dot(matrix[i][i + 1 :], found[i + 1 :])) / matrix[i][i]
+    return found
