@@ -23,7 +23,7 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from slurm_asrpt.core.policies import policy_names
-from slurm_asrpt.core.policies.gated.policy import Gated
+from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.metrics import bounds, latest_starts, slowdowns, summary
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
@@ -92,7 +92,10 @@ def _run(policy: str, settings: Mapping[str, Any], made: Workload, lower: Mappin
         "seconds": seconds,
     }
     if policy.removesuffix("-perfect") == GATED:
-        late = result.start - latest_starts(result, Gated(made.cluster.fabric).patience_s)
+        options = GatedOptions()
+        cluster = made.cluster
+        latest = latest_starts(result, options.patience_s, options.late_share, cluster.servers, cluster.gpus)
+        late = result.start - latest
         figures["late"] = int((late > 1e-6).sum())
     return figures
 

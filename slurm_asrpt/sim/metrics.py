@@ -128,23 +128,26 @@ def sound_bound(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> float
     return float(max(srpt(release, length).sum(), (release + alone).sum(), (busy + alone / 2).sum()))
 
 
-def latest_starts(result: Result, patience_s: float) -> Floats:
-    """The latest start of each job that asrpt-gated guarantees on equal servers, shape (n,), seconds.
+def latest_starts(result: Result, patience_s: float, late_share: float, servers: int, gpus: int) -> Floats:
+    """The latest start of each job that asrpt-gated guarantees on ``servers`` servers of ``gpus`` GPUs, shape (n,), s.
 
-    Job i starts by d_i + (k_i + 1) L, with d_i = submission + patience_s; k_i: the jobs submitted before it (ties by
-    row) that had not started by d_i; L: the longest runtime in this result. A job that never started counts as
-    pending if the simulation was interrupted; otherwise it fits no cluster and does not count. Its own row is nan.
+    Job i starts by d_i + 2 (k_i + 1) L (1 + M / (late_share G)), with d_i = submission + 2 patience_s; k_i: the jobs
+    submitted before it (ties by row) that had not started by d_i; L: the longest runtime in this result; M: GPUs of the
+    servers that the largest job needs; G: all GPUs. A job that never started counts as pending if the simulation was
+    interrupted; otherwise it fits no cluster and does not count. Its own row is nan.
     """
     submit, start = result.table.submit.tolist(), result.start.tolist()
     longest = float(np.nanmax(result.end - result.start, initial=0.0))
+    largest = int(np.ceil(result.table.gpus[~np.isnan(result.start)] / gpus).max(initial=0)) * gpus
+    step = 2 * longest * (1 + largest / (late_share * servers * gpus))
     waiting: list[float] = []  # a heap: starts of the jobs submitted before that had not started by the last d_i
     latest = np.full(len(submit), np.nan)
     for row in np.argsort(result.table.submit, kind="stable").tolist():
-        due = submit[row] + patience_s
+        due = submit[row] + 2 * patience_s
         while waiting and waiting[0] <= due:
             heapq.heappop(waiting)
         if start[row] == start[row]:  # not nan
-            latest[row] = due + (len(waiting) + 1) * longest
+            latest[row] = due + (len(waiting) + 1) * step
             heapq.heappush(waiting, start[row])
         elif result.interrupted:
             heapq.heappush(waiting, float("inf"))

@@ -110,13 +110,28 @@ def test_only_a_job_whose_patience_has_ended_starts_outside_the_gate(table, pati
 
 
 @settings(max_examples=500, deadline=None)
-@given(table=tables | streams, servers=st.sampled_from([(3, 4), (6, 4), (6, 3), (3, 8), (2, 12)]), patience_s=patience)
-def test_every_job_starts_no_later_than_promised(table, servers, patience_s):
+@given(
+    table=tables | streams,
+    servers=st.sampled_from([(3, 4), (6, 4), (6, 3), (3, 8), (2, 12)]),
+    patience_s=patience,
+    late_share=st.sampled_from([0.1, 0.4, 1.0]),
+)
+def test_every_job_starts_no_later_than_promised(table, servers, patience_s, late_share):
     number, gpus = servers
     nodes = [Node(f"n{i}", gpus, i) for i in range(number)]
-    result, _, _ = play(table, nodes, patience_s=patience_s)
-    latest = latest_starts(result, patience_s)
+    result, _, _ = play(table, nodes, patience_s=patience_s, late_share=late_share)
+    latest = latest_starts(result, patience_s, late_share, number, gpus)
     assert np.all((result.start <= latest + 1e-6) | np.isnan(latest))
+
+
+@settings(max_examples=200, deadline=None)
+@given(table=tables | streams, patience_s=patience, late_share=st.sampled_from([0.1, 0.4]))
+def test_late_jobs_hold_no_more_than_their_share_unless_it_is_one(table, patience_s, late_share):
+    nodes = [Node(f"n{i}", 4, i) for i in range(6)]
+    policy = unchecked_policy("asrpt-gated", patience_s=patience_s, late_share=late_share)
+    seen = []
+    simulate(policy, nodes, table, on_start=lambda row, now, placement: seen.append(policy.dump()["late"][3]))
+    assert all(sum(running.values()) <= late_share * 24 or len(running) == 1 for running in seen)
 
 
 EVENTS = st.lists(

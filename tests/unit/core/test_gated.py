@@ -29,20 +29,25 @@ def test_ties_go_by_submission_then_by_number():
     assert [job_id for job_id, _ in bench.policy.queue(2.0)] == ["11", "9", "10"]
 
 
-def test_an_unseen_job_counts_as_the_mean_of_unseen_jobs():
+def test_a_job_without_a_prediction_counts_as_an_hour_at_first_and_then_as_those_that_have_ended():
+    bench = Bench(1).submit(job("1", 1), job("2", 1, 3599), job("3", 1, 3601))
+    assert [job_id for job_id, _ in bench.policy.queue(0.0)] == ["2", "1", "3"]
+    bench = Bench(1)
+    for number in range(1, 30):
+        bench.submit(job(str(number), 1), now=1000.0 * number)
+        bench.decide(1000.0 * number)
+        bench.end(str(number), 1000.0 * number + 100)
+    bench.submit(job("30", 1, 90), job("31", 1), job("32", 1, 200), now=30_000.0)
+    assert [job_id for job_id, _ in bench.policy.queue(30_000.0)] == ["30", "31", "32"]
+
+
+def test_jobs_without_a_prediction_say_nothing_about_those_with_one():
     bench = Bench(1).submit(job("1", 1))
     bench.decide(0.0)
-    bench.end("1", 100.0)  # with the initial guess of an hour: 1850 s on average
-    bench.submit(job("2", 1, 1849), job("3", 1), job("4", 1, 1851), now=100.0)
-    assert [job_id for job_id, _ in bench.policy.queue(100.0)] == ["2", "3", "4"]
-
-
-def test_a_job_with_a_prediction_does_not_change_the_mean_of_unseen_jobs():
-    bench = Bench(1).submit(job("1", 1, 50))
-    bench.decide(0.0)
-    bench.end("1", 100.0)
-    bench.submit(job("2", 1), job("3", 1, 3599), now=100.0)
-    assert [job_id for job_id, _ in bench.policy.queue(100.0)] == ["3", "2"]
+    bench.end("1", 10.0)
+    bench.submit(job("2", 1, 3000), job("3", 1, 20), now=10.0)
+    assert bench.policy.dump()["order"][0][3] == pytest.approx(20)
+    assert bench.policy.dump()["order"][1][3] == pytest.approx(3000)
 
 
 # 2. gate
@@ -173,9 +178,9 @@ def test_a_job_without_a_time_limit_has_no_expected_end():
     assert "about 00:01:00 from now" in text_of(bench.policy.queue(1030.0)[0][1])
 
 
-def test_a_job_whose_patience_ended_runs_first_on_exclusively_reserved_servers():
+def test_a_job_whose_patience_ended_keeps_its_servers_and_later_for_itself_alone():
     bench = Bench(4, 4, patience_s=50.0)
-    bench.occupy("a", 100.0, n0=2)
+    bench.occupy("a", 200.0, n0=2)
     bench.occupy("b", 1000.0, n1=2)
     bench.submit(job("1", 4, 1e6))
     assert bench.policy.next_wakeup(0.0) == 50.0
@@ -183,10 +188,42 @@ def test_a_job_whose_patience_ended_runs_first_on_exclusively_reserved_servers()
     assert bench.decide(1.0) == {"2": {"n0": 1}}
     bench.end("2", 2.0)
     bench.submit(job("3", 1, 1, submit=49.0), now=50.0)
-    assert bench.decide(50.0) == {"3": {"n1": 1}}  # however short, not on n0
-    assert bench.policy.reservation.exclusive
+    assert bench.decide(50.0) == {"3": {"n0": 1}}  # it ends before job a
+    bench.end("3", 51.0)
+    assert (bench.policy.reservation.kept, bench.policy.reservation.exclusive) == (True, False)
     assert bench.policy.next_wakeup(50.0) is None
     assert bench.policy.queue(50.0)[0][0] == "1"
+    bench.submit(job("4", 1, 1, submit=99.0), now=100.0)
+    assert bench.decide(100.0) == {"4": {"n1": 1}}  # however short, not on n0
+    assert bench.policy.reservation.exclusive
+
+
+def test_a_late_job_that_took_more_than_the_share_is_made_up_for_before_the_next_one():
+    bench = Bench(4, 4, patience_s=10.0, late_share=0.5)
+    bench.occupy("a", 60.0, n0=4)
+    bench.occupy("b", 60.0, n1=4)
+    bench.submit(job("1", 8, 1e6), job("2", 8, 1e6, submit=1.0)).decide(11.0)
+    for name, node in (("a", "n0"), ("b", "n1")):
+        bench.view.give({node: 4})
+        bench.policy.finished(name, 60.0)
+    assert bench.decide(60.0) == {"1": {"n0": 4, "n1": 4}}
+    bench.submit(job("3", 1, 10, submit=100.0), now=100.0)
+    bench.decide(100.0)
+    bench.end("1", 160.0)  # 100 s with 4 GPUs more than the share
+    assert bench.decide(160.0) == {"3": {"n0": 1}}
+    assert not bench.policy.reservation.kept
+    assert bench.policy.next_wakeup(160.0) == pytest.approx(260.0)
+    bench.decide(260.0)
+    assert bench.policy.reservation.kept
+
+
+def test_a_reservation_may_leave_gpus_idle_for_a_share_of_the_jobs_own_gpu_time():
+    bench = Bench(4, idle_share=0.5)
+    bench.occupy("a", 1000.0, n0=3)
+    bench.submit(job("1", 2, 100), job("2", 1, 5000))
+    assert bench.decide(0.0) == {}  # job 2 would delay job 1
+    assert bench.decide(99.0) == {}
+    assert bench.decide(101.0) == {"2": {"n0": 1}}  # the GPU has been idle for more than half of 200 GPU-seconds
 
 
 def test_reserved_servers_stay_reserved_even_if_others_are_free_sooner():
@@ -213,7 +250,7 @@ def test_time_on_hold_does_not_count_as_waiting():
     after = restarted(bench, [held])
     assert after.policy.next_wakeup(1000.0) == 1050.0
     after.decide(1050.0)
-    assert after.policy.reservation.exclusive
+    assert after.policy.reservation.kept
 
 
 def test_an_impatient_short_job_starts_beside_an_impatient_long_one():
@@ -221,7 +258,7 @@ def test_an_impatient_short_job_starts_beside_an_impatient_long_one():
     bench.occupy("a", 100.0, n0=2)
     bench.occupy("b", 400.0, n1=2)
     bench.submit(job("1", 4, 1e6), job("2", 2, 1e5), now=1.0).submit(job("3", 2, 10, submit=90.0), now=90.0)
-    assert bench.decide(90.0) == {"3": {"n1": 2}}
+    assert bench.decide(90.0) == {"3": {"n0": 2}, "2": {"n1": 2}}
 
 
 def test_a_returned_job_is_first_and_starts_once():
@@ -287,9 +324,9 @@ def test_the_actual_gpus_of_a_job_count():
     bench = Bench(4, 4).submit(job("1", 2, 70))
     assert bench.decide() == {"1": {"n0": 2}}
     bench.policy.running("1", {"n1": 2}, float("inf"), 1.0)
-    assert bench.policy.dump()["runs"]["1"] == [0.0, 70.0, {"n1": 2}]
+    assert bench.policy.dump()["runs"]["1"] == [0.0, pytest.approx(70.0), {"n1": 2}]
     bench.policy.running("1", {"n1": 2}, 10.0, 2.0)  # its prediction exceeds its limit
-    assert bench.policy.dump()["runs"]["1"] == [0.0, 70.0, {"n1": 2}]
+    assert bench.policy.dump()["runs"]["1"] == [0.0, pytest.approx(70.0), {"n1": 2}]
 
 
 def test_jobs_that_the_cluster_cannot_hold_block_no_other_jobs():

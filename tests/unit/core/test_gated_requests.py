@@ -147,7 +147,7 @@ def test_a_profile_without_compute_time_is_allowed():
 # restarts
 
 
-def test_a_restart_keeps_the_order_the_runs_and_the_mean_of_unseen_jobs():
+def test_a_restart_keeps_the_order_the_runs_and_the_estimates():
     bench = Bench(2, 2).submit(job("1", 2, 50), job("2", 2))
     assert len(bench.decide()) == 2
     waiting = [job("3", 2), job("4", 2, 10), job("5", 2, 1e7)]
@@ -160,7 +160,9 @@ def test_a_restart_keeps_the_order_the_runs_and_the_mean_of_unseen_jobs():
     assert after.decide(2.0) == {}
     assert after.policy.reservation == bench.policy.reservation
     after.end("2", 1000.0)
-    assert after.policy.dump()["unseen"] == [2, 4600.0, {}]
+    bench.policy.finished("2", 1000.0)
+    assert after.policy.dump()["estimates"] == bench.policy.dump()["estimates"]
+    assert after.policy.dump()["estimates"][""][0] == [1.0]
 
 
 def test_a_restart_keeps_the_servers_of_an_impatient_job():
@@ -174,7 +176,7 @@ def test_a_restart_keeps_the_servers_of_an_impatient_job():
     assert restarted(bench, []).policy.queue(60.0) == []
 
 
-@pytest.mark.parametrize("state", [{}, {"order": 3}, {"order": [], "runs": [], "unseen": [1, 2.0, {}], "returns": 0}])
+@pytest.mark.parametrize("state", [{}, {"order": 3}, {"order": [], "runs": [], "returns": 0}])
 def test_an_invalid_state_of_the_policy_is_rejected(state):
     bench = Bench(4)
     with pytest.raises(ValueError, match="not a state of policy asrpt-gated"):

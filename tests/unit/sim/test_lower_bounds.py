@@ -54,6 +54,9 @@ def test_latest_starts_count_earlier_jobs_that_still_wait():
     table = JobTable((unprofiled(1),), np.array(submit), np.zeros(5, dtype=int), np.ones(5), np.ones(5))
     nodes = np.array([1, 1, 1, 1, 0])
     done = Result(table, np.array(start), np.array(end), np.ones(5), nodes, clock=40.0, events=9, interrupted=False)
-    # the longest run is 40 s; at 11 s job 1 is waiting and job 2 has just started, at 12 s only job 1 is waiting
-    expected = [10 + 40, 11 + 40, 11 + 2 * 40, 12 + 2 * 40, np.nan]
-    assert latest_starts(done, patience_s=10.0).tolist() == pytest.approx(expected, nan_ok=True)
+    # The longest run is 40 s. Twice the patience is over at 10, 11, 11 and 12 s. At 11 s job 1 is waiting and job 2 has
+    # just started, at 12 s only job 1 is waiting. A job holds a server of two GPUs, and a quarter of four may be held.
+    step = 2 * 40 * (1 + 2 / (0.25 * 4))
+    expected = [10 + step, 11 + step, 11 + 2 * step, 12 + 2 * step, np.nan]
+    found = latest_starts(done, patience_s=5.0, late_share=0.25, servers=2, gpus=2)
+    assert found.tolist() == pytest.approx(expected, nan_ok=True)

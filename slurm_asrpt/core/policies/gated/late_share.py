@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 from slurm_asrpt.core.job import JobId
 
@@ -14,30 +15,42 @@ class LateShare:
     in GPU-seconds, which decreases by the share; until it is paid no other late job goes before its turn. In the long
     run, late jobs therefore take no more than their share from the others, however wrong the predictions.
 
-    running: GPUs of the running jobs that started before their turn. debt: GPU-seconds.
+    total: all GPUs. running: GPUs of the running jobs that started before their turn. kept: GPUs that are idle for a
+    late job. debt: GPU-seconds at ``time``.
     """
 
     def __init__(self, share: float) -> None:
-        self.share = share
+        self.share, self.total, self.kept = share, 0, 0
         self.running: dict[JobId, int] = {}
-        self.debt = 0.0
+        self.debt = self.time = 0.0
 
-    def advance(self, kept: int, total: int, seconds: float) -> None:
-        """Time has passed, in which ``kept`` of ``total`` GPUs were idle for a late job."""
-        self.debt = max(0.0, self.debt + (self._held(kept) - self.share * total) * seconds)
+    @property
+    def _rate(self) -> float:
+        """By how much the debt increases per second."""
+        return self.kept + sum(self.running.values()) - self.share * self.total
 
-    def _held(self, kept: int) -> int:
-        return kept + sum(self.running.values())
+    def advance(self, now: float) -> None:
+        """Bring the debt up to date; called before what is held changes."""
+        self.debt, self.time = max(0.0, self.debt + self._rate * max(0.0, now - self.time)), now
 
-    def allows(self, gpus: int, kept: int, total: int) -> bool:
-        """Whether another late job of this size may go before its turn, while ``kept`` GPUs are idle for the first."""
-        held = self._held(kept)
-        return self.debt <= 0.0 and (not held or held + gpus <= self.share * total)
+    def allows(self, gpus: int, claimed: int) -> bool:
+        """Whether another late job of this size may go before its turn.
 
-    def paid_at(self, kept: int, total: int, now: float) -> float | None:
+        claimed: GPUs of a late job that has reserved servers.
+        """
+        taken = claimed + sum(self.running.values())
+        return self.debt <= 0.0 and (not taken or taken + gpus <= self.share * self.total)
+
+    @property
+    def paid_at(self) -> float | None:
         """When the debt will be paid; None if there is none, or if it does not decrease until a job ends."""
-        rate = self.share * total - self._held(kept)
-        return now + self.debt / rate if self.debt > 0.0 and rate > 0.0 else None
+        return self.time - self.debt / self._rate if self.debt > 0.0 > self._rate else None
 
-    def load(self, debt: float, running: Mapping[JobId, int]) -> None:
-        self.debt, self.running = debt, dict(running)
+    def dump(self) -> list[Any]:
+        return [self.debt, self.time, self.kept, dict(self.running)]
+
+    def load(self, state: Sequence[Any]) -> None:
+        """Raises TypeError or ValueError for an invalid state."""
+        debt, time, kept, running = state
+        self.debt, self.time, self.kept = float(debt), float(time), int(kept)
+        self.running = {JobId(job_id): int(gpus) for job_id, gpus in running.items()}

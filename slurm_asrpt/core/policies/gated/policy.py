@@ -2,21 +2,24 @@
 
 It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for starting jobs:
 
-1. Order. Jobs are considered by band (the site's priorities), then by predicted workload over weight,
-   g_i ñ_i α̃_i^min / w_i, least first (Smith's rule); α̃_i^min on reference GPUs. A job of an unseen group counts with
-   the mean runtime of such jobs.
+1. Order. Jobs are considered by band (the site's priorities), then by estimated workload over weight, g_i s_i / w_i,
+   least first (Smith's rule). s_i: the runtime in the best placement, on reference GPUs, estimated from the prediction
+   ñ_i α̃_i^min and the time limit, and calibrated by the jobs that have ended (``estimates``).
 2. Gate. A job starts only on the fewest servers that could ever hold it, with α/α̃^min <= ``gate``. Single servers are
    chosen by the time at which they will be free, so that jobs that end together run together. (With ``contention``, a
    job uses more servers if that is faster and no other job waits: docs/decisions/0013.)
 3. Reservation. The first job that cannot start reserves the servers that are predicted to be free soonest. Jobs behind
-   it may use them only until then, and must not delay the time at which any other busy server will be free.
-4. Patience. A job that has waited for ``patience_s`` goes before all younger jobs of its band, and reserves its servers
-   exclusively. Jobs with a turn do so at once, in the order of their turns: a job whose nodes Slurm must choose has
-   the place that Slurm itself would give it (docs/decisions/0031).
-   Then, if servers are equal and none disappears, a job that requests only GPUs starts within (k+1) L seconds, however
-   wrong the predictions. k: the jobs submitted before it that still waited when its patience ended. L: the longest
-   run of any job. Each of them waits for the jobs that already run on its servers, and for no later job
-   (``sim.metrics.latest_starts``, tests/property/test_gated_promise.py).
+   it may use them only until then, and must not delay the time at which any other busy server will be free. This may
+   leave GPUs idle for ``idle_share`` of the job's own GPU time; then another job may have a reservation.
+4. Patience. A job that has waited for ``patience_s`` goes before all younger jobs of its band, and keeps the servers
+   that it reserves, after twice that time for itself alone. Such jobs hold at most ``late_share`` of all GPUs, or one
+   of them holds more, which is then made up for (module ``late_share``). Jobs with a turn do so at once and without
+   this bound, in the order of their turns: a job whose nodes Slurm must choose has the place that Slurm itself would
+   give it (docs/decisions/0031).
+   If servers are equal and none disappears, a job that requests only GPUs therefore starts within
+   2 (k+1) L (1 + M / (late_share G)) seconds after twice its patience, however wrong the predictions. k: the jobs
+   submitted before it that still waited then. L: the longest run of any job. M: the GPUs of the servers that the
+   largest job needs. G: all GPUs (``sim.metrics.latest_starts``, tests/property/test_gated_promise.py).
 5. Kinds of GPU. The gate applies to each kind, with α̃^min on its servers. A job starts on the best kind with room for
    it (``gpu_types``), and waits for a faster kind only if it would exceed its time limit. Its reservation is on the
    kind on which it is predicted to end first (docs/decisions/0017).
@@ -75,6 +78,8 @@ from slurm_asrpt.core.policies.running_jobs import NO_END_S, RunningJob, Running
 from slurm_asrpt.core.preemptable import precedence
 
 Ranks = Mapping[PreemptionClass | None, int]
+EXCLUSIVE_AFTER = 2.0
+"""After this many times ``patience_s``, a waiting job keeps its servers for itself alone."""
 _INF = float("inf")
 
 
@@ -83,14 +88,6 @@ class Started(NamedTuple):
 
     known: Known
     slowdown: float
-
-
-class Since(NamedTuple):
-    """The last decision: its time; GPUs that the reservation left idle, and of these, those kept for a late job."""
-
-    time: float = 0.0
-    idle: int = 0
-    kept: int = 0
 
 
 class Gated(Policy):
@@ -112,7 +109,6 @@ class Gated(Policy):
         self.contention = NicContention(fabric) if options.contention else None
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
-        self._gpus = 0  # of all servers
         self._placer = Placer((), fabric, self.gate, self.contention)
         self._running_jobs = RunningJobs(())
         self._choices = Choices((), self._running_jobs, self._alpha, self.gate)
@@ -121,7 +117,7 @@ class Gated(Policy):
         self._started: dict[JobId, Started] = {}
         self._late = LateShare(options.late_share)
         self._idled: dict[JobId, float] = {}  # GPU-seconds for which the reservations of waiting jobs left GPUs idle
-        self._since = Since()
+        self._since = (0.0, 0)  # the time of the last decision, and GPUs that the reservation has left idle since then
         self._returns = 0
         self._preempts = False  # whether a job has come that may preempt others
         self.reservation: Reservation | None = None  # after the last decision
@@ -134,7 +130,8 @@ class Gated(Policy):
         self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
         models = {(node.gpus, node.gpu_type, node.speed) for node in nodes}
         self._size = models.pop()[0] if len(models) == 1 else 0
-        self._gpus = sum(node.gpus for node in nodes)
+        self._late.advance(now)
+        self._late.total = sum(node.gpus for node in nodes)
         self._placer = Placer(self._nodes, self.fabric, self.gate, self.contention)
         self._set_running(self._running_jobs.runs)
         self.reservation = None
@@ -171,6 +168,7 @@ class Gated(Policy):
 
     def finished(self, job_id: JobId, now: float) -> None:
         self._leave(job_id)
+        self._late.advance(now)
         started, run = self._started.get(job_id), self._stop_running(job_id)
         if run is not None and started is not None:
             self._estimates.ended(started.known, (now - run.start) / started.slowdown)
@@ -231,7 +229,8 @@ class Gated(Policy):
         previous, self.reservation = self.reservation, None
         self._waits.clear()
         self._queue.release(cluster.headroom)
-        self._advance(previous, now)
+        self._late.advance(now)
+        self._count_idle_time(previous, now)
         servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
         for entry in self._in_order(now, servers, previous):
             placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
@@ -241,22 +240,26 @@ class Gated(Policy):
                 placement = self._reserve(entry, servers, previous, now)
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
-        self._left, self._since = servers.plan, self._idle_from(now, servers)
+        self._left = servers.plan
+        self._note_idle(servers, now)
         return [*starts, *self._waits.values()] if self._waits else starts
 
-    def _advance(self, previous: Reservation | None, now: float) -> None:
-        """Count what reservations cost since the last decision."""
-        since = self._since
-        self._late.advance(since.kept, self._gpus, now - since.time)
-        if previous is not None and since.idle:
+    def _count_idle_time(self, previous: Reservation | None, now: float) -> None:
+        """Count for how long GPUs were idle because of the reservation of the last decision."""
+        since, idle = self._since
+        if previous is not None and idle:
             job_id = previous.job.id
-            self._idled[job_id] = self._idled.get(job_id, 0.0) + since.idle * (now - since.time)
+            self._idled[job_id] = self._idled.get(job_id, 0.0) + idle * (now - since)
 
-    def _idle_from(self, now: float, servers: Servers) -> Since:
-        """The GPUs that are idle from now on because of the reservation."""
+    def _note_idle(self, servers: Servers, now: float) -> None:
+        """Note which GPUs are idle from now on because of the reservation."""
         held = self.reservation
-        idle = servers.free if held is not None and self._wanted(held.job, servers.free) else 0
-        return Since(now, idle, self._kept(servers))
+        self._since = (now, servers.free if held is not None and self._wanted(held.job, servers.free) else 0)
+        if held is None or not held.exclusive:
+            self._late.kept = 0
+        else:
+            free = servers.view.free
+            self._late.kept = sum(free[self._nodes[at].name] for at in bits(held.mask))
 
     def _wanted(self, head: Job, free: int) -> bool:
         """Whether another job could use some of the free GPUs."""
@@ -264,7 +267,7 @@ class Gated(Policy):
         jobs = (entries[key[-1]].job for line in self._queue.lines.values() for key in line.heads.values())
         return any(job.gpus <= free and job.id != head.id for job in jobs)
 
-    def _goes_first(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> bool:
+    def _goes_first(self, entry: Waiting, previous: Reservation | None, now: float) -> bool:
         """Whether a job goes before its turn by work: it has one in Slurm's order, or it is late and within the share.
 
         A late job that has servers keeps them.
@@ -273,16 +276,10 @@ class Gated(Policy):
             return True
         if not self._queue.is_late(entry, now):
             return False
-        own = previous is not None and previous.exclusive and previous.job.id == entry.job.id
-        return own or self._late.allows(entry.job.gpus, self._kept(servers), self._gpus)
-
-    def _kept(self, servers: Servers) -> int:
-        """The idle GPUs of servers that are reserved for a late job alone."""
-        held = self.reservation
-        if held is None or not held.exclusive:
-            return 0
-        free = servers.view.free
-        return sum(free[self._nodes[at].name] for at in bits(held.mask))
+        own = previous is not None and previous.kept and previous.job.id == entry.job.id
+        held = self.reservation  # of an older job
+        claimed = held.job.gpus if held is not None and held.kept and held.job.turn is None else 0
+        return own or self._late.allows(entry.job.gpus, claimed)
 
     def _in_order(self, now: float, servers: Servers, previous: Reservation | None) -> Iterator[Waiting]:
         """The jobs to consider, each behind those that may preempt it, by band: late jobs by age, then by workload.
@@ -320,7 +317,7 @@ class Gated(Policy):
     ) -> Generator[Waiting, None, bool]:
         """The jobs that go before their turn by work. Returns whether the share of late jobs has room for all."""
         for entry in late:
-            if not self._goes_first(entry, servers, previous, now):
+            if not self._goes_first(entry, previous, now):
                 return False
             if self._may_start(entry, servers, failed):
                 yield entry
@@ -385,7 +382,7 @@ class Gated(Policy):
             if found is not None:
                 alone = len(self._queue.entries) == 1
                 return self._placer.wider(job, servers, found) if alone else found
-        own = previous is not None and previous.exclusive and previous.job.id == job.id and self.reservation is None
+        own = previous is not None and previous.kept and previous.job.id == job.id and self.reservation is None
         return self._on_kept(entry, servers, previous.mask) if own and previous is not None else None
 
     def _place_by_preemption(self, entry: Waiting, servers: Servers, now: float) -> Placement | None:
@@ -408,7 +405,7 @@ class Gated(Policy):
 
         A late job keeps its servers for itself alone, so that the others do not matter.
         """
-        return self.reservation is not None and not self.reservation.exclusive
+        return self.reservation is not None and not self.reservation.kept
 
     def _allowed(self, servers: Servers, end: float) -> int:
         """The servers without a reservation before this predicted end, as a mask."""
@@ -430,7 +427,7 @@ class Gated(Policy):
         job that cannot start even on idle servers gets no reservation: it does not wait for another job's end.
         """
         self._running_jobs.extend_overdue(now)
-        first = self._goes_first(entry, servers, previous, now)
+        first = self._goes_first(entry, previous, now)
         job, held = entry.job, self._servers_for(entry, first, servers, previous, now)
         if self._idle(held.mask, servers):
             placement = self._on_kept(entry, servers, held.mask)
@@ -459,12 +456,14 @@ class Gated(Policy):
     ) -> Reservation:
         """A reservation of the servers that will be free soonest; a late job keeps its reserved servers."""
         job = entry.job
-        own = previous if previous is not None and previous.job.id == job.id and previous.exclusive else None
+        own = previous if previous is not None and previous.job.id == job.id and previous.kept else None
+        exclusive = first and (job.turn is not None or entry.since + EXCLUSIVE_AFTER * self.patience_s <= now)
         if first and own is not None and own.mask & self._running_jobs.used:
-            return replace(own, time=max([now, *(self._running_jobs.free_at[at] for at in bits(own.mask))]))
+            time = max([now, *(self._running_jobs.free_at[at] for at in bits(own.mask))])
+            return replace(own, time=time, exclusive=exclusive)
         found = [(self._soonest(job, choice, servers, now), choice.best) for choice in entry.choices]
         (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
-        return Reservation(job, mask, time, exclusive=first)
+        return Reservation(job, mask, time, kept=first, exclusive=exclusive)
 
     def _soonest(self, job: Job, choice: Choice, servers: Servers, now: float) -> tuple[int, float]:
         """The servers of a choice that will be free soonest, and when; jobs that it may preempt do not count."""
@@ -480,7 +479,7 @@ class Gated(Policy):
     def next_wakeup(self, now: float) -> float | None:
         """When the next job becomes late, or when late jobs have paid for what they took before their turn."""
         if self._queue.any_late:
-            return self._late.paid_at(self._since.kept, self._gpus, now)
+            return self._late.paid_at
         return self._queue.next_late(now)
 
     # what users see, and restarts
@@ -527,7 +526,7 @@ class Gated(Policy):
             self._running_jobs.runs,
             {job_id: (*one.known, one.slowdown) for job_id, one in self._started.items()},
             self._estimates.dump(),
-            (self._late.debt, self._late.running),
+            self._late.dump(),
             self._idled,
             self._since,
             saved_reservation(self.reservation, self._nodes),
@@ -544,9 +543,9 @@ class Gated(Policy):
         self._started = {
             job_id: Started(Known(*known), slowdown) for job_id, (*known, slowdown) in found.started.items()
         }
-        self._late.load(*found.late)
+        self._late.load(found.late)
         self._idled = {job_id: spent for job_id, spent in found.idled.items() if job_id in jobs}
-        self._since = Since(*found.since)
+        self._since = found.since
         self._set_running(found.runs)
         overdue = found.outlived
         self._running_jobs.outlived = {at: overdue[n.name] for at, n in enumerate(self._nodes) if n.name in overdue}

@@ -10,6 +10,7 @@ from typing import Any
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.gated.estimates import Estimates
+from slurm_asrpt.core.policies.gated.late_share import LateShare
 from slurm_asrpt.core.policies.gated.servers import Reservation, bits
 from slurm_asrpt.core.policies.running_jobs import RunningJob
 
@@ -37,9 +38,8 @@ class Kept:
 class State:
     """The saved state, as values.
 
-    started: for each running job its predicted runtime, its time limit and its α/α̃_min. estimates: as they dump
-    themselves. late: the debt of late jobs, and the GPUs of those that run. idled: GPU-seconds by waiting job.
-    since: the time of the last decision, the GPUs left idle then, and those kept for a late job.
+    started: for each running job its predicted runtime, its time limit and its α/α̃_min. estimates, late: as they dump
+    themselves. idled: GPU-seconds by waiting job. since: the time of the last decision, and the GPUs left idle then.
     outlived: by server name, when servers with overdue jobs are expected to be free.
     """
 
@@ -48,9 +48,9 @@ class State:
     runs: Mapping[JobId, RunningJob]
     started: Mapping[JobId, tuple[float, float, float]]
     estimates: Mapping[str, Any]
-    late: tuple[float, Mapping[JobId, int]]
+    late: Sequence[Any]
     idled: Mapping[JobId, float]
-    since: tuple[float, int, int]
+    since: tuple[float, int]
     kept: Kept | None
     outlived: Mapping[str, float]
 
@@ -66,7 +66,7 @@ class State:
                 for job_id, (predicted, limit, slowdown) in self.started.items()
             },
             "estimates": dict(self.estimates),
-            "late": [self.late[0], dict(self.late[1])],
+            "late": list(self.late),
             "idled": dict(self.idled),
             "since": list(self.since),
             "kept": None if kept is None else [kept.job_id, kept.time, list(kept.servers)],
@@ -84,9 +84,9 @@ def read_state(raw: Mapping[str, Any]) -> State:
             runs={JobId(j): RunningJob(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows},
             started={JobId(job_id): _started(row) for job_id, row in raw.get("started", {}).items()},
             estimates=_estimates(raw.get("estimates", {})),
-            late=_late(raw.get("late", [0.0, {}])),
+            late=_late(raw.get("late", [0.0, 0.0, 0, {}])),
             idled={JobId(job_id): float(spent) for job_id, spent in raw.get("idled", {}).items()},
-            since=_since(raw.get("since", [0.0, 0, 0])),
+            since=_since(raw.get("since", [0.0, 0])),
             kept=_kept(raw["kept"]),
             outlived={str(name): float(time) for name, time in raw.get("outlived", {}).items()},
         )
@@ -95,8 +95,8 @@ def read_state(raw: Mapping[str, Any]) -> State:
 
 
 def saved_reservation(held: Reservation | None, nodes: Sequence[Node]) -> Kept | None:
-    """The part of a reservation to save; only exclusive reservations survive a restart."""
-    if held is None or not held.exclusive:
+    """The part of a reservation to save; only those of jobs that go first survive a restart."""
+    if held is None or not held.kept:
         return None
     return Kept(held.job.id, held.time, [nodes[at].name for at in bits(held.mask)])
 
@@ -107,7 +107,7 @@ def restore_reservation(kept: Kept | None, nodes: Sequence[Node], jobs: Mapping[
     job = jobs.get(kept.job_id) if kept else None
     if kept is None or job is None or not bit.keys() >= set(kept.servers):
         return None
-    return Reservation(job, sum(bit[name] for name in kept.servers), kept.time, exclusive=True)
+    return Reservation(job, sum(bit[name] for name in kept.servers), kept.time, kept=True)
 
 
 def _queued(row: Sequence[Any]) -> Queued:
@@ -128,16 +128,16 @@ def _estimates(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return raw
 
 
-def _late(raw: Sequence[Any]) -> tuple[float, Mapping[JobId, int]]:
-    """Raises TypeError, ValueError."""
-    debt, running = raw
-    return float(debt), {JobId(job_id): int(gpus) for job_id, gpus in running.items()}
+def _late(raw: Sequence[Any]) -> Sequence[Any]:
+    """The same, if it is valid. Raises TypeError, ValueError."""
+    LateShare(1.0).load(raw)
+    return raw
 
 
-def _since(raw: Sequence[Any]) -> tuple[float, int, int]:
+def _since(raw: Sequence[Any]) -> tuple[float, int]:
     """Raises TypeError, ValueError."""
-    time, idle, kept = raw
-    return float(time), int(idle), int(kept)
+    time, idle = raw
+    return float(time), int(idle)
 
 
 def _kept(raw: Any) -> Kept | None:

@@ -18,13 +18,15 @@ _INF = float("inf")
 class Reservation:
     """Servers reserved for a job. mask: their positions in the node table. time: when they are predicted to be free.
 
+    kept: the job goes first, and keeps these servers from decision to decision.
     exclusive: no other job may use them meanwhile, however short.
     """
 
     job: Job
     mask: int
     time: float
-    exclusive: bool
+    kept: bool = False
+    exclusive: bool = False
 
 
 class Servers:
