@@ -223,6 +223,7 @@ ResumeProgram={etc}/resume
 SuspendTime=3600
 SuspendTimeout=5
 ResumeTimeout=60
+PrivateData=cloud
 """
 POWERED_DOWN = ("n3", "n4")
 
@@ -242,7 +243,7 @@ def power_down(lab: Lab) -> None:
     lab.wait_for_nodes()
     lab.run(["scontrol", "update", f"NodeName={','.join(POWERED_DOWN)}", "State=POWER_DOWN_FORCE"])
     deadline = time.monotonic() + 60.0
-    while not all(state.endswith("~") for state in _node_states(lab)):
+    while not (states := _node_states(lab)) or not all(state.endswith("~") for state in states):
         if time.monotonic() > deadline:
             raise MachineError(f"the nodes are not powered down after a minute: {_node_states(lab)}")
         time.sleep(0.5)

@@ -55,6 +55,7 @@ def fights(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Findi
         _priority(settings, snapshot.config),
         _age(settings, snapshot.config),
         _preemption(settings, snapshot.config),
+        _cloud(snapshot.config),
     )
     more = (
         _prologs(snapshot.config),
@@ -120,6 +121,13 @@ def _preemption(settings: Settings, config: Mapping[str, str]) -> Iterator[Findi
         name = settings.policy.name
         text = f"PreemptType=preempt/{rules.by}: jobs that may preempt others are left to Slurm under policy {name}"
         yield warning("preemption", text, "use policy asrpt-gated")
+
+
+def _cloud(config: Mapping[str, str]) -> Iterator[Finding]:
+    """slurmctld hides cloud nodes that are powered down, even from root."""
+    if config.get("SuspendProgram", "(null)") != "(null)" and "cloud" not in words(config, "PrivateData"):
+        text = "PrivateData has no cloud: Slurm hides nodes with State=CLOUD while they are powered down"
+        yield warning("cloud", text, "if you have such nodes, add it, or asrptd does not power them up")
 
 
 def _prologs(config: Mapping[str, str]) -> Iterator[Finding]:

@@ -171,6 +171,14 @@ def test_slurm_counts_the_age_of_leased_jobs_only_with_accrue_always(settings: S
         assert findings_of(enforce, with_config(snapshot, **weighs | other), "age") == []
 
 
+def test_powered_down_cloud_nodes_must_be_visible(settings: Settings, snapshot: Snapshot) -> None:
+    saving = {"SuspendProgram": "/etc/slurm/suspend"}
+    ((state, text),) = findings_of(settings, with_config(snapshot, **saving, PrivateData="jobs"), "cloud")
+    assert (state, "State=CLOUD" in text) == (State.WARNING, True)
+    assert findings_of(settings, with_config(snapshot, **saving, PrivateData="cloud,jobs"), "cloud") == []
+    assert findings_of(settings, with_config(snapshot, SuspendProgram="(null)"), "cloud") == []
+
+
 def test_hlas_needs_requeue_and_managed_partitions(settings: Settings, snapshot: Snapshot) -> None:
     forbidden = with_config(snapshot, JobRequeue="0")
     assert findings_of(settings, forbidden, "interrupt") == []
