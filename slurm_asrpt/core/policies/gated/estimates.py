@@ -16,7 +16,7 @@ MEMORY = 2000
 """Number of jobs after which a job counts for 1/e in the regression."""
 CENTER = 8.0
 """Subtracted from logarithms of seconds, so that slopes and intercept are nearly independent: e^8 s is 50 minutes."""
-SLOPE_PRECISION, INTERCEPT_PRECISION = 5.0, 1.25
+SLOPE_PRECISION, INTERCEPT_PRECISION = 10.0, 2.5
 """What is assumed before any job has ended counts as much as this number of jobs whose feature is 1."""
 FIRST_GUESS_S = 3600.0
 """Assumed runtime of a job without prediction and time limit before any such job has ended."""
