@@ -239,7 +239,7 @@ def test_same_lookup_in_a_damaged_table(
 def test_a_table_of_another_format_or_without_an_end_line_is_rejected(luas: list[LuaHook], tmp_path: Path) -> None:
     path = tmp_path / "table.txt"
     path.write_text("asrpt-table 2 0".ljust(table.RECORD - 1) + "\n")
-    assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: format 2, not 4")
+    assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: format 2, not 5")
     header = "asrpt-table 4 1 5000 500000 500000".ljust(table.RECORD - 1) + "\n"
     path.write_text(header + 5000 * f"{'1' * 16} {'1' * 15} {'1' * 15} {'1' * 15} {'1' * 15} -\n")
     assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: no blank")

@@ -1,9 +1,9 @@
 """Calibrated runtimes: what predictions and time limits have been worth so far (docs/decisions/0032).
 
-The logarithm of the runtime is a linear function of those of the prediction and of the time limit, as far as a job has
-them. It is learned by ridge regression from the jobs that have ended, the latest counting most. Until then, predictions
-are believed. Where they turn out to be worthless, all jobs get the same runtime; where users choose their limits well,
-the limits count.
+A first guess (the prediction, else a share of the time limit, else an hour) is corrected by a factor. Its logarithm is
+a linear function of those of the prediction and of the time limit. It is learned by ridge regression from the jobs that
+have ended, the latest counting most. Where predictions turn out to be worthless, all jobs get the same runtime; where
+users choose their limits well, the limits count.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ FIRST_GUESS_S = 3600.0
 """Assumed runtime of a job without prediction and time limit before any such job has ended."""
 SHARE_OF_LIMIT = math.exp(-1.0)
 """Assumed runtime of a job without prediction, as a share of its time limit, before any such job has ended."""
+MOST = 20.0
+"""The logarithm of the largest correction."""
 _INF = float("inf")
 
 
@@ -36,8 +38,14 @@ class Known(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Which of them it has: the key of its line."""
+        """Which of them it has, a letter each: the key of its line."""
         return ("p" if self.predicted > 0 else "") + ("l" if self.limit < _INF else "")
+
+    @property
+    def guess(self) -> float:
+        """The runtime without calibration, seconds."""
+        limited = self.limit < _INF
+        return max(1.0, self.predicted or (SHARE_OF_LIMIT * self.limit if limited else FIRST_GUESS_S))
 
     @property
     def features(self) -> tuple[float, ...]:
@@ -51,30 +59,28 @@ class Known(NamedTuple):
 
 
 class Line:
-    """A linear function, learned by ridge regression towards ``prior`` (coefficients; the first is the intercept)."""
+    """A linear function of ``size`` features, the first of which is 1; learned by ridge regression, at first 0."""
 
-    def __init__(self, prior: Sequence[float]) -> None:
-        size = len(prior)
-        self._prior = self._coefficients = tuple(prior)
+    def __init__(self, size: int) -> None:
+        self._coefficients = [0.0] * size
         self._precision = (INTERCEPT_PRECISION, *[SLOPE_PRECISION] * (size - 1))
         self._products = [[0.0] * size for _ in range(size)]  # weighted sums of x_i x_j
-        self._sums = [0.0] * size  # weighted sums of x_i and the residual from the prior
+        self._sums = [0.0] * size  # weighted sums of x_i y
 
     def value(self, features: Sequence[float]) -> float:
         return _dot(self._coefficients, features)
 
     def learn(self, features: Sequence[float], value: float) -> None:
-        residual, fade, size = value - _dot(self._prior, features), 1.0 - 1.0 / MEMORY, range(len(features))
+        fade, size = 1.0 - 1.0 / MEMORY, range(len(features))
         self._products = [[fade * self._products[i][j] + features[i] * features[j] for j in size] for i in size]
-        self._sums = [fade * total + feature * residual for total, feature in zip(self._sums, features, strict=True)]
+        self._sums = [fade * total + feature * value for total, feature in zip(self._sums, features, strict=True)]
         self._fit()
 
     def _fit(self) -> None:
         matrix = [list(row) for row in self._products]
         for i, precision in enumerate(self._precision):
             matrix[i][i] += precision
-        change = _solve(matrix, self._sums)
-        self._coefficients = tuple(a + b for a, b in zip(self._prior, change, strict=True))
+        self._coefficients = _solve(matrix, self._sums)
 
     def dump(self) -> list[list[float]]:
         return [*self._products, self._sums]
@@ -82,7 +88,7 @@ class Line:
     def load(self, rows: Sequence[Sequence[float]]) -> None:
         """Raises ValueError for rows of another shape, or with figures that are not finite."""
         *products, sums = [[float(figure) for figure in row] for row in rows]
-        size = len(self._prior)
+        size = len(self._coefficients)
         if len(products) != size or any(len(row) != size for row in (*products, sums)):
             raise ValueError(f"a regression of {size} features, not {len(products)}")
         if not all(math.isfinite(figure) for row in (*products, sums) for figure in row):
@@ -95,21 +101,16 @@ class Estimates:
     """The runtimes by which asrpt-gated orders jobs and predicts their ends. Seconds in the best placement."""
 
     def __init__(self) -> None:
-        self._lines = {
-            "pl": Line((0.0, 1.0, 0.0)),
-            "p": Line((0.0, 1.0)),
-            "l": Line((math.log(SHARE_OF_LIMIT), 1.0)),
-            "": Line((math.log(FIRST_GUESS_S) - CENTER,)),
-        }
+        self._lines = {kind: Line(1 + len(kind)) for kind in ("pl", "p", "l", "")}
 
     def seconds(self, known: Known) -> float:
         """The expected runtime: above 0, at most the time limit."""
-        found = self._lines[known.kind].value(known.features) + CENTER
-        return min(math.exp(min(50.0, found)), known.limit)
+        correction = self._lines[known.kind].value(known.features)
+        return min(known.guess * math.exp(min(MOST, max(-MOST, correction))), known.limit)
 
     def ended(self, known: Known, seconds: float) -> None:
         """A job has ended after this time, converted to its best placement."""
-        self._lines[known.kind].learn(known.features, math.log(max(1.0, seconds)) - CENTER)
+        self._lines[known.kind].learn(known.features, math.log(max(1.0, seconds) / known.guess))
 
     def dump(self) -> dict[str, Any]:
         return {kind: line.dump() for kind, line in self._lines.items()}

@@ -117,7 +117,8 @@ class Gated(Policy):
         self._started: dict[JobId, Started] = {}
         self._late = LateShare(options.late_share)
         self._idled: dict[JobId, float] = {}  # GPU-seconds for which the reservations of waiting jobs left GPUs idle
-        self._since = (0.0, 0)  # the time of the last decision, and GPUs that the reservation has left idle since then
+        # the time of the last decision, and the GPUs that a job's reservation has left idle since then
+        self._since = (0.0, 0, JobId(""))
         self._returns = 0
         self._preempts = False  # whether a job has come that may preempt others
         self.reservation: Reservation | None = None  # after the last decision
@@ -230,7 +231,7 @@ class Gated(Policy):
         self._waits.clear()
         self._queue.release(cluster.headroom)
         self._late.advance(now)
-        self._count_idle_time(previous, now)
+        self._count_idle_time(now)
         servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
         for entry in self._in_order(now, servers, previous):
             placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
@@ -244,17 +245,17 @@ class Gated(Policy):
         self._note_idle(servers, now)
         return [*starts, *self._waits.values()] if self._waits else starts
 
-    def _count_idle_time(self, previous: Reservation | None, now: float) -> None:
+    def _count_idle_time(self, now: float) -> None:
         """Count for how long GPUs were idle because of the reservation of the last decision."""
-        since, idle = self._since
-        if previous is not None and idle:
-            job_id = previous.job.id
+        since, idle, job_id = self._since
+        if job_id in self._queue.entries:
             self._idled[job_id] = self._idled.get(job_id, 0.0) + idle * (now - since)
 
     def _note_idle(self, servers: Servers, now: float) -> None:
         """Note which GPUs are idle from now on because of the reservation."""
         held = self.reservation
-        self._since = (now, servers.free if held is not None and self._wanted(held.job, servers.free) else 0)
+        wanted = held is not None and self._wanted(held.job, servers.free)
+        self._since = (now, servers.free, held.job.id) if held is not None and wanted else (now, 0, JobId(""))
         if held is None or not held.exclusive:
             self._late.kept = 0
         else:

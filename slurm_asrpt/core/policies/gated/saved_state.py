@@ -39,7 +39,8 @@ class State:
     """The saved state, as values.
 
     started: for each running job its predicted runtime, its time limit and its α/α̃_min. estimates, late: as they dump
-    themselves. idled: GPU-seconds by waiting job. since: the time of the last decision, and the GPUs left idle then.
+    themselves. idled: GPU-seconds by waiting job. since: the time of the last decision, the GPUs left idle since then,
+    and the job that had the reservation.
     outlived: by server name, when servers with overdue jobs are expected to be free.
     """
 
@@ -50,7 +51,7 @@ class State:
     estimates: Mapping[str, Any]
     late: Sequence[Any]
     idled: Mapping[JobId, float]
-    since: tuple[float, int]
+    since: tuple[float, int, JobId]
     kept: Kept | None
     outlived: Mapping[str, float]
 
@@ -86,7 +87,7 @@ def read_state(raw: Mapping[str, Any]) -> State:
             estimates=_estimates(raw.get("estimates", {})),
             late=_late(raw.get("late", [0.0, 0.0, 0, {}])),
             idled={JobId(job_id): float(spent) for job_id, spent in raw.get("idled", {}).items()},
-            since=_since(raw.get("since", [0.0, 0])),
+            since=_since(raw.get("since", [0.0, 0, ""])),
             kept=_kept(raw["kept"]),
             outlived={str(name): float(time) for name, time in raw.get("outlived", {}).items()},
         )
@@ -134,10 +135,10 @@ def _late(raw: Sequence[Any]) -> Sequence[Any]:
     return raw
 
 
-def _since(raw: Sequence[Any]) -> tuple[float, int]:
+def _since(raw: Sequence[Any]) -> tuple[float, int, JobId]:
     """Raises TypeError, ValueError."""
-    time, idle = raw
-    return float(time), int(idle)
+    time, idle, job_id = raw
+    return float(time), int(idle), JobId(job_id)
 
 
 def _kept(raw: Any) -> Kept | None:
