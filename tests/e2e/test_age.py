@@ -36,7 +36,7 @@ def test_the_age_of_a_leased_job_counts_once(lab: Cluster) -> None:
     job, now = lab.job(job_id), time.time()
     assert job.eligible_time > now
     missing = AGE * (job.accrue_time - job.submit_time) / MAX_AGE_S
-    found = standing(job, lab.client.priorities(), 0, 0, now)
+    found = standing(job, lab.client.site().priorities, 0, 0, now)
     assert missing > 0
     assert found.continuous - job.priority == pytest.approx(missing, abs=1)
     assert any("ACCRUE_ALWAYS" in text for text in age_findings(lab))

@@ -29,9 +29,9 @@ def client(request: pytest.FixtureRequest, cluster: Cluster) -> SlurmClient:
         pytest.skip(str(why_not))
 
 
-def without_reason(job: JobRecord) -> JobRecord:
-    """The record without its reason, which is "None" until Slurm's next pass."""
-    return replace(job, reason="")
+def settled(job: JobRecord) -> JobRecord:
+    """The record without what Slurm's next pass sets: the reason, and from when on the job's age counts."""
+    return replace(job, reason="", accrue_time=0.0)
 
 
 def waiting(cluster: Cluster, *options: str) -> str:
@@ -65,7 +65,7 @@ def test_all_requests_of_a_job_are_read(
     job = next(j for j in client.jobs() if j.job_id == job_id)
     ask = read_request(job, client.nodes(), ["other"])
     assert (ask.gpus, ask.request.per_node, ask.request.unit) == (gpus, per_node, unit)
-    assert without_reason(job) == without_reason(cluster.job(job_id))  # every field as squeue reports it
+    assert settled(job) == settled(cluster.job(job_id))  # every field as squeue reports it
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,7 @@ def test_all_requests_of_a_job_are_read(
 )
 def test_jobs_left_to_slurm_are_read(client: SlurmClient, cluster: Cluster, options: list[str]) -> None:
     job_id = waiting(cluster, "--gpus=4", "-N1", *options)
-    assert [without_reason(job) for job in client.jobs() if job.job_id == job_id] == [
-        without_reason(cluster.job(job_id))
-    ]
+    assert [settled(job) for job in client.jobs() if job.job_id == job_id] == [settled(cluster.job(job_id))]
 
 
 def test_a_job_name_with_invalid_utf8_does_not_stop_the_read(client: SlurmClient, cluster: Cluster) -> None:
