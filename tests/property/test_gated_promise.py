@@ -124,6 +124,16 @@ def test_every_job_starts_no_later_than_promised(table, servers, patience_s, lat
     assert np.all((result.start <= latest + 1e-6) | np.isnan(latest))
 
 
+def test_a_stream_of_jobs_that_outlast_their_estimates_delays_a_wide_job_no_longer_than_promised():
+    """Jobs of one GPU and 1 or 40 s, estimated at some seconds, which fit in before the reservation again and again."""
+    small = [(0.7 * number, 0, 40 if number % 8 == 0 else 1) for number in range(1000)]
+    submit, profile, iterations = (np.array(column) for column in zip(*sorted([*small, (100.0, 3, 5)]), strict=True))
+    table = JobTable(PROFILES, submit, profile, iterations.astype(float), np.full(len(submit), 5.0))
+    result, _, _ = play(table, EQUAL[:2], patience_s=50.0, late_share=1.0)
+    wide = np.flatnonzero(table.gpus == 4)
+    assert 150 < result.start[wide] <= latest_starts(result, 50.0, 1.0, 2, 4)[wide]
+
+
 @settings(max_examples=200, deadline=None)
 @given(table=tables | streams, patience_s=patience, late_share=st.sampled_from([0.1, 0.4]))
 def test_late_jobs_hold_no_more_than_their_share_unless_it_is_one(table, patience_s, late_share):
