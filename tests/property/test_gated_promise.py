@@ -221,7 +221,7 @@ class Site:
 
     def decide(self):
         view = self.view()
-        for decision in self.policy.decide(view, self.now):
+        for decision in self.policy.decide(view.copy(), self.now):  # the policy goes on looking at its own
             if isinstance(decision, Start):
                 job = self.waiting.pop(decision.job.id)  # KeyError if the job was not pending
                 assert job == decision.job

@@ -98,7 +98,10 @@ class Policy(ABC):
 
     @abstractmethod
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        """The jobs that start now, and why others do not. A started job leaves the policy's queue."""
+        """The jobs that start now, and why others do not. A started job leaves the policy's queue.
+
+        ``queue`` may read ``cluster`` afterwards: a caller that goes on with ``queue`` must not change it.
+        """
 
     def next_wakeup(self, now: float) -> float | None:
         """When the policy must decide again even without an event; None: only after events."""

@@ -15,13 +15,12 @@ class GatedOptions(PatienceOptions, ContentionOptions):
     gate: Annotated[float, Field(ge=1)] = Field(
         1.1, description="A job starts only where alpha is at most this many times its minimum."
     )
-
     late_share: Annotated[float, Field(gt=0, le=1)] = Field(
         0.1,
         description="The share of all GPUs that jobs beyond patience_s may take before their turn; one such job at a "
         "time may take more.",
     )
     idle_share: Annotated[float, Field(ge=0)] = Field(
-        0.1,
+        1.0,
         description="How long GPUs may be idle because of the reservation of a job, as a share of its own GPU time.",
     )
