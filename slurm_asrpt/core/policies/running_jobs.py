@@ -118,6 +118,11 @@ class RunningJobs:
                 break
         return time
 
+    def idle_until(self, time: float, at: int, free: int, now: float) -> float:
+        """The GPU-seconds for which a node with ``free`` GPUs free now is predicted to idle if nothing starts there."""
+        ends = [(time - expected_end(run, now), run) for run in self._on[at].values()]
+        return free * (time - now) + sum([self._gpus(run, at) * idle for idle, run in ends if idle > 0.0])
+
     def _gpus(self, run: RunningJob, at: int) -> int:
         if len(run.gpus) == 1:
             return next(iter(run.gpus.values()))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from slurm_asrpt.core.cluster import ClusterView
-from slurm_asrpt.core.job import JobProfile, Stage
+from slurm_asrpt.core.job import JobProfile, Request, Stage
 from slurm_asrpt.core.policies.base import SeesRunning, Wait
 from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.gated import Bench, job, restarted
@@ -110,7 +110,8 @@ def test_the_first_blocked_job_reserves_the_server_that_is_free_soonest():
 def test_others_use_reserved_servers_only_until_the_reservation():
     bench = blocked().submit(job("2", 1, 99), job("3", 2, 1500))
     assert bench.decide() == {"2": {"n0": 1}}  # job 3 would delay the end on n1
-    assert bench.why() == [("1", "reserved"), ("3", "reservation")]
+    assert bench.policy.reservation.job.id == "1"
+    assert bench.why() == [("1", "gpus"), ("3", "reservation")]
 
 
 def test_others_do_not_delay_the_end_of_a_server_in_use():
@@ -151,6 +152,40 @@ def test_a_small_job_reserves_the_server_that_has_room_first():
     assert bench.policy.reservation.time == 500.0
 
 
+@pytest.mark.parametrize(("seconds", "started"), [(1199, True), (1201, False)])
+def test_gpu_time_that_a_reservation_leaves_idle_counts_as_the_jobs_own_work(seconds, started):
+    bench = Bench(4)
+    bench.occupy("a", 1000.0, n0=3)
+    bench.submit(job("1", 2, 100), job("2", 1, seconds))  # job 1: 200 GPU-seconds, and 1000 of one idle GPU
+    assert bench.decide() == ({"2": {"n0": 1}} if started else {})
+
+
+def test_the_less_time_a_reservation_still_leaves_idle_the_earlier_its_job_gets_it():
+    bench = Bench(4)
+    bench.occupy("a", 1000.0, n0=3)
+    bench.submit(job("1", 2, 100))
+    bench.decide()
+    bench.submit(job("2", 1, 900, submit=500.0), now=500.0)
+    assert bench.decide(500.0) == {}  # more than 200 and 500 GPU-seconds
+
+
+def test_a_job_whose_reservation_would_leave_more_idle_gives_way_to_another():
+    bench = Bench(4, 4)
+    bench.occupy("a", 1000.0, n0=3)
+    bench.occupy("b", 100.0, n1=3)
+    only = Request(candidates=frozenset({"n0"}))
+    bench.submit(replace(job("1", 4, 10), request=only), job("2", 4, 100))
+    bench.decide()
+    assert bench.policy.reservation.job.id == "2"  # 400 + 100 GPU-seconds; job 1: 40 + 1000
+
+
+def test_a_job_that_is_put_back_stays_in_its_band():
+    bench = Bench(4)
+    bench.occupy("a", 1000.0, n0=3)
+    bench.submit(job("1", 2, 100), replace(job("2", 1, 1001), band=1))
+    assert bench.decide() == {}
+
+
 def test_a_job_that_outlives_its_prediction_is_expected_to_run_half_as_long_again():
     bench = blocked()
     bench.decide(0.0)
@@ -166,7 +201,7 @@ def test_a_job_without_a_time_limit_has_no_expected_end():
     bench = Bench(4, 4)
     bench.occupy("a", float("inf"), n0=2)
     bench.occupy("b", float("inf"), n1=2)
-    bench.submit(job("1", 4, 10), job("2", 1, 500))
+    bench.submit(job("1", 4, 10))
     bench.decide(10.0)
     why = bench.policy.queue(1000.0)[0][1]
     assert (why.kind, why.facts["in_s"]) == ("reserved", None)
@@ -215,15 +250,6 @@ def test_a_late_job_that_took_more_than_the_share_is_made_up_for_before_the_next
     assert bench.policy.next_wakeup(160.0) == pytest.approx(260.0)
     bench.decide(260.0)
     assert bench.policy.reservation.kept
-
-
-def test_a_reservation_may_leave_gpus_idle_for_a_share_of_the_jobs_own_gpu_time():
-    bench = Bench(4, idle_share=0.5)
-    bench.occupy("a", 1000.0, n0=3)
-    bench.submit(job("1", 2, 100), job("2", 1, 5000))
-    assert bench.decide(0.0) == {}  # job 2 would delay job 1
-    assert bench.decide(99.0) == {}
-    assert bench.decide(101.0) == {"2": {"n0": 1}}  # the GPU has been idle for more than half of 200 GPU-seconds
 
 
 def test_reserved_servers_stay_reserved_even_if_others_are_free_sooner():

@@ -20,7 +20,3 @@ class GatedOptions(PatienceOptions, ContentionOptions):
         description="The share of all GPUs that jobs beyond patience_s may take before their turn; one such job at a "
         "time may take more.",
     )
-    idle_share: Annotated[float, Field(ge=0)] = Field(
-        1.0,
-        description="How long GPUs may be idle because of the reservation of a job, as a share of its own GPU time.",
-    )

@@ -8,9 +8,10 @@ It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for
 2. Gate. A job starts only on the fewest servers that could ever hold it, with α/α̃^min <= ``gate``. Single servers are
    chosen by the time at which they will be free, so that jobs that end together run together. (With ``contention``, a
    job uses more servers if that is faster and no other job waits: docs/decisions/0013.)
-3. Reservation. The first job that cannot start reserves the servers that are predicted to be free soonest. Jobs behind
-   it may use them only until then, and must not delay the time at which any other busy server will be free. This may
-   leave GPUs idle for ``idle_share`` of the job's own GPU time; then another job may have a reservation.
+3. Reservation. A job that cannot start reserves the servers that are predicted to be free soonest. Jobs behind it may
+   use them only until then, and must not delay the time at which any other busy server will be free. GPU time that
+   the reservation is predicted to leave idle counts as the job's own work: the job gets its reservation in the place
+   in the order that it has with it (docs/decisions/0033).
 4. Patience. A job that has waited for ``patience_s`` goes before all younger jobs of its band, and keeps the servers
    that it reserves, after twice that time for itself alone. Such jobs hold at most ``late_share`` of all GPUs, or one
    of them holds more, which is then made up for (module ``late_share``). Jobs with a turn do so at once and without
@@ -63,7 +64,7 @@ from slurm_asrpt.core.policies.gated.gpu_types import Choice, Choices, covering,
 from slurm_asrpt.core.policies.gated.late_share import LateShare
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.placement import Placer
-from slurm_asrpt.core.policies.gated.queue import Waiting, Waitlist
+from slurm_asrpt.core.policies.gated.queue import Key, Waiting, Waitlist
 from slurm_asrpt.core.policies.gated.reservation import FreeTimes
 from slurm_asrpt.core.policies.gated.saved_state import (
     Queued,
@@ -105,7 +106,6 @@ class Gated(Policy):
     def __init__(self, fabric: Fabric, options: GatedOptions) -> None:
         super().__init__(fabric, options)
         self.gate, self.patience_s = options.gate, options.patience_s
-        self.idle_share = options.idle_share
         self.contention = NicContention(fabric) if options.contention else None
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
@@ -116,12 +116,10 @@ class Gated(Policy):
         self._estimates = Estimates()
         self._started: dict[JobId, Started] = {}
         self._late = LateShare(options.late_share)
-        self._idled: dict[JobId, float] = {}  # GPU-seconds for which the reservations of waiting jobs left GPUs idle
-        # the time of the last decision, and the GPUs that a job's reservation has left idle since then
-        self._since = (0.0, 0, JobId(""))
         self._returns = 0
         self._preempts = False  # whether a job has come that may preempt others
         self.reservation: Reservation | None = None  # after the last decision
+        self._put_back: dict[JobId, Key] = {}  # jobs of this decision that cannot start: their places with idle time
         self._waits: dict[JobId, Wait] = {}  # from the last decision
         self._left: Plan | None = None  # the cluster after the last decision
 
@@ -221,7 +219,6 @@ class Gated(Policy):
     def _leave(self, job_id: JobId) -> Waiting | None:
         if self.reservation is not None and self.reservation.job.id == job_id:
             self.reservation = None
-        self._idled.pop(job_id, None)
         return self._queue.leave(job_id)
 
     # decisions
@@ -229,9 +226,9 @@ class Gated(Policy):
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         previous, self.reservation = self.reservation, None
         self._waits.clear()
+        self._put_back.clear()
         self._queue.release(cluster.headroom)
         self._late.advance(now)
-        self._count_idle_time(now)
         servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
         for entry in self._in_order(now, servers, previous):
             placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
@@ -242,31 +239,14 @@ class Gated(Policy):
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
         self._left = servers.plan
-        self._note_idle(servers, now)
+        self._note_kept(servers)
         return [*starts, *self._waits.values()] if self._waits else starts
 
-    def _count_idle_time(self, now: float) -> None:
-        """Count for how long GPUs were idle because of the reservation of the last decision."""
-        since, idle, job_id = self._since
-        if job_id in self._queue.entries:
-            self._idled[job_id] = self._idled.get(job_id, 0.0) + idle * (now - since)
-
-    def _note_idle(self, servers: Servers, now: float) -> None:
-        """Note which GPUs are idle from now on because of the reservation."""
-        held = self.reservation
-        wanted = held is not None and self._wanted(held.job, servers.free)
-        self._since = (now, servers.free, held.job.id) if held is not None and wanted else (now, 0, JobId(""))
-        if held is None or not held.exclusive:
-            self._late.kept = 0
-        else:
-            free = servers.view.free
-            self._late.kept = sum(free[self._nodes[at].name] for at in bits(held.mask))
-
-    def _wanted(self, head: Job, free: int) -> bool:
-        """Whether another job could use some of the free GPUs."""
-        entries = self._queue.entries
-        jobs = (entries[key[-1]].job for line in self._queue.lines.values() for key in line.heads.values())
-        return any(job.gpus <= free and job.id != head.id for job in jobs)
+    def _note_kept(self, servers: Servers) -> None:
+        """Note which GPUs are kept idle from now on for a late job."""
+        held, free = self.reservation, servers.view.free
+        exclusive = held is not None and held.exclusive
+        self._late.kept = sum(free[self._nodes[at].name] for at in bits(held.mask)) if held and exclusive else 0
 
     def _goes_first(self, entry: Waiting, previous: Reservation | None, now: float) -> bool:
         """Whether a job goes before its turn by work: it has one in Slurm's order, or it is late and within the share.
@@ -331,7 +311,10 @@ class Gated(Policy):
     def _heads(
         self, servers: Servers, failed: dict[Hashable, float], before: float, ranks: Ranks, rank: int
     ) -> Iterator[Waiting]:
-        """The jobs of this rank in the bands below ``before``, by workload."""
+        """The jobs of this rank in the bands below ``before``, by workload.
+
+        A job that is put back comes a second time, if no other has a reservation by then.
+        """
         if not servers.room:
             return
         # keys differ by job ID, so kinds and lines are never compared
@@ -343,13 +326,17 @@ class Gated(Policy):
         while heads and servers.room:
             key, kind, line = heapq.heappop(heads)
             entry = self._queue.entries[key[-1]]
-            if self._may_start(entry, servers, failed):
+            again = key is not entry.key
+            if again and self.reservation is not None:
+                continue
+            if self._may_start(entry, servers, {} if again else failed):
                 yield entry
-                head = line.heads.get(kind)
-                if head is key:
+                following = line.heads.get(kind)
+                if following is entry.key:  # it could not start
                     failed[entry.shape] = entry.seconds
-                elif head is not None:
-                    heapq.heappush(heads, (head, kind, line))
+                    following = None if again else self._put_back.get(entry.job.id)
+                if following is not None:
+                    heapq.heappush(heads, (following, kind, line))
 
     def _may_start(self, entry: Waiting, servers: Servers, failed: Mapping[Hashable, float]) -> bool:
         job = entry.job
@@ -422,8 +409,9 @@ class Gated(Policy):
     # reservations
 
     def _reserve(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Placement | None:
-        """Reserve servers for the first job that cannot start. Returns a placement if these servers are idle.
+        """Reserve servers for a job that cannot start. Returns a placement if these servers are idle.
 
+        If they would idle until then, the job is put back behind the jobs with less work than its own and that time.
         On unequal servers, the gate may exclude all placements that a job could ever get; then waiting is useless. A
         job that cannot start even on idle servers gets no reservation: it does not wait for another job's end.
         """
@@ -435,7 +423,10 @@ class Gated(Policy):
             if placement is None:
                 self._waits[job.id] = Wait(job, no_room(job, servers.plan))
             return placement
-        if not first and self._idled.get(job.id, 0.0) > self.idle_share * job.gpus * entry.seconds:
+        if not first and job.id not in self._put_back:
+            rank, work, submitted, number, _ = entry.key
+            work += self._idle_time(held, servers, now) / job.weight
+            self._put_back[job.id] = (rank, work, submitted, number, job.id)
             return None
         self.reservation = held
         coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=self._until(held, now))
@@ -445,6 +436,11 @@ class Gated(Policy):
     def _until(self, held: Reservation, now: float) -> float | None:
         """Seconds until a reservation begins; None if that is the end of a job without a time limit."""
         return max(0.0, held.time - now) if self._running_jobs.is_estimate(held.time) else None
+
+    def _idle_time(self, held: Reservation, servers: Servers, now: float) -> float:
+        """The GPU-seconds for which servers are predicted to idle until a reservation begins."""
+        free, idle_until = servers.view.free, self._running_jobs.idle_until
+        return sum([idle_until(held.time, at, free[self._nodes[at].name], now) for at in bits(held.mask)])
 
     def _idle(self, mask: int, servers: Servers) -> bool:
         if mask & (self._running_jobs.used | servers.masks[0]):
@@ -528,8 +524,6 @@ class Gated(Policy):
             {job_id: (*one.known, one.slowdown) for job_id, one in self._started.items()},
             self._estimates.dump(),
             self._late.dump(),
-            self._idled,
-            self._since,
             saved_reservation(self.reservation, self._nodes),
             {self._nodes[at].name: time for at, time in self._running_jobs.outlived.items()},
         ).dump()
@@ -545,8 +539,6 @@ class Gated(Policy):
             job_id: Started(Known(*known), slowdown) for job_id, (*known, slowdown) in found.started.items()
         }
         self._late.load(found.late)
-        self._idled = {job_id: spent for job_id, spent in found.idled.items() if job_id in jobs}
-        self._since = found.since
         self._set_running(found.runs)
         overdue = found.outlived
         self._running_jobs.outlived = {at: overdue[n.name] for at, n in enumerate(self._nodes) if n.name in overdue}

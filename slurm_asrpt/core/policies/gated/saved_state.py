@@ -39,9 +39,7 @@ class State:
     """The saved state, as values.
 
     started: for each running job its predicted runtime, its time limit and its α/α̃_min. estimates, late: as they dump
-    themselves. idled: GPU-seconds by waiting job. since: the time of the last decision, the GPUs left idle since then,
-    and the job that had the reservation.
-    outlived: by server name, when servers with overdue jobs are expected to be free.
+    themselves. outlived: by server name, when servers with overdue jobs are expected to be free.
     """
 
     order: Sequence[Queued]
@@ -50,8 +48,6 @@ class State:
     started: Mapping[JobId, tuple[float, float, float]]
     estimates: Mapping[str, Any]
     late: Sequence[Any]
-    idled: Mapping[JobId, float]
-    since: tuple[float, int, JobId]
     kept: Kept | None
     outlived: Mapping[str, float]
 
@@ -68,8 +64,6 @@ class State:
             },
             "estimates": dict(self.estimates),
             "late": list(self.late),
-            "idled": dict(self.idled),
-            "since": list(self.since),
             "kept": None if kept is None else [kept.job_id, kept.time, list(kept.servers)],
             "outlived": dict(self.outlived),
         }
@@ -86,8 +80,6 @@ def read_state(raw: Mapping[str, Any]) -> State:
             started={JobId(job_id): _started(row) for job_id, row in raw.get("started", {}).items()},
             estimates=_estimates(raw.get("estimates", {})),
             late=_late(raw.get("late", [0.0, 0.0, 0, {}])),
-            idled={JobId(job_id): float(spent) for job_id, spent in raw.get("idled", {}).items()},
-            since=_since(raw.get("since", [0.0, 0, ""])),
             kept=_kept(raw["kept"]),
             outlived={str(name): float(time) for name, time in raw.get("outlived", {}).items()},
         )
@@ -133,12 +125,6 @@ def _late(raw: Sequence[Any]) -> Sequence[Any]:
     """The same, if it is valid. Raises TypeError, ValueError."""
     LateShare(1.0).load(raw)
     return raw
-
-
-def _since(raw: Sequence[Any]) -> tuple[float, int, JobId]:
-    """Raises TypeError, ValueError."""
-    time, idle, job_id = raw
-    return float(time), int(idle), JobId(job_id)
 
 
 def _kept(raw: Any) -> Kept | None:
