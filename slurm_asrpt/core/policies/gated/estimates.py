@@ -1,9 +1,9 @@
-"""Calibrated runtimes: what predictions and time limits have been worth so far (docs/decisions/0032).
+"""Calibrated runtimes: what predictions, time limits and similar jobs have been worth (docs/decisions/0032, 0034).
 
 A first guess (the prediction, else a share of the time limit, else an hour) is corrected by a factor. Its logarithm is
-a linear function of those of the prediction and of the time limit. It is learned by ridge regression from the jobs that
-have ended, the latest counting most. Where predictions turn out to be worthless, all jobs get the same runtime; where
-users choose their limits well, the limits count.
+a linear function of those of the prediction, of the time limit, and of the runtime of a similar job over the guess. It
+is learned by ridge regression from the jobs that have ended, the latest counting most. Where predictions turn out to be
+worthless, all jobs get the same runtime; where users choose their limits well, the limits count.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ _INF = float("inf")
 class Known(NamedTuple):
     """What is known about a job's runtime. predicted: seconds in its best placement, 0 if it has no prediction.
 
-    limit: its time limit, seconds, infinity for none.
+    limit: its time limit, seconds, infinity for none. similar: the runtime of a similar job in its best placement
+    (module ``similar``), seconds, 0 for none.
     """
 
     predicted: float
     limit: float = _INF
+    similar: float = 0.0
 
     @property
     def kind(self) -> str:
         """Which of them it has, a letter each: the key of its line."""
-        return ("p" if self.predicted > 0 else "") + ("l" if self.limit < _INF else "")
+        has = {"p": self.predicted > 0, "l": self.limit < _INF, "s": self.similar > 0}
+        return "".join([letter for letter, there in has.items() if there])
 
     @property
     def guess(self) -> float:
@@ -49,12 +52,14 @@ class Known(NamedTuple):
 
     @property
     def features(self) -> tuple[float, ...]:
-        """1, and the logarithms of what it has."""
+        """1, and a logarithm of each that it has."""
         found = [1.0]
         if self.predicted > 0:
             found.append(math.log(max(1.0, self.predicted)) - CENTER)
         if self.limit < _INF:
             found.append(math.log(max(1.0, self.limit)) - CENTER)
+        if self.similar > 0:
+            found.append(math.log(max(1.0, self.similar) / self.guess))
         return tuple(found)
 
 
@@ -101,7 +106,7 @@ class Estimates:
     """The runtimes by which asrpt-gated orders jobs and predicts their ends. Seconds in the best placement."""
 
     def __init__(self) -> None:
-        self._lines = {kind: Line(1 + len(kind)) for kind in ("pl", "p", "l", "")}
+        self._lines = {kind: Line(1 + len(kind)) for kind in ("pls", "pl", "ps", "ls", "p", "l", "s", "")}
 
     def seconds(self, known: Known) -> float:
         """The expected runtime: above 0, at most the time limit."""

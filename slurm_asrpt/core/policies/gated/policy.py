@@ -4,7 +4,8 @@ It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for
 
 1. Order. Jobs are considered by band (the site's priorities), then by estimated workload over weight, g_i s_i / w_i,
    least first (Smith's rule). s_i: the runtime in the best placement, on reference GPUs, estimated from the prediction
-   ñ_i α̃_i^min and the time limit, and calibrated by the jobs that have ended (``estimates``).
+   ñ_i α̃_i^min, the time limit and the runtime of a job that was submitted next to it (``similar``), and calibrated by
+   the jobs that have ended (``estimates``).
 2. Gate. A job starts only on the fewest servers that could ever hold it, with α/α̃^min <= ``gate``. Single servers are
    chosen by the time at which they will be free, so that jobs that end together run together. (With ``contention``, a
    job uses more servers if that is faster and no other job waits: docs/decisions/0013.)
@@ -74,6 +75,7 @@ from slurm_asrpt.core.policies.gated.saved_state import (
     saved_reservation,
 )
 from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
+from slurm_asrpt.core.policies.gated.similar import SimilarJobs
 from slurm_asrpt.core.policies.nic_contention import NicContention
 from slurm_asrpt.core.policies.running_jobs import NO_END_S, RunningJob, RunningJobs
 from slurm_asrpt.core.preemptable import precedence
@@ -113,7 +115,7 @@ class Gated(Policy):
         self._running_jobs = RunningJobs(())
         self._choices = Choices((), self._running_jobs, self._alpha, self.gate)
         self._queue = Waitlist(self.patience_s)
-        self._estimates = Estimates()
+        self._estimates, self._similar = Estimates(), SimilarJobs()
         self._started: dict[JobId, Started] = {}
         self._late = LateShare(options.late_share)
         self._returns = 0
@@ -168,9 +170,12 @@ class Gated(Policy):
     def finished(self, job_id: JobId, now: float) -> None:
         self._leave(job_id)
         self._late.advance(now)
-        started, run = self._started.get(job_id), self._stop_running(job_id)
+        started, run = self._started.get(job_id), self._running_jobs.runs.get(job_id)
         if run is not None and started is not None:
-            self._estimates.ended(started.known, (now - run.start) / started.slowdown)
+            seconds = (now - run.start) / started.slowdown
+            self._estimates.ended(started.known, seconds)
+            self._estimate_again(self._similar.ended(job_id, seconds))
+        self._stop_running(job_id)
 
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
         """A running job, possibly one that the policy did not start: then only its time limit is known."""
@@ -185,6 +190,7 @@ class Gated(Policy):
 
     def _stop_running(self, job_id: JobId) -> RunningJob | None:
         self._started.pop(job_id, None)
+        self._similar.stopped(job_id)
         self._late.running.pop(job_id, None)
         if self.contention is not None:
             self.contention.ended(job_id)
@@ -195,7 +201,10 @@ class Gated(Policy):
         self._preempts = self._preempts or bool(job.preempts)
         choices, to_reference = self._choices.of(job)
         best = choices[0].best if choices else 1.0
-        seconds = seconds or self._estimates.seconds(Known(job.predicted_iterations * best, job.time_limit))
+        if job.id in self._queue.entries:
+            self._similar.left(self._queue.entries[job.id].job)
+        self._similar.waits(job)
+        seconds = seconds or self._estimates.seconds(self._known(job, best))
         number = id_key(job.id)
         key = (rank, job.gpus * seconds * to_reference / job.weight, job.submit_time, number, job.id)
         if len(choices) > 1 and job.predicted_iterations:
@@ -205,6 +214,16 @@ class Gated(Policy):
         kind = (rank, job.weight, shape) if rank or job.weight != 1.0 else shape
         age = (_INF if job.turn is None else job.turn, since, number, job.id)
         self._queue.enter(Waiting(job, key, seconds, choices, kind, shape, age))
+
+    def _estimate_again(self, waiting: Iterable[JobId]) -> None:
+        """Estimate the runtimes of jobs again: more is known about similar jobs."""
+        for job_id in waiting:
+            entry = self._queue.entries[job_id]
+            self._enter(entry.job, entry.key[0], entry.since)
+
+    def _known(self, job: Job, best: float) -> Known:
+        """best: α̃_min of the job."""
+        return Known(job.predicted_iterations * best, job.time_limit, self._similar.runtime(job))
 
     def _shape(self, job: Job) -> Hashable:
         """The shape of a job. Jobs of one shape can start on the same servers, and count against the same limits."""
@@ -219,7 +238,10 @@ class Gated(Policy):
     def _leave(self, job_id: JobId) -> Waiting | None:
         if self.reservation is not None and self.reservation.job.id == job_id:
             self.reservation = None
-        return self._queue.leave(job_id)
+        entry = self._queue.leave(job_id)
+        if entry is not None:
+            self._similar.left(entry.job)
+        return entry
 
     # decisions
 
@@ -229,6 +251,7 @@ class Gated(Policy):
         self._put_back.clear()
         self._queue.release(cluster.headroom)
         self._late.advance(now)
+        self._estimate_again(self._similar.outlived(now))
         servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
         for entry in self._in_order(now, servers, previous):
             placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
@@ -355,8 +378,10 @@ class Gated(Policy):
         self._leave(job.id)
         if self.contention is not None:
             self.contention.started(job.id, placement, job.profile)
-        self._running_jobs.began(job.id, RunningJob(now, now + entry.seconds * slowdown, placement.gpus))
-        self._started[job.id] = Started(Known(job.predicted_iterations * best, job.time_limit), slowdown)
+        end = now + entry.seconds * slowdown
+        self._running_jobs.began(job.id, RunningJob(now, end, placement.gpus))
+        self._started[job.id] = Started(self._known(job, best), slowdown)
+        self._similar.started(job, now, slowdown, end)
         return Start(job, placement, entry.key, victims)
 
     # where to start
@@ -523,15 +548,17 @@ class Gated(Policy):
             self._running_jobs.runs,
             {job_id: (*one.known, one.slowdown) for job_id, one in self._started.items()},
             self._estimates.dump(),
+            self._similar.dump(),
             self._late.dump(),
             saved_reservation(self.reservation, self._nodes),
             {self._nodes[at].name: time for at, time in self._running_jobs.outlived.items()},
         ).dump()
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
-        found, estimates = read_state(state), Estimates()
-        estimates.load(found.estimates)
-        self._estimates = estimates
+        found = read_state(state)
+        self._estimates, self._similar = Estimates(), SimilarJobs()
+        self._estimates.load(found.estimates)
+        self._similar.load(found.similar, jobs)
         self._queue.clear()
         self._waits.clear()
         self._returns = found.returns

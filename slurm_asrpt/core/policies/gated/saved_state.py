@@ -12,6 +12,7 @@ from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.gated.estimates import Estimates
 from slurm_asrpt.core.policies.gated.late_share import LateShare
 from slurm_asrpt.core.policies.gated.servers import Reservation, bits
+from slurm_asrpt.core.policies.gated.similar import SimilarJobs
 from slurm_asrpt.core.policies.running_jobs import RunningJob
 
 
@@ -38,15 +39,17 @@ class Kept:
 class State:
     """The saved state, as values.
 
-    started: for each running job its predicted runtime, its time limit and its α/α̃_min. estimates, late: as they dump
-    themselves. outlived: by server name, when servers with overdue jobs are expected to be free.
+    started: for each running job its predicted runtime, its time limit, the runtime of a similar job, and its α/α̃_min.
+    estimates, similar, late: as they dump themselves.
+    outlived: by server name, when servers with overdue jobs are expected to be free.
     """
 
     order: Sequence[Queued]
     returns: int
     runs: Mapping[JobId, RunningJob]
-    started: Mapping[JobId, tuple[float, float, float]]
+    started: Mapping[JobId, tuple[float, float, float, float]]
     estimates: Mapping[str, Any]
+    similar: Sequence[Any]
     late: Sequence[Any]
     kept: Kept | None
     outlived: Mapping[str, float]
@@ -59,10 +62,11 @@ class State:
             "returns": self.returns,
             "runs": {job_id: [run.start, run.end, dict(run.gpus)] for job_id, run in self.runs.items()},
             "started": {
-                job_id: [predicted, limit if math.isfinite(limit) else None, slowdown]
-                for job_id, (predicted, limit, slowdown) in self.started.items()
+                job_id: [predicted, limit if math.isfinite(limit) else None, similar, slowdown]
+                for job_id, (predicted, limit, similar, slowdown) in self.started.items()
             },
             "estimates": dict(self.estimates),
+            "similar": list(self.similar),
             "late": list(self.late),
             "kept": None if kept is None else [kept.job_id, kept.time, list(kept.servers)],
             "outlived": dict(self.outlived),
@@ -79,6 +83,7 @@ def read_state(raw: Mapping[str, Any]) -> State:
             runs={JobId(j): RunningJob(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows},
             started={JobId(job_id): _started(row) for job_id, row in raw.get("started", {}).items()},
             estimates=_estimates(raw.get("estimates", {})),
+            similar=_similar(raw.get("similar", [])),
             late=_late(raw.get("late", [0.0, 0.0, 0, {}])),
             kept=_kept(raw["kept"]),
             outlived={str(name): float(time) for name, time in raw.get("outlived", {}).items()},
@@ -109,15 +114,22 @@ def _queued(row: Sequence[Any]) -> Queued:
     return Queued(JobId(row[0]), float(row[1]), float(row[2]), None if seconds is None else float(seconds))
 
 
-def _started(row: Sequence[Any]) -> tuple[float, float, float]:
+def _started(row: Sequence[Any]) -> tuple[float, float, float, float]:
     """Raises TypeError, ValueError."""
-    predicted, limit, slowdown = row
-    return float(predicted), math.inf if limit is None else float(limit), float(slowdown)
+    predicted, limit, *others, slowdown = row
+    similar = others[0] if others else 0.0  # states before 2026-11-24 have none
+    return float(predicted), math.inf if limit is None else float(limit), float(similar), float(slowdown)
 
 
 def _estimates(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same, if it is valid. Raises KeyError, TypeError, ValueError."""
     Estimates().load(raw)
+    return raw
+
+
+def _similar(raw: Sequence[Any]) -> Sequence[Any]:
+    """The same, if it is valid. Raises TypeError, ValueError."""
+    SimilarJobs().load(raw, {})
     return raw
 
 
