@@ -21,7 +21,7 @@ from tests.benches.gated import Bench, job
 
 FOLDER = Path(__file__).parents[2] / "docs" / "img"
 NODES = (4, 4)
-JOBS = (("long", 4, 90), ("wide", 8, 30), ("mid", 4, 60), ("short", 2, 10), ("tiny", 1, 5), ("again", 2, 15))
+JOBS = (("long", 4, 90), ("wide", 8, 30), ("mid", 4, 80), ("short", 2, 10), ("tiny", 1, 5), ("again", 2, 15))
 """Name, GPUs and minutes, in the order of their submission."""
 ORDERS = {"easy-backfill": "backfill, with exact time limits", "asrpt-gated": "asrpt-gated, the default"}
 COLOURS = dict(zip((name for name, _, _ in JOBS), plt.get_cmap("Set2").colors, strict=False))  # type: ignore[attr-defined]
