@@ -180,6 +180,7 @@ def goals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "shuffled": _kept(worthless, "blind_ratio", GOALS["shuffled"]),
         "shuffled_mean": _kept(worthless, "mean_ratio", GOALS["mean"]),
         "by_log": by_log(rows),
+        "over_each": over_each(rows),
     }
 
 
@@ -189,6 +190,20 @@ def by_log(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     for each in rows:
         groups.setdefault(each["log"], {}).setdefault(each["predictor"], []).append(each["mean_ratio"])
     return {log: {kind: round(fmean(found), 3) for kind, found in kinds.items()} for log, kinds in groups.items()}
+
+
+def over_each(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """The geometric average, by predictor, of the mean completion time over that of each other policy."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for each in rows:
+        for name, other in each["policies"].items():
+            if name.endswith(FEWEST):
+                ratio = each["mean_s"] / other["mean_s"]
+                found.setdefault(name.removesuffix(FEWEST), {}).setdefault(each["predictor"], []).append(ratio)
+    return {
+        name: {kind: round(geometric_mean(ratios), 3) for kind, ratios in by_kind.items()}
+        for name, by_kind in found.items()
+    }
 
 
 def _kept(rows: Sequence[Mapping[str, Any]], key: str, most: float) -> dict[str, Any] | None:
@@ -255,7 +270,12 @@ def tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], console:
         logs = Table("log", *kinds)
         for log, ratios in kept["by_log"].items():
             logs.add_row(log, *(_mark(ratios[kind], GOALS["mean"]) if kind in ratios else "" for kind in kinds))
-        console.print(f"{policy}: {kept['cells']} cells; the average of mean / by log:", logs, "Goals:")
+        each_other = Table("over", *kinds)
+        for name, ratios in kept["over_each"].items():
+            each_other.add_row(name, *(f"{ratios[kind]:.3f}" if kind in ratios else "" for kind in kinds))
+        console.print(f"{policy}: {kept['cells']} cells; the average of mean / by log:", logs)
+        console.print(f"Mean completion time over that of each other policy with {FEWEST[1:]}, geometric:", each_other)
+        console.print("Goals:")
         goal = Table()
         for title in ("goal", "at most", "cells that keep it", "average", "worst", "in"):
             goal.add_column(title)
