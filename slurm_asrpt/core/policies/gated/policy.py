@@ -463,9 +463,10 @@ class Gated(Policy):
         return max(0.0, held.time - now) if self._running_jobs.is_estimate(held.time) else None
 
     def _idle_time(self, held: Reservation, servers: Servers, now: float) -> float:
-        """The GPU-seconds for which servers are predicted to idle until a reservation begins."""
+        """For how long GPUs are predicted to idle until a reservation begins, seconds of reference GPUs."""
         free, idle_until = servers.view.free, self._running_jobs.idle_until
-        return sum([idle_until(held.time, at, free[self._nodes[at].name], now) for at in bits(held.mask)])
+        nodes = [(at, self._nodes[at]) for at in bits(held.mask)]
+        return sum([node.speed * idle_until(held.time, at, free[node.name], now) for at, node in nodes])
 
     def _idle(self, mask: int, servers: Servers) -> bool:
         if mask & (self._running_jobs.used | servers.masks[0]):
