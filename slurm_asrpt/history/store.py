@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
@@ -284,21 +285,33 @@ class History:
                 _make(path)
             self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=wait_s)
             try:
-                self._prepare(read_only)
+                self._prepare(read_only, wait_s)
             except BaseException:
                 self._db.close()
                 raise
 
-    def _prepare(self, read_only: bool) -> None:
+    def _prepare(self, read_only: bool, wait_s: float) -> None:
         if read_only:
             self._db.execute("SELECT 1 FROM runs LIMIT 1")
             _refuse_other_schema(self._db)
             return
-        self._db.execute("PRAGMA journal_mode = WAL")
+        self._use_wal(time.monotonic() + wait_s)
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute(f"PRAGMA journal_size_limit = {LARGEST_WAL_BYTES}")
         _refuse_later_schema(self._db)
         migrate(self._db)
+
+    def _use_wal(self, deadline: float) -> None:
+        """Set the journal mode. SQLite does not wait for locks meanwhile, so that a second process may be refused."""
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+            else:
+                return
 
     def __enter__(self) -> Self:
         return self

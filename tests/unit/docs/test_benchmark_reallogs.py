@@ -148,7 +148,9 @@ def test_goals_count_the_cells_that_keep_them() -> None:
     def row(predictor: str, ratio: float, held_out: bool = False) -> dict[str, Any]:
         keys = ("mean_ratio", "mean_ratio_all", "p99_wait_ratio", "size_ratio", "blind_ratio")
         about = {"log": "x", "first": 0, "servers": 1, "load": 1.0, "models": "none", "policy": "asrpt-gated"}
-        return {**about, "predictor": predictor, "held_out": held_out, **dict.fromkeys(keys, ratio)}
+        policies = {"fifo:nodes=fewest": {"mean_s": 100.0}, "fifo": {"mean_s": 1.0}}
+        figures = {"mean_s": 100.0 * ratio, "policies": policies, **dict.fromkeys(keys, ratio)}
+        return {**about, "predictor": predictor, "held_out": held_out, **figures}
 
     rows = [row("expected", 0.9), row("expected", 1.1), row(PERFECT, 0.8), row(SHUFFLED, 1.04), row(PERFECT, 3, True)]
     found = reallogs.summary(rows)
@@ -157,6 +159,7 @@ def test_goals_count_the_cells_that_keep_them() -> None:
     assert kept["mean_of_learned"] == {"goal": 0.95, "average": 1.0, "geometric": 0.995, "met": False}
     assert kept["mean_of_perfect"]["met"]
     assert kept["shuffled"]["kept"] == 1
+    assert kept["over_each"] == {"fifo": {"expected": 0.995, "perfect": 0.8, "shuffled": 1.04}}
     assert found["asrpt-gated (held out)"]["mean"]["worst"] == 3
 
 

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import resource
 import sqlite3
+import threading
 from contextlib import closing
 from dataclasses import astuple, fields, replace
 from pathlib import Path
@@ -176,6 +177,22 @@ def test_two_writers_at_once(path: Path) -> None:
     assert [worker.exitcode for worker in workers] == [0, 0]
     with History(path) as history:
         assert len(history.runs()) == 100
+
+
+def test_opening_waits_while_another_process_has_the_file_open_for_writing(path: Path) -> None:
+    with History(path):
+        pass
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("PRAGMA journal_mode = DELETE")
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(HistoryError, match="locked"):
+        History(path, wait_s=0.1)
+    ending = threading.Timer(0.5, lambda: other.execute("COMMIT"))
+    ending.start()
+    with History(path, wait_s=30.0) as history:
+        assert history.runs() == []
+    ending.join()
+    other.close()
 
 
 def test_a_full_disk_is_reported_and_the_next_write_succeeds(path: Path) -> None:
