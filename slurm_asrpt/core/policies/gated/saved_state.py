@@ -117,7 +117,7 @@ def _queued(row: Sequence[Any]) -> Queued:
 def _started(row: Sequence[Any]) -> tuple[float, float, float, float]:
     """Raises TypeError, ValueError."""
     predicted, limit, *others, slowdown = row
-    similar = others[0] if others else 0.0  # states before 2026-11-24 have none
+    similar = others[0] if others else 0.0  # states before decision 34 have none
     return float(predicted), math.inf if limit is None else float(limit), float(similar), float(slowdown)
 
 
