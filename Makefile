@@ -6,7 +6,7 @@ VENV := .venv
 RPM_PYTHON ?= python3.11
 BIN := $(VENV)/bin
 
-PACKAGES := python3-venv slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge lua5.1 lua5.3 lua5.4
+PACKAGES := python3-venv slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge lua5.1 lua5.3 lua5.4 faketime
 TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromium-driver prometheus mandoc zsh fish
 
 # By content, not by date, so that switching branches costs nothing; by place, because a venv cannot be moved.

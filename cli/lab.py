@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -22,7 +22,7 @@ from slurm_asrpt_cli._app.tables import safe
 
 from slurm_asrpt.config.settings import parse_settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, one_line
-from slurm_asrpt.lab import cluster, other_release
+from slurm_asrpt.lab import cluster, other_release, pace
 from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.spec import DEFAULT_DIRECTORY, DEFAULT_PORT, LabSpec
 
@@ -123,9 +123,8 @@ def up(
     memory: Annotated[int, seldom(metavar="MB", help="Memory per node in MB.")] = 512_000,
     accounting: Annotated[bool, typer.Option("--accounting", help="Start MariaDB and slurmdbd, for sacct.")] = False,
     multifactor: Annotated[bool, typer.Option("--multifactor", help="Use priority/multifactor.")] = False,
-    scheduler: Annotated[
-        str, typer.Option(metavar="NAME", help="Slurm's scheduler: backfill or builtin.")
-    ] = "backfill",
+    scheduler: Annotated[str, seldom(metavar="NAME", help="Slurm's scheduler: backfill or builtin.")] = "backfill",
+    speed: Annotated[float, typer.Option(metavar="FACTOR", help="How fast the lab's clock goes.")] = 1.0,
     slurm_user: Annotated[str, seldom(metavar="USER", help="SlurmUser, the user that runs slurmctld.")] = "root",
     hook: Annotated[bool, seldom(help="Install the submit hook, prologs and epilog.")] = True,
     hooks_dir: Annotated[
@@ -141,6 +140,8 @@ def up(
     ] = None,
 ) -> None:
     """Start a cluster and wait until every node is idle.
+
+    With --speed 60, an hour takes a minute; use such a lab by asrpt-lab shell.
 
     \b
     Example:
@@ -163,14 +164,31 @@ def up(
             hooks_dir=hooks_dir,
             slurm_conf_extra="\n".join(slurm_conf or []),
             settings=_settings(settings or []),
+            speed=speed,
         )
         with console.status("checking this machine") as line:
             lab = cluster.up(spec, lambda text: line.update(escape(text)))
+            pace = _pace(lab) if spec.accelerated else ""
     count = len(spec.node_list)
-    print(f"{count} node{'' if count == 1 else 's'} up in {lab.directory}. Next steps:")
+    print(f"{count} node{'' if count == 1 else 's'} up in {lab.directory}. {pace}Next steps:")
     where = [] if directory == DEFAULT_DIRECTORY else ["--dir", str(lab.directory)]
-    for text in _next_in_root(lab, where) if other_release.inside() else _next(lab, where):
+    if other_release.inside():
+        steps = _next_by_run(lab, ["asrpt-lab", "--root", other_release.inside()], where)
+    elif spec.accelerated:
+        steps = _next_by_run(lab, [_command("asrpt-lab")], where)
+    else:
+        steps = _next(lab, where)
+    for text in steps:
         print(text)
+
+
+def _pace(lab: cluster.Lab) -> str:
+    """What the lab's clock costs. Ends a lab whose pace this machine does not bear. Raises MachineError."""
+    try:
+        return f"{pace.check(lab)}. "
+    except BaseException:
+        lab.down()
+        raise
 
 
 def _next(lab: cluster.Lab, where: list[str]) -> Iterator[str]:
@@ -183,8 +201,8 @@ def _next(lab: cluster.Lab, where: list[str]) -> Iterator[str]:
     yield shlex.join([_command("asrpt-lab"), "down", *where])
 
 
-def _next_in_root(lab: cluster.Lab, where: list[str]) -> Iterator[str]:
-    here = ["asrpt-lab", "--root", other_release.inside()]
+def _next_by_run(lab: cluster.Lab, here: list[str], where: list[str]) -> Iterator[str]:
+    """here: the command asrpt-lab and its options."""
     if lab.spec.hook:
         yield shlex.join([*here, "run", *where, "asrptd"]) + " &"
     yield shlex.join([*here, "run", *where, *_example(lab)])
@@ -235,15 +253,42 @@ def run(
     Example: asrpt-lab run --user asrpt1 sbatch job.sh
     """
     with _errors():
+        _replace_by(cluster.load(directory), command, user)
+
+
+@app.command()
+def shell(
+    directory: Directory = DEFAULT_DIRECTORY,
+    user: Annotated[str | None, typer.Option(metavar="USER", help="Run as this test user; default: root.")] = None,
+) -> None:
+    """Start a shell in a lab, on its clock.
+
+    \b
+    Example:
+      asrpt-lab shell --user asrpt1
+    """
+    with _errors():
         lab = cluster.load(directory)
-        who = identity(user) if user else None
-        os.chdir(lab.home(user))
-        environment = lab.env | {"HOME": str(lab.home(user)), "USER": user or "root"}
-        if who:
-            os.setgroups([])
-            os.setgid(who[1])
-            os.setuid(who[0])
+        if not lab.running:
+            raise InputError(f"{directory}: the lab is down; start it with asrpt-lab up")
+        _replace_by(lab, [os.environ.get("SHELL") or "/bin/sh"], user)
+
+
+def _replace_by(lab: cluster.Lab, command: list[str], user: str | None) -> NoReturn:
+    """Become a command in the lab. Raises InputError."""
+    who = identity(user) if user else None
+    commands = str(Path(sys.argv[0]).absolute().parent)
+    os.chdir(lab.home(user))
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), commands])
+    environment = lab.env | {"HOME": str(lab.home(user)), "USER": user or "root", "PATH": path}
+    if who:
+        os.setgroups([])
+        os.setgid(who[1])
+        os.setuid(who[0])
+    try:
         os.execvpe(command[0], command, environment)  # noqa: S606
+    except OSError as error:
+        raise InputError(f"{command[0]}: cannot be started ({error.strerror})") from error
 
 
 @app.command()

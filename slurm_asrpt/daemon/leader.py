@@ -18,7 +18,7 @@ from threading import Event
 from slurm_asrpt.errors import AsrptError, printable
 
 LOCK_NAME = "lock"
-STANDBY_S = 1.0
+STANDBY_S, POLL_S = 1.0, 0.1
 """Seconds between two attempts to take the lock."""
 _LONGEST_NAME = 200
 
@@ -120,5 +120,12 @@ def wait_to_lead(folder: Path, stopping: Event, once: bool = False) -> LeaderLoc
         if holder != logged:
             LOG.info("standing by: %s leads; this asrptd takes over when it ends", holder or "another")
             logged = holder
-        stopping.wait(STANDBY_S)
+        _wait(stopping)
     return None
+
+
+def _wait(stopping: Event) -> None:
+    """Wait until the next look. In short sleeps: under libfaketime, Event.wait with a timeout never returns."""
+    until = time.monotonic() + STANDBY_S
+    while not stopping.is_set() and time.monotonic() < until:
+        time.sleep(POLL_S)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_asrpt.errors import InputError, MachineError, SlurmError
-from slurm_asrpt.lab import accounting, conf, machine, processes
+from slurm_asrpt.lab import accounting, clock, conf, machine, processes
 from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.processes import Daemon
 from slurm_asrpt.lab.spec import STATE_FILE, LabPaths, LabSpec
@@ -74,9 +74,24 @@ class Lab:
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment of client commands: this process's, with the lab's two variables in place of Slurm's."""
+        """Environment of client commands: this process's, with the lab's variables in place of Slurm's."""
+        return self._machine_env | dict(self.clock.variables if self.clock else {})
+
+    @property
+    def _machine_env(self) -> dict[str, str]:
+        """The same on the machine's clock."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH_", "SALLOC_", "SRUN_"))}
         return kept | {"SLURM_CONF": str(self.slurm_conf), "ASRPT_CONFIG": str(self.settings_path)}
+
+    @property
+    def clock(self) -> clock.Clock | None:
+        """The lab's clock; None if it has the machine's."""
+        return clock.load(self.paths) if self.spec.accelerated else None
+
+    def time(self) -> float:
+        """Seconds since 1970 on the lab's clock."""
+        own = self.clock
+        return own.time() if own else time.time()
 
     def home(self, user: str | None = None) -> Path:
         """Where a test user's jobs run and write their output."""
@@ -203,6 +218,8 @@ class Lab:
     def _start_daemons(self, say: Say) -> None:
         machine.register(self.directory, self.spec.user_names)
         conf.write(self.spec, self.paths)
+        if self.spec.accelerated:
+            clock.start(self.spec.speed, self.paths)
         munged = self._start_munged()
         self._wait("munged answers", self.paths.munge_socket.exists, [munged], self.paths.log / "munged.out", 10.0)
         if self.spec.accounting:
@@ -228,7 +245,7 @@ class Lab:
         return self._start("munged", [machine.program("munged"), "--foreground", "--num-threads=10", *arguments])
 
     def _start_accounting(self) -> None:
-        database = accounting.start_database(self.spec, self.paths, self.env)
+        database = accounting.start_database(self.spec, self.paths, self._machine_env)  # its locks need no clock
         log = self.paths.log / "mariadbd.log"
         self._wait("MariaDB answers", (self.paths.database / "s").exists, [database], log, 60.0)
         slurmdbd = accounting.start_slurmdbd(self.paths, self.env)
@@ -298,7 +315,7 @@ class Lab:
 
         A slurmd that is launching a job would wait for a stopped controller.
         """
-        order = ("slurmctld", "slurmdbd", "mariadbd", "munged")
+        order = ("slurmctld", "slurmdbd", "mariadbd", "munged", clock.NAME)
         daemons = {daemon.name: daemon for daemon in self.daemons}
         last = [daemons.pop(name) for name in order if name in daemons]
         processes.end(daemons.values())
@@ -307,6 +324,7 @@ class Lab:
             processes.end([daemon], patience_s=30.0)
         for file in self.paths.pids.glob("*.pid"):
             file.unlink(missing_ok=True)
+        clock.remove(self.paths)
 
     def _delete_files(self) -> None:
         """Delete the lab's files, and nothing else in its directory."""

@@ -22,6 +22,7 @@ from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.spec import LabNode, LabPaths, LabSpec
 
 MANY_NODES = 32
+LONGEST_TIMEOUT_S = 65533
 
 Sections = Mapping[str, Mapping[str, Any]]
 
@@ -180,10 +181,19 @@ def _base(spec: LabSpec, paths: LabPaths, host: str) -> list[str]:
         "KillWait=2",
         "MinJobAge=300",
         "MaxJobCount=50000",
-        "MessageTimeout=30",
         "SlurmctldDebug=info",
         "SlurmdDebug=info",
+        *_timeouts(spec.speed),
     ]
+
+
+def _timeouts(speed: float) -> list[str]:
+    """Slurm's timeouts. The machine answers no faster if the lab's clock goes faster, so those shrink less."""
+    timeouts = {"MessageTimeout": max(30, 2 * speed)}
+    if speed > 1:
+        longer = {"TcpTimeout": 2, "BatchStartTimeout": 10, "UnkillableStepTimeout": 60, "SlurmdTimeout": 60}
+        timeouts |= {name: real_s * speed for name, real_s in longer.items()}
+    return [f"{name}={min(round(value), LONGEST_TIMEOUT_S)}" for name, value in timeouts.items()]
 
 
 def _scheduling(spec: LabSpec) -> list[str]:
@@ -296,12 +306,15 @@ def lua_conf(paths: LabPaths) -> str:
 
 
 def lab_settings(spec: LabSpec, paths: LabPaths) -> dict[str, dict[str, Any]]:
-    """The tables of the lab's asrpt.toml: short cycles, mode enforce, paths in the lab, then ``spec.settings``."""
+    """The tables of the lab's asrpt.toml: mode enforce, paths in the lab, then ``spec.settings``.
+
+    Short cycles, unless the lab has its own clock: a cycle takes the machine's time.
+    """
     folders = {name: str(paths.asrpt / name) for name in ("state", "run", "hook", "scripts", "spool")}
     admins = {"profiles": [str(paths.etc / "profiles")], "attachments": str(paths.etc / "attachments.toml")}
     tables: dict[str, dict[str, Any]] = {
         "slurm": {"partitions": [spec.partitions[0]], "conf": str(paths.slurm_conf)},
-        "daemon": {"mode": "enforce", "interval_s": 1.0},
+        "daemon": {"mode": "enforce", "interval_s": 30.0 if spec.accelerated else 1.0},
         "paths": folders | admins,
         "fabric": {"inter_bytes_per_s": 1.25e9, "intra_bytes_per_s": 300e9},
     }

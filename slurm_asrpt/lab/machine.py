@@ -30,8 +30,10 @@ _PACKAGES = {
     "slurmdbd": "slurmdbd",
     "mariadbd": "mariadb-server",
     "mariadb-install-db": "mariadb-server",
+    "faketime": "faketime",
 }
 BASIC_PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch")
+CLOCK_PROGRAMS = ("faketime",)
 ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db")
 _PLUGIN_PACKAGES = {False: "slurm-wlm-basic-plugins", True: "slurm-wlm-mysql-plugin"}
 
@@ -50,7 +52,7 @@ def program(name: str) -> str:
 def check(spec: LabSpec) -> None:
     """Raises MachineError or InputError for the first problem that would prevent the lab from starting."""
     check_root()
-    check_programs(spec.accounting)
+    check_programs(spec)
     check_reachable(spec.directory)
     check_ports(spec.ports)
 
@@ -63,9 +65,10 @@ def check_root() -> None:
         )
 
 
-def check_programs(accounting: bool) -> None:
+def check_programs(spec: LabSpec) -> None:
     """Raises MachineError with one apt-get command for all missing packages."""
-    needed = BASIC_PROGRAMS + (ACCOUNTING_PROGRAMS if accounting else ())
+    accounting = spec.accounting
+    needed = BASIC_PROGRAMS + (ACCOUNTING_PROGRAMS if accounting else ()) + (CLOCK_PROGRAMS if spec.accelerated else ())
     missing = [name for name in needed if shutil.which(name, path=SEARCH_PATH) is None]
     packages = {_PACKAGES[name] for name in missing}
     for database, package in _PLUGIN_PACKAGES.items():

@@ -25,6 +25,13 @@ DEFAULT_SCHEDULER_PARAMETERS = (
     "batch_sched_delay=0,sched_min_interval=1000,sched_interval=5,"
     "bf_interval=1,bf_continue,bf_max_job_test=5000,default_queue_depth=1000"
 )
+# Of a site that tuned them, for labs with a clock of their own. A backfill cycle may take as long as it needs: it costs
+# the machine's time.
+SITE_SCHEDULER_PARAMETERS = (
+    "bf_interval=30,bf_continue,bf_window=10080,bf_resolution=300,bf_max_job_test=1000,bf_max_time=3600,"
+    "default_queue_depth=1000,sched_interval=60"
+)
+MAX_SPEED = 1000.0
 
 _GROUP = re.compile(r"(?P<count>[0-9]{1,6})x(?P<gpus>[0-9]{1,4})(?::(?P<type>[a-z][a-z0-9_]{0,31}))?")
 _NODES_EXAMPLE = "example: --nodes 4x8 or --nodes 4x8:h100,2x4:t4 (count x GPUs, optionally a GPU type)"
@@ -81,6 +88,8 @@ class LabSpec:
     settings: overrides for asrpt.toml, e.g. {"daemon": {"mode": "shadow"}, "policy": {"name": "asrpt-gated"}}.
     slurm_user: SlurmUser, the user of slurmctld and the owner of asrptd's directories.
     slurm_conf_extra: lines appended to slurm.conf.
+    speed: how fast the lab's clock goes (``lab.clock``). Above 1, Slurm's timeouts are longer, and asrptd's interval
+    and Slurm's scheduler parameters are as on a site.
 
     Raises InputError.
     """
@@ -95,12 +104,13 @@ class LabSpec:
     accounting: bool = False
     multifactor: bool = False
     scheduler: str = "backfill"
-    scheduler_parameters: str = DEFAULT_SCHEDULER_PARAMETERS
+    scheduler_parameters: str = ""
     hook: bool = True
     hooks_dir: Path | None = None
     slurm_user: str = "root"
     slurm_conf_extra: str = ""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    speed: float = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", Path(self.directory).absolute())
@@ -116,6 +126,11 @@ class LabSpec:
             raise InputError("a node needs at least one CPU and 1 MB of memory; change --cpus or --memory")
         if self.scheduler not in ("backfill", "builtin"):
             raise InputError(f"--scheduler {self.scheduler}: valid: backfill, builtin")
+        if not 1 <= self.speed <= MAX_SPEED:
+            raise InputError(f"--speed {self.speed:g}: valid: 1 to {MAX_SPEED:g}")
+        if not self.scheduler_parameters:
+            parameters = SITE_SCHEDULER_PARAMETERS if self.accelerated else DEFAULT_SCHEDULER_PARAMETERS
+            object.__setattr__(self, "scheduler_parameters", parameters)
         if not self.partitions:
             raise InputError("a lab needs at least one partition")
 
@@ -127,6 +142,11 @@ class LabSpec:
             raise InputError(
                 f"{text}: only letters, digits and . _ / + - are allowed in a lab's path (it goes into slurm.conf)"
             )
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether the lab has a clock of its own."""
+        return self.speed > 1
 
     @property
     def node_list(self) -> tuple[LabNode, ...]:
@@ -186,6 +206,10 @@ class LabPaths:
     @property
     def pids(self) -> Path:
         return self.root / "pids"
+
+    @property
+    def clock(self) -> Path:
+        return self.etc / "clock.json"
 
     @property
     def munge(self) -> Path:

@@ -273,7 +273,13 @@ class Result:
     seconds: float
 
 
-def train(iterations: int, seconds_each: float, reporter: Reporter, checkpoint: Checkpoint | None = None) -> float:
+def train(
+    iterations: int,
+    seconds_each: float,
+    reporter: Reporter,
+    checkpoint: Checkpoint | None = None,
+    report_every_s: float = REPORT_EVERY_S,
+) -> float:
     """Sleep through the iterations. Returns the elapsed seconds. Progress is reported even after an exception."""
     started = time.monotonic()
     first = checkpoint.read() if checkpoint else 0
@@ -283,7 +289,7 @@ def train(iterations: int, seconds_each: float, reporter: Reporter, checkpoint: 
     with reporter:
         try:
             while (left := training.left_s) > 0:
-                time.sleep(min(REPORT_EVERY_S, left))
+                time.sleep(min(report_every_s, left))
                 if checkpoint and checkpoint.requested:
                     first = checkpoint.preempt(training, first, reporter)
                 reporter.report(training.done)
@@ -349,7 +355,8 @@ def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> Result:
     if options.profile:
         alpha = alpha_here(options.profile, allocation, ranks, options)
     checkpoint = Checkpoint(options.checkpoint, options.wait) if options.checkpoint else None
-    seconds = train(options.iterations, alpha / options.speedup, Reporter(environment), checkpoint)
+    reporter = Reporter(environment)
+    seconds = train(options.iterations, alpha / options.speedup, reporter, checkpoint, options.report_every)
     placed = (allocation.nodes, allocation.counts, ranks, mapped)
     return Result(options.profile, *placed, alpha=alpha, iterations=options.iterations, seconds=round(seconds, 3))
 
@@ -380,6 +387,13 @@ def parser() -> argparse.ArgumentParser:
         type=_positive,
         default=120.0,
         help="seconds to wait for a requeue after a signal (default 120)",
+    )
+    made.add_argument(
+        "--report-every",
+        metavar="S",
+        type=_positive,
+        default=REPORT_EVERY_S,
+        help="seconds between reports of progress, and looks for a signal (default 1)",
     )
     made.add_argument("--inter", metavar="RATE", type=_positive, help="B_inter in bytes/s; default: as in asrpt.toml")
     made.add_argument("--intra", metavar="RATE", type=_positive, help="B_intra in bytes/s; default: as in asrpt.toml")

@@ -183,3 +183,64 @@ def test_removing_the_last_lab_removes_the_test_users():
     if any(Path("/run/asrpt-labs").glob("[0-9a-f]*")):
         pytest.skip("another lab is up")
     assert not [user.pw_name for user in pwd.getpwall() if user.pw_gecos == "asrpt-lab test user"]
+
+
+# with a clock of its own
+
+
+@pytest.fixture(scope="module")
+def fast(folder):
+    lab = up(LabSpec(directory=folder / "fast", nodes="2x4", base_port=PORT + 50, speed=60, accounting=True))
+    yield lab
+    lab.down()
+
+
+def test_ten_minutes_of_an_accelerated_lab_take_ten_seconds(fast):
+    before, began = fast.time(), time.time()
+    job = submit(fast, "date +%s; sleep 600; date +%s", "-n1")
+    wait_for(fast, job, "COMPLETED", limit_s=60.0)
+    first, last = map(int, (fast.home("asrpt1") / f"{job}.out").read_text().split())
+    assert last - first >= 600
+    assert before - 1 <= first
+    assert last <= fast.time()
+    assert time.time() - began < (fast.time() - before) / 30
+
+
+def test_time_limits_are_of_the_labs_time(fast):
+    job = submit(fast, "sleep 36000", "-n1", "--time=5")
+    wait_for(fast, job, "TIMEOUT", limit_s=60.0)
+
+
+def test_slurmdbd_has_the_labs_times(fast):
+    job = submit(fast, "sleep 300", "-n1")
+    wait_for(fast, job, "COMPLETED", limit_s=60.0)
+    deadline, row = time.monotonic() + 20.0, []
+    while len(row) < 2 and time.monotonic() < deadline:
+        row = fast.run(["sacct", "-nPX", "-j", job, "-o", "ElapsedRaw,State"]).stdout.strip().split("|")
+    assert row[1] == "COMPLETED"
+    assert 300 <= int(row[0]) < 600
+
+
+def test_a_clock_leaves_no_shared_memory(folder):
+    there = set(os.listdir("/dev/shm"))
+    lab = up(LabSpec(directory=folder / "brief", nodes="1x1", base_port=PORT + 80, speed=20))
+    made = set(os.listdir("/dev/shm")) - there
+    lab.down()
+    assert made
+    assert not made & set(os.listdir("/dev/shm"))
+
+
+def test_the_command_says_what_the_pace_costs_and_refuses_what_the_machine_does_not_bear(folder):
+    program = str(Path(sys.executable).parent / "asrpt-lab")
+    options = ["--dir", str(folder / "paced"), "--base-port", str(PORT + 80), "--nodes", "1x1"]
+    found = subprocess.run([program, "up", *options, "--speed", "20"], capture_output=True, text=True, check=False)
+    shown = subprocess.run(
+        [program, "run", *options[:2], "date", "+%s"], capture_output=True, text=True, check=False
+    ).stdout
+    subprocess.run([program, "down", *options[:2]], check=True, capture_output=True)
+    assert found.returncode == 0, found.stderr
+    assert "x20: jobs end" in found.stdout
+    assert int(shown) > time.time() + 10
+    found = subprocess.run([program, "up", *options, "--speed", "5000"], capture_output=True, text=True, check=False)
+    assert found.returncode == InputError.exit_code
+    assert "valid: 1 to 1000" in found.stderr

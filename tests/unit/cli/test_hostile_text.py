@@ -130,6 +130,7 @@ LINES = [
     ("asrpt-lab", "down", "--dir", "@missing"),
     ("asrpt-lab", "status", "--dir", "@missing"),
     ("asrpt-lab", "run", "--dir", "@missing", TAME),
+    ("asrpt-lab", "shell", "--dir", "@missing"),
     ("asrpt-lab", "train", "--profile", TAME),
     ("asrpt-lab", "debian", TAME, "@missing"),
     ("asrpt-sim", "formats"),

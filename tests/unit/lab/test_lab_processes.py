@@ -81,7 +81,7 @@ def test_job_processes_are_found_by_their_environment(tmp_path):
 def test_a_missing_program_is_an_error_with_an_apt_get_command(monkeypatch):
     monkeypatch.setattr(machine, "SEARCH_PATH", "/nowhere")
     with pytest.raises(MachineError, match=r"not installed: slurmctld, .*; run: apt-get install munge slurm-client"):
-        machine.check_programs(accounting=False)
+        machine.check_programs(LabSpec())
     with pytest.raises(MachineError, match="apt-get install munge"):
         machine.program("munged")
 
@@ -90,9 +90,9 @@ def test_a_missing_database_is_an_error_only_with_accounting(monkeypatch):
     have = {"slurmctld", "slurmd", "munged", "sbatch"}
     monkeypatch.setattr(machine.shutil, "which", lambda name, path: name if name in have else None)
     monkeypatch.setattr(machine, "_plugin", lambda kind: kind == "slurmdbd")
-    machine.check_programs(accounting=False)
+    machine.check_programs(LabSpec())
     with pytest.raises(MachineError, match="apt-get install mariadb-server slurm-wlm-mysql-plugin slurmdbd"):
-        machine.check_programs(accounting=True)
+        machine.check_programs(LabSpec(accounting=True))
 
 
 def test_without_root_the_error_says_why(monkeypatch):
