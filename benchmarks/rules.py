@@ -93,7 +93,7 @@ class Side:
     report: Mapping[str, Any] = field(default_factory=dict)
 
 
-def lab_spec(scenario: Scenario, port: int) -> LabSpec:
+def lab_spec(scenario: Scenario, port: int, speed: float = 1.0) -> LabSpec:
     daemon = dict(scenario.daemon) or {"interval_s": DaemonSettings().interval_s}
     settings = {"daemon": daemon, "slurm": {"partitions": list(scenario.managed)}}
     return LabSpec(
@@ -105,13 +105,14 @@ def lab_spec(scenario: Scenario, port: int) -> LabSpec:
         multifactor=scenario.multifactor,
         slurm_conf_extra=scenario.slurm_conf,
         settings=settings,
+        speed=speed,
     )
 
 
 @contextmanager
-def site(scenario: Scenario, mode: str, port: int, history: str = "") -> Iterator[Site]:
+def site(scenario: Scenario, mode: str, port: int, speed: float = 1.0, history: str = "") -> Iterator[Site]:
     """A new lab with the rules of the scenario; asrptd runs unless the mode is PLAIN. history: runs to learn from."""
-    with big_lab(lab_spec(scenario, port)) as lab:
+    with big_lab(lab_spec(scenario, port, speed)) as lab:
         set_rules(lab, scenario.accounting)
         scenario.prepare(lab)
         if history:
@@ -143,8 +144,8 @@ def _wait_until_it_schedules(lab: Lab) -> None:
 
 def play(scenario: Scenario, mode: str, options: argparse.Namespace, history: str = "") -> Side:
     """Play one side. Raises AsrptError."""
-    with site(scenario, mode, options.port, history) as there:
-        began = time.time()
+    with site(scenario, mode, options.port, options.speed, history) as there:
+        began = there.lab.time()
         jobs, late = submit_all(scenario, there, began, options.scale)
         deadline = began + LONGEST * max(1.0, options.scale) * scenario.takes_s + 60.0
         until = wait(scenario, there, jobs, deadline)
@@ -173,11 +174,11 @@ def submit_all(scenario: Scenario, there: Site, began: float, scale: float) -> t
     jobs, late = Jobs(), list[float]()
     todo: list[tuple[float, Any]] = sorted([*scenario.submissions(scale), *scenario.acts], key=lambda one: one[0])
     for due, action in todo:
-        time.sleep(max(0.0, began + due - time.time()))
+        time.sleep(max(0.0, began + due - there.lab.time()) / there.lab.spec.speed)
         if not isinstance(action, Work):
             action(there)
             continue
-        at = time.time()
+        at = there.lab.time()
         late.append(at - began - due)
         job_id = there.lab.run(action.command(scenario.stamp), user=action.user).stdout.strip()
         jobs[job_id] = Job(action.role, action.gpus, at)
@@ -186,11 +187,11 @@ def submit_all(scenario: Scenario, there: Site, began: float, scale: float) -> t
 
 
 def wait(scenario: Scenario, there: Site, jobs: Jobs, deadline: float) -> float:
-    """Wait until all jobs have ended except those that never start; returns the time."""
+    """Wait until all jobs have ended except those that never start; returns the lab's time."""
     never = {job_id for job_id, job in jobs.items() if job.role in scenario.never}
-    while set(there.lab.run(["squeue", "-h", "-o", "%A"]).stdout.split()) - never and time.time() < deadline:
+    while set(there.lab.run(["squeue", "-h", "-o", "%A"]).stdout.split()) - never and there.lab.time() < deadline:
         time.sleep(1.0)
-    return time.time()
+    return there.lab.time()
 
 
 def wait_for_records(scenario: Scenario, lab: Lab, jobs: Jobs) -> None:
@@ -380,6 +381,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of jobs")
     parser.add_argument(
         "--stretch", type=float, default=1.0, help="multiply all times: each start costs asrptd about 1 s"
+    )
+    parser.add_argument(
+        "--speed",
+        type=float,
+        default=1.0,
+        help="of the labs' clocks: --stretch 8 --speed 8 takes no longer than neither",
     )
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep logs and records of each side here")
     parser.add_argument("--port", type=int, default=27000, help="first port of the lab, which uses 20")

@@ -192,7 +192,10 @@ class Lab:
 
     def start_node(self, name: str) -> Daemon:
         """Start the slurmd of a node in slurm.conf."""
-        return self._start(f"slurmd.{name}", [machine.program("slurmd"), "-D", "-N", name, "-f", str(self.slurm_conf)])
+        # On a fast clock, a slurmd that starts may give up on a pipe before its other end does, and die of SIGPIPE.
+        patient = ["env", "--ignore-signal=PIPE"] if self.spec.accelerated else []
+        command = [*patient, machine.program("slurmd"), "-D", "-N", name, "-f", str(self.slurm_conf)]
+        return self._start(f"slurmd.{name}", command)
 
     def stop_node(self, name: str) -> None:
         """Stop the slurmd of a node. Its jobs run on until Slurm marks the node down."""
@@ -242,7 +245,9 @@ class Lab:
             "seed-file": folder / "seed",
         }
         arguments = [f"--{name}={path}" for name, path in options.items()]
-        return self._start("munged", [machine.program("munged"), "--foreground", "--num-threads=10", *arguments])
+        command = [machine.program("munged"), "--foreground", "--num-threads=10", *arguments]
+        # on the machine's clock: it gives up on clients after two seconds, which may be milliseconds on the lab's
+        return processes.start("munged", command, self._machine_env, self.paths.log / "munged.out", self.paths.pids)
 
     def _start_accounting(self) -> None:
         database = accounting.start_database(self.spec, self.paths, self._machine_env)  # its locks need no clock

@@ -21,7 +21,6 @@ MOST_LATE_S = 60.0
 MOST_CPU = 0.5
 """Share of the machine's CPUs that the lab's daemons may take when nothing waits."""
 _TRIAL_S = 1.0
-_MOST_JOBS = 8
 _PATIENCE_S = 30.0
 
 
@@ -51,12 +50,12 @@ def check(lab: Lab) -> Pace:
 
 
 def measure(lab: Lab) -> Pace:
-    """Run one job of a second of the machine's time on each node, eight at most. Raises SlurmError, MachineError."""
+    """Run as many jobs of a second of the machine's time as it has CPUs. Raises SlurmError, MachineError."""
     pids = [daemon.pid for daemon in lab.daemons]
     cpu, began = _cpu_s(pids), time.monotonic()
-    late = _lateness(lab, min(_MOST_JOBS, len(lab.spec.node_list)))
+    late = _lateness(lab, cpus := os.cpu_count() or 1)
     passed = time.monotonic() - began
-    return Pace(lab.spec.speed, median(late), (_cpu_s(pids) - cpu) / passed / (os.cpu_count() or 1))
+    return Pace(lab.spec.speed, median(late), (_cpu_s(pids) - cpu) / passed / cpus)
 
 
 def _lateness(lab: Lab, count: int) -> list[float]:

@@ -1,8 +1,10 @@
 """The clock of a lab, and whether a machine bears its pace."""
 
 import json
+import tempfile
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +20,12 @@ CLOCK = Clock(speed=60, began=1000.0, shown=5000.0, variables=VARIABLES)
 
 
 @pytest.fixture
-def paths(tmp_path):
-    found = LabPaths(tmp_path)
-    found.etc.mkdir()
-    return found
+def paths():
+    """Not in tmp_path: paths of labs are short."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        found = LabPaths(Path(folder))
+        found.etc.mkdir()
+        yield found
 
 
 def test_a_minute_of_the_machine_is_an_hour_of_the_lab():

@@ -1,0 +1,272 @@
+"""Days of real clusters on a real Slurm, in accelerated time, plain and under asrptd: python -m benchmarks.site --json
+
+A cell is a window of a real log (``--logs``), on as many servers with 8 GPUs as its own arrivals load to 1, at one
+load and in one regime. Users submit the same jobs with sbatch at the same times, to labs whose clocks go ``--speed``
+times as fast as the machine's, with parameters of a site that tuned them: plain Slurm under each of a small grid of
+settings (``plain``: priority by age, by fair share, small jobs first), and asrptd. The sides of a cell are played side
+by side, ``--labs`` at a time.
+
+Jobs take their time in the log, cut to ``--longest`` hours, the site's MaxTime. Times between submissions are stretched
+by one factor so that the work of the window is ``--loads`` of what the cluster can do in its ``--hours``. Time limits
+are those of the log; where it has none they are drawn: run time over limit is uniform between 0.05 and 1 (Mu'alem and
+Feitelson 2001), rounded up to popular values (Tsafrir et al. 2005). Users ask for the fewest nodes (``-N``).
+
+Regimes: in ``order`` all placements are equally fast. In ``placement`` jobs of a size that a model of Table I has train
+it (asrpt-lab train), in ``mixed`` those of half of the groups; there Slurm also plays the jobs without ``-N``.
+
+asrptd begins with what the jobs before the window teach, and is retrained every six hours of the lab.
+
+``cells``: ratios of asrptd over the plain side with the least mean completion time (``best``): ``jct_ratio``,
+``slowdown_ratio`` (bounded at a minute), ``p99_wait_ratio``, ``worst_user_ratio``, ``worst_size_ratio`` (of users and
+size classes with 20 jobs), and more. ``over_bound``: mean completion over what no schedule can do better
+(docs/decisions/0006). ``simulated``: the same jobs in asrpt-sim: mean completion over the real one, and the
+Kolmogorov-Smirnov distance of waits. ``sides``: all figures. The machine must bear the clock: ``late_s`` is how late
+jobs ended, ``cpu`` what an idle lab takes. Needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import product
+from pathlib import Path
+from statistics import fmean, stdev
+from threading import Event
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from benchmarks.real_windows import GPUS, VARIABLE, Log, log_table, traces_folder
+from benchmarks.site import figures, simulated
+from benchmarks.site.jobs import MIXED, ORDER, PLACEMENT, REGIMES, Window, draw
+from benchmarks.site.sides import OURS, OURS_FAIR, PAPER, PLAIN, SCATTERED, Played, Setup, Site, play
+from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, MachineError, one_line
+
+PORTS_A_LAB = 60
+CPU_S_A_JOB = 0.12
+"""What submitting, starting and ending a job costs."""
+MOST_CPU = 0.4
+SLOWEST, FASTEST = 20.0, 240.0
+LOADS = (0.8, 1.0, 1.2)
+QUICK = ("philly", "itp/cluster06", "itp/cluster02")
+GOALS = {
+    "slowdown_ratio": 0.5,
+    "jct_ratio": 0.8,
+    "p99_wait_ratio": 1.0,
+    "worst_user_ratio": 1.1,
+    "worst_size_ratio": 1.1,
+}
+console = Console(stderr=True)
+
+
+class Cell(NamedTuple):
+    log: str
+    load: float
+    regime: str
+    seed: int
+
+
+def sides_of(cell: Cell, options: argparse.Namespace) -> list[Site]:
+    plain = [site for site in PLAIN if not options.plain or site.name in options.plain]
+    scattered = [SCATTERED] if cell.regime != ORDER else []
+    return [*plain, *scattered, OURS, *((OURS_FAIR, PAPER) if options.all else ())]
+
+
+def play_cell(cell: Cell, log: Log, options: argparse.Namespace) -> dict[str, Any]:
+    """Play all sides of a cell. Raises AsrptError."""
+    servers = options.servers or log.servers[0]
+    longest_s = options.longest * 3600
+    window = draw(log, servers, cell.load, options.hours, longest_s, cell.regime, cell.seed, options.held_out)
+    sites = sides_of(cell, options)
+    speed = options.speed or bearable(len(window.jobs) * min(len(sites), options.labs), options.hours * 3600)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    title = f"{cell.log} x{servers} load {cell.load:g} {cell.regime} seed {cell.seed}"
+    stop = Event()
+    with Progress(*columns, console=console) as progress, ThreadPoolExecutor(options.labs) as pool:
+
+        def one(number: int) -> Played:
+            site, port = sites[number], options.port + number * PORTS_A_LAB
+            task = progress.add_task(f"{title}: {site.name}", total=len(window.jobs))
+            logs = options.keep / title.replace("/", "-") if options.keep else None
+            setup = Setup(speed, longest_s, port, logs, stop)
+            try:
+                return play(site, window, setup, lambda done: progress.update(task, completed=done))
+            except AsrptError as error:
+                raise MachineError(f"{site.name}: {one_line(error)}") from error
+
+        sides = [pool.submit(one, number) for number in range(len(sites))]
+        try:
+            for side in as_completed(sides):
+                side.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return row(cell, window, {side.result().site.name: side.result() for side in sides}, longest_s)
+
+
+def bearable(jobs: int, span_s: float) -> float:
+    """A speed at which submissions, starts and ends leave most of the CPUs idle."""
+    least_s = jobs * CPU_S_A_JOB / (MOST_CPU * (os.cpu_count() or 1))
+    return float(round(min(FASTEST, max(SLOWEST, span_s / least_s))))
+
+
+def row(cell: Cell, window: Window, played: Mapping[str, Played], longest_s: float) -> dict[str, Any]:
+    """The figures of a cell."""
+    sides = {name: figures.figures(window, each.records) for name, each in played.items()}
+    plain = [name for name, each in played.items() if not each.site.policy]
+    best = min(plain, key=lambda name: float(sides[name]["completion_s"]["mean"]))
+    ours = sides[OURS.name]
+    records = played[OURS.name].records
+    compared = {name: simulated.compare(window, each, longest_s) for name, each in played.items()}
+    return {
+        **cell._asdict(),
+        "servers": window.servers,
+        "jobs": len(window.jobs),
+        "speed": next(iter(played.values())).pace.speed,
+        "learned_from": len(window.past),
+        "load_of_log": round(window.load_of_log, 3),
+        "best": best,
+        **figures.ratios(ours, sides[best]),
+        "over_bound": round(ours["completion_s"]["mean"] / simulated.bound(window), 4),
+        "best_over_bound": round(sides[best]["completion_s"]["mean"] / simulated.bound(window), 4),
+        "waited_a_day_longer": figures.longer_by(records, played[best].records, figures.DAY_S),
+        "simulated": {name: found for name, found in compared.items() if found},
+        "sides": {
+            name: {
+                **side,
+                "late_s": played[name].pace.late_s,
+                "cpu": played[name].pace.cpu,
+                "took_s": played[name].seconds,
+            }
+            for name, side in sides.items()
+        },
+    }
+
+
+def cells(options: argparse.Namespace, names: Sequence[str]) -> list[Cell]:
+    if options.quick:
+        regimes = (ORDER, PLACEMENT, MIXED)
+        chosen = [name for name in QUICK if name in names] or names
+        return [Cell(name, 1.0, regime, 1) for name, regime in zip(chosen, regimes, strict=False)]
+    seeds = range(1, options.seeds + 1)
+    return [Cell(*chosen) for chosen in product(names, options.loads, options.regimes, seeds)]
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over the cells of a regime, with half of the 95% confidence interval where there are several."""
+    found: dict[str, Any] = {}
+    for regime in REGIMES:
+        here = [each for each in rows if each["regime"] == regime]
+        if here:
+            found[regime] = {key: _mean([each[key] for each in here]) for key in GOALS}
+    return found
+
+
+def _mean(values: Sequence[float]) -> dict[str, float]:
+    half = 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return {"mean": round(fmean(values), 4), "half_ci95": round(half, 4), "cells": len(values)}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    shown = Table(title="asrptd over the best plain Slurm; below 1 is better")
+    for title in (
+        "cell",
+        "jobs",
+        "best plain",
+        "completion",
+        "slowdown",
+        "p99 wait",
+        "worst user",
+        "worst size",
+        "used",
+    ):
+        shown.add_column(title, justify="left" if title in ("cell", "best plain") else "right", overflow="fold")
+    keys = (
+        *("jct_ratio", "slowdown_ratio", "p99_wait_ratio", "worst_user_ratio", "worst_size_ratio"),
+        "utilisation_ratio",
+    )
+    for each in rows:
+        name = f"{each['log']} x{each['servers']} {each['load']:g} {each['regime']}"
+        shown.add_row(name, str(each["jobs"]), each["best"], *(f"{each[key]:.2f}" for key in keys))
+    return shown
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.site", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quick", action="store_true", help="three cells, at most 40 minutes")
+    parser.add_argument("--logs", nargs="+", metavar="LOG", help="logs, as --list names them")
+    parser.add_argument("--list", action="store_true", help="list the logs that are small enough")
+    parser.add_argument("--loads", nargs="+", type=float, default=list(LOADS), metavar="LOAD")
+    parser.add_argument("--regimes", nargs="+", choices=list(REGIMES), default=list(REGIMES))
+    parser.add_argument("--seeds", type=int, default=2, help="windows per log (default %(default)s)")
+    parser.add_argument("--hours", type=float, default=24.0, help="time in which jobs arrive (default %(default)s)")
+    parser.add_argument("--longest", type=float, default=24.0, help="MaxTime in hours (default %(default)s)")
+    parser.add_argument("--servers", type=int, default=0, help="instead of what the log's own arrivals load to 1")
+    parser.add_argument("--most-servers", type=int, default=24, help="larger logs are left out (default %(default)s)")
+    parser.add_argument("--speed", type=float, default=0.0, help="of the labs' clocks; default: what the CPUs bear")
+    parser.add_argument("--labs", type=int, default=5, help="labs at a time (default %(default)s)")
+    parser.add_argument("--plain", nargs="+", metavar="NAME", help="only these settings of plain Slurm")
+    parser.add_argument("--all", action="store_true", help="asrptd with fair share, and with policy asrpt, too")
+    parser.add_argument("--held-out", action="store_true", help="windows of the third that nothing was tuned on")
+    parser.add_argument("--traces", default="", help=f"directory of the traces (also {VARIABLE})")
+    parser.add_argument("--port", type=int, default=19000, help="first port (default %(default)s)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and audit trails here")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the cells here, after each one")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    options = parse(arguments)
+    if options.quick:
+        options.hours, options.longest = min(options.hours, 12.0), min(options.longest, 8.0)
+    logs = log_table(traces_folder(options.traces))
+    fitting = [name for name, log in logs.items() if (options.servers or log.servers[0]) <= options.most_servers]
+    if options.list:
+        for name in fitting:
+            print(f"{name}: {len(logs[name].trace)} jobs, {logs[name].servers[0]} servers")
+        return 0
+    names = options.logs or fitting
+    unknown = [name for name in names if name not in logs]
+    if unknown:
+        print(f"benchmarks.site: no log {unknown[0]}; known: {', '.join(fitting)}", file=sys.stderr)
+        return InputError.exit_code
+    rows: list[dict[str, Any]] = []
+    for cell in cells(options, names):
+        try:
+            rows.append(play_cell(cell, logs[cell.log], options))
+        except KeyboardInterrupt:
+            print("benchmarks.site: interrupted; all labs have been stopped", file=sys.stderr)
+            return EXIT_INTERRUPTED
+        except AsrptError as error:
+            print(f"benchmarks.site: {' '.join(map(str, cell))}: {one_line(error)}", file=sys.stderr)
+            rows.append({**cell._asdict(), "error": one_line(error)})
+        if options.output:
+            options.output.write_text(json.dumps(rows) + "\n", encoding="utf-8")
+    played = [each for each in rows if "error" not in each]
+    if options.json:
+        made = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "cpus": os.cpu_count(), "goals": GOALS}
+        print(json.dumps({"cells": rows, "summary": summary(played), "made": {**made, **_shown(options)}}))
+    else:
+        Console().print(table(played))
+    return 0 if len(played) == len(rows) else 1
+
+
+def _shown(options: argparse.Namespace) -> dict[str, Any]:
+    keys = ("hours", "longest", "speed", "labs", "held_out")
+    return {key: getattr(options, key) for key in keys} | {"gpus_a_server": GPUS}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

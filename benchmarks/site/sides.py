@@ -1,0 +1,285 @@
+"""One side of a cell: a new accelerated lab, under plain Slurm or asrptd, where users submit the jobs of a window."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from threading import Event
+
+from benchmarks.real_windows import GPUS
+from benchmarks.site.jobs import MOST_USERS, SiteJob, Window
+from slurm_asrpt.config.settings import DEFAULT_POLICY, GroupSettings
+from slurm_asrpt.errors import MachineError
+from slurm_asrpt.history.csv_json import write_json_lines
+from slurm_asrpt.history.store import COMPLETED, Run, Source
+from slurm_asrpt.hook.group import dissect
+from slurm_asrpt.lab import pace
+from slurm_asrpt.lab.cluster import Lab, up
+from slurm_asrpt.lab.demo import asrptd
+from slurm_asrpt.lab.machine import identity
+from slurm_asrpt.lab.spec import LabSpec
+
+PARTITION = "gpu"
+RECORDED_S = 15.0
+"""Within this time of the machine, the end of the last job is in the file."""
+LOOK_S = 1.0
+RETRAIN_S = 6 * 3600.0
+"""asrptd learns from what has ended this often, in the lab's time. The packaged timer does so hourly; retraining takes
+the machine's time."""
+BACKFILL = "bf_interval=30,bf_continue,bf_resolution=300,bf_max_job_test=1000,bf_max_time=3600"
+
+
+@dataclass(frozen=True)
+class Site:
+    """How a site runs its Slurm. weights: of priority/multifactor. fewest: whether users ask for the fewest nodes.
+
+    policy: of asrptd; "" for plain Slurm. small_first: PriorityFavorSmall.
+    """
+
+    name: str
+    weights: str
+    fewest: bool = True
+    policy: str = ""
+    small_first: bool = False
+
+    @property
+    def slurm_conf(self) -> str:
+        given = [f"PriorityWeight{weight}" for weight in self.weights.split()]
+        given += ["PriorityFavorSmall=YES"] if self.small_first else []
+        return "\n".join(["PriorityMaxAge=7-0", "PriorityDecayHalfLife=7-0", "KillWait=30", *given])
+
+    @property
+    def needs_accounting(self) -> bool:
+        """Whether priorities depend on what slurmdbd knows."""
+        return "Fairshare=0" not in self.weights
+
+
+AGE = "Age=1000 Fairshare=0 JobSize=0"
+FAIR = "Age=1000 Fairshare=10000 JobSize=0"
+SIZE = "Age=1000 Fairshare=0 JobSize=1000"
+NO_WEIGHTS = "Age=0 Fairshare=0 JobSize=0"
+
+PLAIN = (Site("age", AGE), Site("fair-share", FAIR), Site("small-first", SIZE, small_first=True))
+SCATTERED = Site("age, any nodes", AGE, fewest=False)
+OURS = Site("asrptd", NO_WEIGHTS, policy=DEFAULT_POLICY)
+"""As the admin guide advises: without weights, the predicted work decides."""
+OURS_FAIR = Site("asrptd, fair-share", FAIR, policy=DEFAULT_POLICY)
+PAPER = Site("asrptd, asrpt", NO_WEIGHTS, policy="asrpt")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What Slurm recorded of a job, in seconds of the lab since the window began. due: when it was to be submitted."""
+
+    due: float
+    submit: float
+    start: float
+    end: float
+    state: str
+
+
+@dataclass(frozen=True)
+class Played:
+    """A side that has been played. records: in the order of the window's jobs. seconds: of the machine."""
+
+    site: Site
+    records: Sequence[Record]
+    pace: pace.Pace
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Setup:
+    """speed: of the lab's clock. longest_s: the site's MaxTime. port: the lab's first. logs: where to keep them.
+
+    stop: ends the side.
+    """
+
+    speed: float
+    longest_s: float
+    port: int
+    logs: Path | None = None
+    stop: Event = field(default_factory=Event)
+
+    def check(self) -> None:
+        """Raises MachineError once ``stop`` is set."""
+        if self.stop.is_set():
+            raise MachineError("stopped")
+
+
+def play(site: Site, window: Window, setup: Setup, progress: Callable[[int], None]) -> Played:
+    """Play the window. progress: called with the number of jobs that have ended. Raises AsrptError."""
+    began = time.monotonic()
+    lab = up(_spec(site, window, setup))
+    try:
+        cost = pace.measure(lab)
+        with ExitStack() as stack:
+            learn = _start_asrptd(lab, site, window, stack, "debug" if setup.logs else "info")
+
+            def each_look() -> None:
+                setup.check()
+                learn()
+
+            names, start = submit_all(lab, window.jobs, site.fewest, setup.speed, each_look)
+            while pending := set(lab.run(["squeue", "-h", "-t", "PD,R,CG", "-o", "%A"]).stdout.split()):
+                progress(len(names) - len(pending))
+                each_look()
+                time.sleep(LOOK_S)
+            found = records(lab, window.jobs, names, start)
+        return Played(site, found, cost, time.monotonic() - began)
+    finally:
+        if setup.logs:
+            _keep(lab, setup.logs / site.name)
+        lab.down(purge=True)
+
+
+def _spec(site: Site, window: Window, setup: Setup) -> LabSpec:
+    directory = Path(tempfile.mkdtemp(prefix="asrpt-site-"))
+    directory.chmod(0o755)
+    return LabSpec(
+        directory=directory,
+        nodes=f"{window.servers}x{GPUS}",
+        base_port=setup.port,
+        users=MOST_USERS,
+        partitions=(PARTITION,),
+        accounting=site.needs_accounting,
+        multifactor=True,
+        scheduler_parameters=f"{BACKFILL},bf_window={round(setup.longest_s / 60)},default_queue_depth=1000",
+        slurm_conf_extra=f"{site.slurm_conf}\nJobCompType=jobcomp/filetxt\nJobCompLoc={_completion_file(directory)}",
+        settings={"daemon": {"interval_s": max(30.0, setup.speed / 4)}},
+        speed=setup.speed,
+    )
+
+
+def _start_asrptd(lab: Lab, site: Site, window: Window, stack: ExitStack, log_level: str) -> Callable[[], None]:
+    """Start asrptd with what it learns from the jobs before the window. Returns what to do now and then."""
+    if not site.policy:
+        return lambda: None
+    file = lab.paths.log / "history.jsonl"
+    with file.open("w", encoding="utf-8") as output:
+        write_json_lines(output, past_runs(window, lab.time()))
+    admin = str(Path(sys.executable).parent / "asrpt-admin")
+    lab.run([admin, "history", "import", "--jsonl", str(file)], timeout_s=300)
+    lab.run([admin, "retrain"], timeout_s=300)
+    stack.enter_context(asrptd(lab, "enforce", site.policy, log_level))
+    retraining = Retraining(lab, [admin, "retrain"])
+    stack.callback(retraining.end)
+    return retraining.look
+
+
+class Retraining:
+    """Retrains when it is due, beside the cluster."""
+
+    def __init__(self, lab: Lab, command: Sequence[str]) -> None:
+        self._lab, self._command = lab, command
+        self._due = lab.time() + RETRAIN_S
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def look(self) -> None:
+        if self._lab.time() >= self._due and (self._process is None or self._process.poll() is not None):
+            self._due += RETRAIN_S
+            with (self._lab.paths.log / "retrain.log").open("ab") as log:
+                self._process = subprocess.Popen(self._command, env=self._lab.env, stdout=log, stderr=log)
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+
+
+def submit_all(
+    lab: Lab, jobs: Sequence[SiteJob], fewest: bool, speed: float, each_look: Callable[[], None]
+) -> tuple[list[str], float]:
+    """Submit the jobs when they are due. Returns their ids, and the lab's time at which the window began."""
+    began, start = time.time(), lab.time()
+    path = {"PATH": f"{lab.paths.bin}:/usr/bin:/bin"}
+    names = []
+    for job in jobs:
+        while (left := began + job.submit_s / speed - time.time()) > 0:
+            time.sleep(min(left, LOOK_S))
+            each_look()
+        each_look()
+        done = lab.run(job.command(fewest), user=job.user, input=job.script, env=job.variables | path)
+        names.append(done.stdout.strip())
+    return names, start
+
+
+def records(lab: Lab, jobs: Sequence[SiteJob], names: Sequence[str], start: float) -> list[Record]:
+    """What slurmctld recorded of the jobs' last runs. Raises MachineError.
+
+    Not what slurmdbd did: where jobs last less than a second of the machine, it misses starts.
+    """
+    deadline = time.monotonic() + RECORDED_S
+    while missing := set(names) - (rows := _completions(lab)).keys():
+        if time.monotonic() > deadline:
+            raise MachineError(f"slurmctld did not record the end of {len(missing)} jobs (first: {min(missing)})")
+        time.sleep(LOOK_S)
+    found = []
+    for job, name in zip(jobs, names, strict=True):
+        times = [_instant(rows[name][key]) - start for key in ("SubmitTime", "StartTime", "EndTime")]
+        found.append(Record(job.submit_s, *times, rows[name]["JobState"]))
+    return found
+
+
+def _completions(lab: Lab) -> dict[str, dict[str, str]]:
+    """The last line of each job in the file of jobcomp/filetxt."""
+    try:
+        lines = _completion_file(lab.directory).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return {}
+    rows = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines]
+    return {row["JobId"]: row for row in rows}
+
+
+def _instant(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _completion_file(directory: Path) -> Path:
+    return directory / "log" / "jobcomp"
+
+
+def past_runs(window: Window, now: float) -> Iterator[Run]:
+    """The jobs before the window that had ended when it began, as asrptd would have recorded them in mode shadow."""
+    settings = GroupSettings()
+    for number, job in enumerate(window.past, start=1):
+        end = now + job.submit_s + job.run_s
+        if end >= now:
+            continue
+        uid = identity(job.user)[0]
+        known = dissect(uid, job.name.encode(), job.script.encode(), b"", job.gpus, settings)
+        yield Run(
+            job_id=str(10**6 + number),
+            start_time=round(end - job.run_s),
+            submit_time=round(now + job.submit_s),
+            end_time=round(end),
+            state=COMPLETED,
+            user=job.user,
+            uid=uid,
+            group_id=known.group,
+            program=known.program,
+            features=known.features,
+            job_name=job.name,
+            partition=PARTITION,
+            gpus=job.gpus,
+            profile=job.profile,
+            iterations=job.iterations or max(1, round(job.run_s)),
+            iterations_source=Source.REPORTED if job.profile else Source.ELAPSED,
+            iterations_of=job.profile,
+            work_s=round(job.run_s),
+        )
+
+
+def _keep(lab: Lab, folder: Path) -> None:
+    """Keep logs and audit trail."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(lab.paths.log, folder / "log", ignore_dangling_symlinks=True)
+    shutil.copytree(lab.paths.asrpt / "state", folder / "state")

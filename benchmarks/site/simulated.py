@@ -1,0 +1,56 @@
+"""The jobs of a window in the simulator: a bound on every schedule, and how close it comes to the real Slurm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.real_windows import GPUS
+from benchmarks.site.figures import distance
+from benchmarks.site.jobs import Window
+from benchmarks.site.sides import FAIR, Played, Site
+from slurm_asrpt.sim.engine import simulate_named
+from slurm_asrpt.sim.metrics import bounds
+from slurm_asrpt.sim.scenario import parse_policy
+from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+
+
+def workload(window: Window) -> Workload:
+    """The jobs of the window without models: with the default predictor, which learns as asrptd does."""
+    share = (len(window.past) + 0.5) / len(window.trace)
+    options = Options("none", history=share, predictor="expected")
+    return build(window.trace, Cluster(servers=window.servers, gpus=GPUS), options)
+
+
+def bound(window: Window) -> float:
+    """Mean completion time that no schedule beats, seconds."""
+    made = workload(window)
+    return bounds(made.table, made.cluster)["sound"]
+
+
+def policy_of(site: Site, longest_s: float) -> str:
+    """The policy that plays a site in the simulator; "" if none does."""
+    fewest = ":nodes=fewest" if site.fewest else ""
+    if site.policy:
+        return site.policy + fewest
+    small = str(site.small_first).lower()
+    parameters = f"bf_window_s={longest_s:.0f},bf_resolution_s=300,bf_max_job_test=1000,favor_small={small}"
+    return "" if site.weights == FAIR else f"slurm-backfill:{parameters}{fewest.replace(':', ',')}"
+
+
+def compare(window: Window, played: Played, longest_s: float) -> dict[str, Any]:
+    """mean_ratio: simulated over real mean completion. wait_distance: of the two distributions of waits (1: apart)."""
+    text = policy_of(played.site, longest_s)
+    if not text or any(job.profile for job in window.jobs):
+        return {}
+    made, spec = workload(window), parse_policy(text)
+    result = simulate_named(spec.name, made.cluster.nodes, made.table, made.cluster.fabric, spec.settings)
+    real = np.array([record.end - record.due for record in played.records])
+    waits = [record.start - record.due for record in played.records]
+    return {
+        "policy": text,
+        "mean_s": round(float(result.completion_times.mean()), 1),
+        "mean_ratio": round(float(result.completion_times.mean() / real.mean()), 4),
+        "wait_distance": round(distance(list(result.waits[result.ended]), waits), 4),
+    }

@@ -1,0 +1,273 @@
+"""Slurm's own scheduling, as its source has it: the main scheduler, and sched/backfill every ``bf_interval_s`` seconds.
+
+The main scheduler starts jobs in order of priority until one does not fit. The backfill scheduler plans every job in
+that order at the earliest time at which it fits if running jobs end at their time limits, and starts those whose time
+has come. Each plan reserves *whole nodes* for the job's time limit: a job behind it may not use them in that time, even
+if the planned job leaves GPUs free there (``_add_reservation`` in src/plugins/sched/backfill/backfill.c, 22.05).
+
+With priorities by age, order is that of eligibility; ``favor_small`` (PriorityFavorSmall with a large JobSize weight)
+puts jobs of fewer GPUs first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
+from slurm_asrpt.core.free_index import Plan, quick_place
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.placement.selection import Strategy, fits
+from slurm_asrpt.core.policies.base import Decision, Start, Wait, no_room
+from slurm_asrpt.core.policies.options import PolicyOptions
+from slurm_asrpt.core.policies.queue_policy import QueuePolicy
+
+LONGEST_S = 365 * 86400.0
+"""Slurm's limit of a job without one, for planning."""
+
+
+class SlurmOptions(PolicyOptions):
+    """Slurm's SchedulerParameters of the same names, in seconds."""
+
+    bf_interval_s: Annotated[float, Field(gt=0)] = Field(30.0, description="Seconds between backfill cycles.")
+    bf_window_s: Annotated[float, Field(gt=0)] = Field(86400.0, description="How far ahead jobs are planned.")
+    bf_resolution_s: Annotated[float, Field(gt=0)] = Field(60.0, description="Plans begin and end at multiples of it.")
+    bf_max_job_test: Annotated[int, Field(ge=1)] = Field(500, description="Jobs that a cycle plans.")
+    favor_small: bool = Field(False, description="Jobs of fewer GPUs go first.")
+
+
+class RunningJob(NamedTuple):
+    """end: of its time limit, seconds. gpus: by node."""
+
+    end: float
+    gpus: Mapping[str, int]
+
+
+class Planned(NamedTuple):
+    """Nodes that a job is planned to have, from ``begin`` to ``end``, seconds."""
+
+    begin: float
+    end: float
+    nodes: frozenset[str]
+
+    def overlaps(self, begin: float, end: float) -> bool:
+        return self.begin < end and begin < self.end
+
+
+@dataclass
+class Timetable:
+    """Free GPUs now, when running jobs free more, and what is planned. ends: by node, ascending."""
+
+    free: dict[str, int]
+    ends: dict[str, list[tuple[float, int]]]
+    planned: list[Planned]
+
+    def start(self, job: Job, gpus: Mapping[str, int], end: float) -> None:
+        """A job starts now."""
+        for name, count in gpus.items():
+            self.free[name] -= count
+            self.ends.setdefault(name, []).append((end, count))
+            self.ends[name].sort()
+
+    def earliest(self, job: Job, now: float, window_s: float) -> tuple[float, frozenset[str]] | None:
+        """When the job can start beside all plans, and on which nodes; None if not within the window."""
+        limit, at = _limit(job), now
+        changes = sorted({plan.end for plan in self.planned if plan.end > now})
+        for change in (*changes, math.inf):
+            found = self._fit(job, self._unplanned(at, at + limit), at)
+            if found is not None and found[0] <= now + window_s:
+                begin, nodes = found
+                taken = (plan for plan in self.planned if plan.overlaps(begin, begin + limit))
+                if begin == at or not any(plan.nodes & nodes for plan in taken):
+                    return found
+            at = change
+            if at > now + window_s:
+                return None
+        return None
+
+    def _unplanned(self, begin: float, end: float) -> set[str]:
+        taken = (plan.nodes for plan in self.planned if plan.overlaps(begin, end))
+        return self.free.keys() - frozenset().union(*taken)
+
+    def _fit(self, job: Job, nodes: set[str], at: float) -> tuple[float, frozenset[str]] | None:
+        """The earliest time from ``at`` on at which the job fits on these nodes, and which of them."""
+        request = job.request
+        if request.candidates is not None:
+            nodes = nodes & request.candidates
+        names = [name for name in self.free if name in nodes]  # in node-table order
+        free = {name: self.free[name] for name in names}
+        coming = []
+        for name in names:
+            for end, count in self.ends.get(name, ()):
+                if end <= at:
+                    free[name] += count
+                else:
+                    coming.append((end, name, count))
+        chosen = _choose(job, free)
+        if chosen is not None:
+            return at, chosen
+        coming.sort()
+        for end, name, count in coming:
+            free[name] += count
+            if free[name] >= min(job.gpus, request.unit):
+                chosen = _choose(job, free)
+                if chosen is not None:
+                    return end, chosen
+        return None
+
+
+def _choose(job: Job, free: Mapping[str, int]) -> frozenset[str] | None:
+    """Nodes on which the job fits, as few as possible, the first of the node table; None if it does not."""
+    request, most = job.request, job.request.max_nodes or len(free)
+    if request.per_node:
+        able = [name for name, count in free.items() if count >= request.per_node]
+        needed = job.gpus // request.per_node
+        return frozenset(able[:needed]) if len(able) >= needed <= most else None
+    if request.min_nodes <= 1:
+        for name, count in free.items():
+            if count >= job.gpus:
+                return frozenset((name,))
+    if most <= 1:
+        return None
+    usable = {name: count - count % request.unit for name, count in free.items() if count >= request.unit}
+    chosen, total = list[str](), 0
+    for name in sorted(usable, key=lambda name: -usable[name]):
+        chosen.append(name)
+        total += usable[name]
+        if total >= job.gpus and len(chosen) >= request.min_nodes:
+            return frozenset(chosen) if len(chosen) <= most else None
+    return None
+
+
+class SlurmBackfill(QueuePolicy):
+    """The main scheduler at each event, and a backfill cycle if anything has changed since the last one."""
+
+    Options = SlurmOptions
+    options: SlurmOptions
+    bands = True
+
+    def __init__(self, fabric: Fabric, options: PolicyOptions) -> None:
+        super().__init__(fabric, options)
+        self._running: dict[JobId, RunningJob] = {}
+        self._changed = True  # since the last backfill cycle
+        self._cycle = -math.inf
+
+    # events
+
+    def submitted(self, job: Job, now: float) -> bool:
+        self._changed = True
+        return super().submitted(job, now)
+
+    def finished(self, job_id: JobId, now: float) -> None:
+        super().finished(job_id, now)
+        self._running.pop(job_id, None)
+        self._changed = True
+
+    def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
+        """As ``base.SeesRunning``."""
+        self._running[job_id] = RunningJob(min(until, now + LONGEST_S), dict(gpus))
+
+    def next_wakeup(self, now: float) -> float | None:
+        if not (self._changed and self.waiting):
+            return None
+        return self._cycle + self.options.bf_interval_s
+
+    # decisions
+
+    def order(self, now: float) -> Sequence[Job]:
+        jobs = list(self.waiting.values())
+        return sorted(jobs, key=lambda job: job.gpus) if self.options.favor_small else jobs
+
+    def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
+        plan, starts = Plan(cluster), list[Start]()
+        order = [job for job in self._ordered(now) if fits(job, self.nodes)]
+        self._last = self._main(order, plan, starts, now)
+        if self._last and self._changed and now >= self._cycle + self.options.bf_interval_s:
+            self._cycle, self._changed = now, False
+            self._backfill([job for job in order if job.id in self.waiting], plan, starts, now)
+        self._left = plan
+        return [*starts, *([self._last] if self._last else [])]
+
+    def _main(self, order: Sequence[Job], plan: Plan, starts: list[Start], now: float) -> Wait | None:
+        """Start jobs until one does not fit. Returns that one."""
+        for job in order:
+            if plan.over_limit(job):
+                continue
+            placement = self._place(job, plan, None)
+            if placement is None:
+                return Wait(job, no_room(job, plan))
+            self._start(job, placement, plan, starts, now)
+        return None
+
+    def _backfill(self, order: Sequence[Job], plan: Plan, starts: list[Start], now: float) -> None:
+        view, step = plan.view(), self.options.bf_resolution_s
+        table = Timetable({node.name: view.free[node.name] for node in view.nodes}, {}, [])
+        for run in self._running.values():
+            for name, count in run.gpus.items():
+                table.ends.setdefault(name, []).append((max(run.end, now + 1.0), count))
+        for ends in table.ends.values():
+            ends.sort()
+        for job in order[: self.options.bf_max_job_test]:
+            found = None if plan.over_limit(job) else table.earliest(job, now, self.options.bf_window_s)
+            if found is None:
+                continue
+            begin, nodes = found
+            placement = self._place(job, plan, nodes) if begin <= now else None
+            if placement is not None:
+                self._start(job, placement, plan, starts, now)
+                table.start(job, placement.gpus, now + _limit(job))
+            else:
+                first = math.floor(begin / step) * step
+                table.planned.append(Planned(first, math.ceil((begin + _limit(job)) / step) * step, nodes))
+
+    def _place(self, job: Job, plan: Plan, nodes: frozenset[str] | None) -> Placement | None:
+        """A placement on these nodes; without any, on the first that fit."""
+        if job.gpus > plan.free:
+            return None
+        view = plan.view()
+        if nodes is None:
+            nodes = _choose(job, {n.name: view.free[n.name] for n in view.nodes if _may_run(job, n.name)})
+            if nodes is None:
+                return None
+        return quick_place(view, replace(job, request=replace(job.request, candidates=nodes)), _STRATEGY, self.fabric)
+
+    def _start(self, job: Job, placement: Placement, plan: Plan, starts: list[Start], now: float) -> None:
+        plan.add(job, placement)
+        del self.waiting[job.id]
+        self._running[job.id] = RunningJob(now + _limit(job), placement.gpus)
+        self._changed = True
+        starts.append(Start(job, placement, (len(starts),)))
+
+    # restarts
+
+    def dump(self) -> dict[str, Any]:
+        running = [[job_id, run.end, dict(run.gpus)] for job_id, run in self._running.items()]
+        cycle = None if self._cycle == -math.inf else self._cycle
+        return {**super().dump(), "running": running, "cycle": cycle, "changed": self._changed}
+
+    def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
+        super().load(state, jobs)
+        try:
+            rows = [(JobId(job_id), float(end), gpus) for job_id, end, gpus in state["running"]]
+            self._running = {
+                job_id: RunningJob(end, {str(n): int(g) for n, g in gpus.items()}) for job_id, end, gpus in rows
+            }
+            self._cycle = -math.inf if state["cycle"] is None else float(state["cycle"])
+            self._changed = bool(state["changed"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"not a state of policy slurm-backfill: {error!r}") from error
+
+
+_STRATEGY = Strategy.MOST_FREE
+
+
+def _may_run(job: Job, name: str) -> bool:
+    return job.request.candidates is None or name in job.request.candidates
+
+
+def _limit(job: Job) -> float:
+    return min(job.time_limit, LONGEST_S)
