@@ -12,8 +12,9 @@ puts jobs of fewer GPUs first.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
@@ -64,17 +65,28 @@ class Timetable:
 
     free: dict[str, int]
     ends: dict[str, list[tuple[float, int]]]
-    planned: list[Planned]
+    planned: list[Planned] = field(default_factory=list)
+    by_node: dict[str, list[Planned]] = field(default_factory=dict)
+    _since: dict[tuple[str, int], float] = field(default_factory=dict)  # cache of ``_free_since``
 
-    def start(self, job: Job, gpus: Mapping[str, int], end: float) -> None:
+    def start(self, gpus: Mapping[str, int], end: float) -> None:
         """A job starts now."""
         for name, count in gpus.items():
             self.free[name] -= count
             self.ends.setdefault(name, []).append((end, count))
             self.ends[name].sort()
+        self._since.clear()
+
+    def plan(self, planned: Planned) -> None:
+        """Reserve nodes."""
+        self.planned.append(planned)
+        for name in planned.nodes:
+            insort(self.by_node.setdefault(name, []), planned, key=_begin)
 
     def earliest(self, job: Job, now: float, window_s: float) -> tuple[float, frozenset[str]] | None:
         """When the job can start beside all plans, and on which nodes; None if not within the window."""
+        if job.gpus == 1 or job.request.max_nodes == 1:
+            return self._earliest_on_one(job, now, window_s)
         limit, at = _limit(job), now
         changes = sorted({plan.end for plan in self.planned if plan.end > now})
         for change in (*changes, math.inf):
@@ -88,6 +100,34 @@ class Timetable:
             if at > now + window_s:
                 return None
         return None
+
+    def _earliest_on_one(self, job: Job, now: float, window_s: float) -> tuple[float, frozenset[str]] | None:
+        """The same for a job on one node, which most are."""
+        limit, best, chosen = _limit(job), now + window_s, ""
+        for name in self.free:  # in node-table order
+            if not _may_run(job, name):
+                continue
+            begin = max(now, self._free_since(name, job.gpus))
+            for plan in self.by_node.get(name, ()):
+                if plan.overlaps(begin, begin + limit):
+                    begin = plan.end
+            if begin < best or (begin == best and not chosen):
+                best, chosen = begin, name
+                if best == now:
+                    break
+        return (best, frozenset((chosen,))) if chosen else None
+
+    def _free_since(self, name: str, gpus: int) -> float:
+        """When a node has this many free GPUs, if running jobs end at their limits; -inf if it has now."""
+        known = self._since.get((name, gpus))
+        if known is None:
+            free, known = self.free[name], -math.inf
+            for end, count in self.ends.get(name, ()):
+                if free >= gpus:
+                    break
+                free, known = free + count, end
+            self._since[name, gpus] = known = known if free >= gpus else math.inf
+        return known
 
     def _unplanned(self, begin: float, end: float) -> set[str]:
         taken = (plan.nodes for plan in self.planned if plan.overlaps(begin, end))
@@ -205,7 +245,7 @@ class SlurmBackfill(QueuePolicy):
 
     def _backfill(self, order: Sequence[Job], plan: Plan, starts: list[Start], now: float) -> None:
         view, step = plan.view(), self.options.bf_resolution_s
-        table = Timetable({node.name: view.free[node.name] for node in view.nodes}, {}, [])
+        table = Timetable({node.name: view.free[node.name] for node in view.nodes}, {})
         for run in self._running.values():
             for name, count in run.gpus.items():
                 table.ends.setdefault(name, []).append((max(run.end, now + 1.0), count))
@@ -219,10 +259,10 @@ class SlurmBackfill(QueuePolicy):
             placement = self._place(job, plan, nodes) if begin <= now else None
             if placement is not None:
                 self._start(job, placement, plan, starts, now)
-                table.start(job, placement.gpus, now + _limit(job))
+                table.start(placement.gpus, now + _limit(job))
             else:
                 first = math.floor(begin / step) * step
-                table.planned.append(Planned(first, math.ceil((begin + _limit(job)) / step) * step, nodes))
+                table.plan(Planned(first, math.ceil((begin + _limit(job)) / step) * step, nodes))
 
     def _place(self, job: Job, plan: Plan, nodes: frozenset[str] | None) -> Placement | None:
         """A placement on these nodes; without any, on the first that fit."""
@@ -263,6 +303,10 @@ class SlurmBackfill(QueuePolicy):
 
 
 _STRATEGY = Strategy.MOST_FREE
+
+
+def _begin(plan: Planned) -> float:
+    return plan.begin
 
 
 def _may_run(job: Job, name: str) -> bool:
