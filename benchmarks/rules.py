@@ -15,6 +15,9 @@ of its own, ``order``, with the same keys. ``plain`` and ``asrptd``: more figure
 role and ``sbatch_late_s``, the mean delay of submissions on a busy machine. ``--logs DIR`` keeps logs, audit trail and
 sacct's records of each side.
 
+``--stretch 8 --speed 8``: jobs of minutes instead of seconds, in accelerated labs, in the same time. A start costs less
+of a job then.
+
 If the jobs of a scenario recur, they first run once in mode shadow, and each side learns from these runs (asrpt-admin
 history import, retrain). On its plain side asrptd is in mode shadow, too; ``shadow`` has what asrpt-admin shadow-report
 says of the plain side's jobs. Needs root.

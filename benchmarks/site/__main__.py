@@ -20,8 +20,11 @@ asrptd begins with what the jobs before the window teach, and is retrained every
 ``slowdown_ratio`` (bounded at a minute), ``p99_wait_ratio``, ``worst_user_ratio``, ``worst_size_ratio`` (of users and
 size classes with 20 jobs), and more. ``over_bound``: mean completion over what no schedule can do better
 (docs/decisions/0006). ``simulated``: the same jobs in asrpt-sim: mean completion over the real one, and the
-Kolmogorov-Smirnov distance of waits. ``sides``: all figures. The machine must bear the clock: ``late_s`` is how late
-jobs ended, ``cpu`` what an idle lab takes. Needs root.
+Kolmogorov-Smirnov distance of waits, those below a minute being equal. ``sides``: all figures. The machine must bear
+the clock: ``late_s`` is how late jobs ended, ``cpu`` what an idle lab takes. Needs root.
+
+``--simulate`` plays the cells of regime ``order`` in asrpt-sim instead, Slurm as policy slurm-backfill: minutes for all
+logs.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ PORTS_A_LAB = 60
 CPU_S_A_JOB = 0.12
 """What submitting, starting and ending a job costs."""
 MOST_CPU = 0.4
-SLOWEST, FASTEST = 20.0, 240.0
+SLOWEST, FASTEST = 20.0, 120.0
 LOADS = (0.8, 1.0, 1.2)
 QUICK = ("philly", "itp/cluster06", "itp/cluster02")
 GOALS = {
@@ -81,14 +84,24 @@ def sides_of(cell: Cell, options: argparse.Namespace) -> list[Site]:
 
 
 def play_cell(cell: Cell, log: Log, options: argparse.Namespace) -> dict[str, Any]:
-    """Play all sides of a cell. Raises AsrptError."""
+    """The figures of a cell. Raises AsrptError."""
     servers = options.servers or log.servers[0]
     longest_s = options.longest * 3600
     window = draw(log, servers, cell.load, options.hours, longest_s, cell.regime, cell.seed, options.held_out)
     sites = sides_of(cell, options)
+    if options.simulate:
+        played = [simulated.play(site, window, longest_s) for site in sites if simulated.policy_of(site, longest_s)]
+    else:
+        played = play_sides(cell, window, sites, options)
+    return row(cell, window, {each.site.name: each for each in played}, longest_s)
+
+
+def play_sides(cell: Cell, window: Window, sites: Sequence[Site], options: argparse.Namespace) -> list[Played]:
+    """Play the sides of a cell on labs. Raises AsrptError."""
+    longest_s = options.longest * 3600
     speed = options.speed or bearable(len(window.jobs) * min(len(sites), options.labs), options.hours * 3600)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    title = f"{cell.log} x{servers} load {cell.load:g} {cell.regime} seed {cell.seed}"
+    title = f"{cell.log} x{window.servers} load {cell.load:g} {cell.regime} seed {cell.seed}"
     stop = Event()
     with Progress(*columns, console=console) as progress, ThreadPoolExecutor(options.labs) as pool:
 
@@ -110,7 +123,7 @@ def play_cell(cell: Cell, log: Log, options: argparse.Namespace) -> dict[str, An
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-    return row(cell, window, {side.result().site.name: side.result() for side in sides}, longest_s)
+    return [side.result() for side in sides]
 
 
 def bearable(jobs: int, span_s: float) -> float:
@@ -126,12 +139,14 @@ def row(cell: Cell, window: Window, played: Mapping[str, Played], longest_s: flo
     best = min(plain, key=lambda name: float(sides[name]["completion_s"]["mean"]))
     ours = sides[OURS.name]
     records = played[OURS.name].records
-    compared = {name: simulated.compare(window, each, longest_s) for name, each in played.items()}
+    real = {name: each for name, each in played.items() if each.pace}
+    compared = {name: simulated.compare(window, each, longest_s) for name, each in real.items()}
+    costs = {name: {"late_s": each.pace.late_s, "cpu": each.pace.cpu} for name, each in real.items() if each.pace}
     return {
         **cell._asdict(),
         "servers": window.servers,
         "jobs": len(window.jobs),
-        "speed": next(iter(played.values())).pace.speed,
+        "speed": next((each.pace.speed for each in real.values() if each.pace), None),
         "learned_from": len(window.past),
         "load_of_log": round(window.load_of_log, 3),
         "best": best,
@@ -141,12 +156,7 @@ def row(cell: Cell, window: Window, played: Mapping[str, Played], longest_s: flo
         "waited_a_day_longer": figures.longer_by(records, played[best].records, figures.DAY_S),
         "simulated": {name: found for name, found in compared.items() if found},
         "sides": {
-            name: {
-                **side,
-                "late_s": played[name].pace.late_s,
-                "cpu": played[name].pace.cpu,
-                "took_s": played[name].seconds,
-            }
+            name: {**side, **costs.get(name, {}), "took_s": round(played[name].seconds, 1)}
             for name, side in sides.items()
         },
     }
@@ -158,7 +168,8 @@ def cells(options: argparse.Namespace, names: Sequence[str]) -> list[Cell]:
         chosen = [name for name in QUICK if name in names] or names
         return [Cell(name, 1.0, regime, 1) for name, regime in zip(chosen, regimes, strict=False)]
     seeds = range(1, options.seeds + 1)
-    return [Cell(*chosen) for chosen in product(names, options.loads, options.regimes, seeds)]
+    regimes = [ORDER] if options.simulate else options.regimes
+    return [Cell(*chosen) for chosen in product(names, options.loads, regimes, seeds)]
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -217,6 +228,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--labs", type=int, default=5, help="labs at a time (default %(default)s)")
     parser.add_argument("--plain", nargs="+", metavar="NAME", help="only these settings of plain Slurm")
     parser.add_argument("--all", action="store_true", help="asrptd with fair share, and with policy asrpt, too")
+    parser.add_argument("--simulate", action="store_true", help="in asrpt-sim, without labs; only the regime order")
     parser.add_argument("--held-out", action="store_true", help="windows of the third that nothing was tuned on")
     parser.add_argument("--traces", default="", help=f"directory of the traces (also {VARIABLE})")
     parser.add_argument("--port", type=int, default=19000, help="first port (default %(default)s)")

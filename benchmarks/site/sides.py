@@ -88,11 +88,14 @@ class Record:
 
 @dataclass(frozen=True)
 class Played:
-    """A side that has been played. records: in the order of the window's jobs. seconds: of the machine."""
+    """A side that has been played. records: in the order of the window's jobs. seconds: of the machine.
+
+    pace: None in the simulator.
+    """
 
     site: Site
     records: Sequence[Record]
-    pace: pace.Pace
+    pace: pace.Pace | None
     seconds: float
 
 

@@ -23,6 +23,7 @@ POLICIES = [
     "wcs-subtime",
     "fifo",
     "easy-backfill",
+    "slurm-backfill",
     "sjf-bco-online",
 ]
 NODES = [Node(f"n{i}", 4, i) for i in range(3)]
