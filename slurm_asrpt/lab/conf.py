@@ -189,9 +189,9 @@ def _base(spec: LabSpec, paths: LabPaths, host: str) -> list[str]:
 
 def _timeouts(speed: float) -> list[str]:
     """Slurm's timeouts. The machine answers no faster if the lab's clock goes faster, so those shrink less."""
-    timeouts = {"MessageTimeout": max(30, 2 * speed)}
+    timeouts = {"MessageTimeout": max(30, 10 * speed)}
     if speed > 1:
-        longer = {"TcpTimeout": 2, "BatchStartTimeout": 10, "UnkillableStepTimeout": 60, "SlurmdTimeout": 60}
+        longer = {"TcpTimeout": 5, "BatchStartTimeout": 10, "UnkillableStepTimeout": 60, "SlurmdTimeout": 60}
         timeouts |= {name: real_s * speed for name, real_s in longer.items()}
     return [f"{name}={min(round(value), LONGEST_TIMEOUT_S)}" for name, value in timeouts.items()]
 

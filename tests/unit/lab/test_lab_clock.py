@@ -87,8 +87,8 @@ def test_slurms_timeouts_are_longer_on_a_fast_clock(paths):
     )
     assert "MessageTimeout=30\n" in normal
     assert "TcpTimeout" not in normal
-    assert "MessageTimeout=120\n" in fast
-    assert "TcpTimeout=120\n" in fast
+    assert "MessageTimeout=600\n" in fast
+    assert "TcpTimeout=300\n" in fast
     assert "SlurmdTimeout=60000\n" in fastest
 
 
