@@ -147,6 +147,7 @@ def row(cell: Cell, window: Window, played: Mapping[str, Played], longest_s: flo
         "servers": window.servers,
         "jobs": len(window.jobs),
         "speed": next((each.pace.speed for each in real.values() if each.pace), None),
+        "completed": min(side["completed"] for side in sides.values()),
         "learned_from": len(window.past),
         "load_of_log": round(window.load_of_log, 3),
         "best": best,

@@ -54,6 +54,7 @@ class Site:
     def slurm_conf(self) -> str:
         given = [f"PriorityWeight{weight}" for weight in self.weights.split()]
         given += ["PriorityFavorSmall=YES"] if self.small_first else []
+        given += ["OverTimeLimit=UNLIMITED"]  # or jobs would end by their limits for being late, or badly placed
         return "\n".join(["PriorityMaxAge=7-0", "PriorityDecayHalfLife=7-0", "KillWait=30", *given])
 
     @property
