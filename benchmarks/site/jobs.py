@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,10 +13,8 @@ import pandas as pd
 
 from benchmarks.real_windows import GPUS, LEAST_JOBS, PARTS, Log
 from slurm_asrpt.core.cluster import Fabric, Node
-from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.placement.selection import best_alpha
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.profile.schema import library_names, load_profile
+from slurm_asrpt.lab.workload import best_alpha_of, profiles_by_size
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.trace import recurrence_key
 
@@ -165,22 +162,10 @@ def _model(key: str, gpus: int, share: float) -> str:
     return fitting[digest[0] % len(fitting)] if fitting and digest[1] < share * 256 else ""
 
 
-@cache
-def _by_size() -> dict[int, list[str]]:
-    sizes: dict[int, list[str]] = {}
-    for name in library_names():
-        sizes.setdefault(load_profile(name, []).gpus, []).append(name)
-    return sizes
+_by_size = cache(profiles_by_size)
 
 
 @cache
 def _best(profile: str, servers: int) -> float:
     """Seconds per iteration in the best placement."""
-    shape = load_profile(profile, [])
-    nodes = [Node(f"n{number}", GPUS, number) for number in range(servers)]
-    return best_alpha(Job(JobId("0"), "", shape.gpus, shape), nodes, FABRIC)
-
-
-def work_s(jobs: Sequence[SiteJob]) -> float:
-    """GPU-seconds in the best placements."""
-    return sum(job.gpus * job.run_s for job in jobs)
+    return best_alpha_of(profile, [Node(f"n{number}", GPUS, number) for number in range(servers)], FABRIC)

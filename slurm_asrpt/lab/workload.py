@@ -81,14 +81,14 @@ def make_workload(
         raise ValueError(f"the trace has only {len(chosen)} jobs that fit; ask for fewer")
     random = Random(shape.seed)  # noqa: S311  (a demo, not a secret)
     groups = {key: random.random() for key in sorted({_group(job) for job in chosen})}
-    by_size = _profiles_by_size()
+    by_size = profiles_by_size()
     seconds = _scaled_runtimes(chosen, shape.load * capacity * shape.span_s)
     first, last = chosen[0].submit_s, chosen[-1].submit_s
     jobs = []
     for number, (job, ideal) in enumerate(zip(chosen, seconds, strict=True)):
         draw = groups[_group(job)]
         name = _pick(by_size[job.gpus], draw)
-        alpha = _best(name, nodes, fabric)
+        alpha = best_alpha_of(name, nodes, fabric)
         iterations = max(1, round(ideal / alpha * (1 + JITTER * (2 * random.random() - 1))))
         jobs.append(
             DemoJob(
@@ -124,7 +124,8 @@ def _scaled_runtimes(jobs: Sequence[_TraceJob], work: float) -> list[float]:
     return bounded
 
 
-def _profiles_by_size() -> Mapping[int, list[str]]:
+def profiles_by_size() -> Mapping[int, list[str]]:
+    """The models of Table I by their GPUs."""
     sizes: dict[int, list[str]] = {}
     for name in library_names():
         sizes.setdefault(_load(name).gpus, []).append(name)
@@ -139,6 +140,7 @@ def _load(name: str) -> JobProfile:
     return load_profile(name, [])
 
 
-def _best(name: str, nodes: Sequence[Node], fabric: Fabric) -> float:
+def best_alpha_of(name: str, nodes: Sequence[Node], fabric: Fabric) -> float:
+    """Seconds per iteration of a model in its best placement on these nodes."""
     profile = _load(name)
     return best_alpha(Job(JobId("0"), "", profile.gpus, profile), nodes, fabric)
