@@ -215,7 +215,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.site", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--quick", action="store_true", help="three cells, at most 40 minutes")
+    parser.add_argument("--quick", action="store_true", help="three cells, one of each regime")
     parser.add_argument("--logs", nargs="+", metavar="LOG", help="logs, as --list names them")
     parser.add_argument("--list", action="store_true", help="list the logs that are small enough")
     parser.add_argument("--loads", nargs="+", type=float, default=list(LOADS), metavar="LOAD")
