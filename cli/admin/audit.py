@@ -296,6 +296,8 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     "cut": lambda entry: f"ended by a requeue after {slurm_time(entry['ended'] - entry['began'])}",
     "cycle": _cycle,
     "not-started": _not_started,
+    "released-ahead": lambda entry: _refused(entry) if "error" in entry else "Slurm may start it as soon as a job ends",
+    "leased-again": lambda entry: _refused(entry) if "error" in entry else "others start before it",
     "left": _left,
     "pin-failed": lambda entry: f"Slurm ended it because node {entry['nodes']} is gone: {entry['remedy']}",
     "cluster": lambda entry: f"{counted(entry['gpus'], 'GPU')} on {counted(entry['nodes'], 'node')} can run jobs",

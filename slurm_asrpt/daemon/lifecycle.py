@@ -218,7 +218,7 @@ class JobLifecycle:
     def _running(self, job: ManagedJob, now: float) -> None:
         record = job.record
         if job.state is JobState.QUEUED:
-            self._listener.gone(record.job_id, now)
+            self._listener.started_by_slurm(record, now)
         new = job.state is not JobState.RUNNING or (job.placement is None and record.gpus_by_node != job.allocation)
         if new and not job.forgotten:
             self._read_back(job, now)

@@ -29,6 +29,9 @@ class JobListener:
     def gone(self, job_id: str, at: float) -> None:
         """A job has ended, or has left the queue."""
 
+    def started_by_slurm(self, record: JobRecord, now: float) -> None:
+        """Slurm has started a queued job by itself."""
+
     def changed(self, job: Job, now: float) -> None:
         """The request of a queued job has changed."""
 
@@ -67,6 +70,9 @@ class PolicyFeed(JobListener):
 
     def gone(self, job_id: str, at: float) -> None:
         self._policy.finished(JobId(job_id), at)
+
+    def started_by_slurm(self, record: JobRecord, now: float) -> None:
+        self._policy.started_by_slurm(JobId(record.job_id), record.gpus_by_node, now)
 
     def changed(self, job: Job, now: float) -> None:
         self._policy.changed(job, now)

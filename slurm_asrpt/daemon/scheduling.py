@@ -29,6 +29,7 @@ from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.daemon.slurm_writer import SlurmWriter
 from slurm_asrpt.daemon.state import StateSaver, StateStore, saved_adjustment
 from slurm_asrpt.daemon.status import JobRows, StatusBuilder
+from slurm_asrpt.daemon.writes.ahead import ReleaseAhead
 from slurm_asrpt.daemon.writes.leases import Fences, Leases
 from slurm_asrpt.daemon.writes.order import OrderWriter
 from slurm_asrpt.daemon.writes.pins import Pins
@@ -91,7 +92,9 @@ def assemble(
     starts = Starts(jobs, client, leases, fences, pins, withdrawal, audit)
     release = Release(jobs, withdrawal, client, audit, mode, settings.daemon.lease_s)
     order = OrderWriter(policy, jobs, rules.priorities, client)
-    writer = SlurmWriter(starts, withdrawal, release, order, preemption, saver, audit, mode)
+    most = settings.daemon.release_ahead if slurm.multifactor else 0
+    ahead = ReleaseAhead(most, policy, jobs, cluster, rules.priorities, leases, client, audit)
+    writer = SlurmWriter(starts, withdrawal, release, order, ahead, preemption, saver, audit, mode)
 
     reader = SlurmReader(client, lifecycle, rules, leases)
     scheduler = Scheduler(reader, eligibility, decider, writer, saver, rank_maps, audit, clock)

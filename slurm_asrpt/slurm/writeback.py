@@ -91,6 +91,20 @@ def site_factor(job_id: str, factor: int) -> Update:
     return Update(job_id, {"SiteFactor": str(factor)})
 
 
+AHEAD_PRIORITY = 500_000_000
+"""Of jobs that are released ahead: above all other jobs, below pins (multifactor)."""
+
+
+def release_ahead(job_id: str, factor: int) -> Update:
+    """Let Slurm start the job as soon as there is room, in the order of these factors (multifactor)."""
+    return Update(job_id, {**hand_over(job_id).fields, **site_factor(job_id, factor).fields})
+
+
+def lease_again(job_id: str, seconds: float) -> Update:
+    """Undo ``release_ahead``."""
+    return Update(job_id, {**lease(job_id, seconds).fields, **site_factor(job_id, 0).fields})
+
+
 BOOST = 1_000_000_000
 """Taken from the nice value of a boosted job: more than any weights of a site add up to."""
 BOOSTED_PRIORITY = 4_294_966_000

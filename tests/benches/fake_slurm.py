@@ -133,7 +133,7 @@ class FakeSlurm:
 
     def release(self, job_id: str) -> None:
         late = self.records[job_id].eligible_time > self.now
-        self.change(job_id, reason="BeginTime" if late else "None", priority=100)
+        self.change(job_id, reason="BeginTime" if late else "None", priority=100 + self.site_factors.get(job_id, 0))
 
     def node_state(self, name: str, state: str) -> None:
         self.states[name] = state

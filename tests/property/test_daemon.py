@@ -7,6 +7,7 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -32,11 +33,14 @@ picks = st.integers(0, 1000)
 class Walk(RuleBasedStateMachine):
     """Random actions of users, admins and machines, with cycles of asrptd in between."""
 
+    multifactor = False
+    settings: ClassVar[dict[str, Any]] = {"tau": 20.0}
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory(prefix="asrpt-walk-")
-        self.slurm = FakeSlurm(SIZES)
-        self.bench = Bench(Path(self.folder.name), self.slurm, tau=20.0)
+        self.slurm = FakeSlurm(SIZES, multifactor=self.multifactor)
+        self.bench = Bench(Path(self.folder.name), self.slurm, **self.settings)
         self.submitted: set[str] = set()
         self.slurms: set[str] = set()  # requests that are left to Slurm
         self.slurm.table[0] = replace(self.slurm.table[0], features=frozenset({"fast"}))
@@ -169,6 +173,7 @@ class Walk(RuleBasedStateMachine):
         for job_id, tracked in self.bench.scheduling.jobs.items():
             record = self.slurm.records[job_id]
             waits = record.state == PENDING and tracked.state in (JobState.QUEUED, JobState.INELIGIBLE)
+            waits = waits and tracked.site_factor is None  # else it is released ahead
             if waits and job_id not in self.slurm.errors and not self.owner_has_released(job_id):
                 assert record.eligible_time > self.slurm.now, job_id
 
@@ -178,6 +183,7 @@ class Walk(RuleBasedStateMachine):
             if record.state != PENDING or job_id in self.slurm.errors:
                 continue
             assert record.required_nodes == self.requested_nodes(job_id), job_id
+            assert not self.slurm.site_factors.get(job_id), job_id
             if record.priority and job_id not in self.slurms:  # begin times of other jobs are not tracked
                 assert record.eligible_time <= max(self.slurm.now, tracked.not_before + 1), job_id
 
@@ -224,6 +230,14 @@ class Walk(RuleBasedStateMachine):
             assert sum(pins) <= size
 
     @invariant()
+    def asrptd_knows_of_each_site_factor(self) -> None:
+        tracked = self.bench.scheduling.jobs
+        for job_id, factor in self.slurm.site_factors.items():
+            job = tracked.get(job_id)
+            ours = job is None or job.site_factor is not None or job.original is not None
+            assert ours or not factor or job.record.state != PENDING, job_id
+
+    @invariant()
     def the_policy_and_the_managed_jobs_agree(self) -> None:
         scheduling = self.bench.scheduling
         held = {str(job_id) for job_id, _ in scheduling.scheduler.decider.policy.queue(self.slurm.now)}
@@ -261,14 +275,30 @@ class Walk(RuleBasedStateMachine):
         assert all(used[name] <= size for name, size in zip(("n1", "n2", "n3"), SIZES, strict=True))
 
 
-TestWalk = Walk.TestCase
-TestWalk.settings = settings(
+class WalkAhead(Walk):
+    """The same where jobs are released ahead."""
+
+    multifactor = True
+    settings: ClassVar[dict[str, Any]] = {"policy": "asrpt-gated", "release_ahead": 3}
+
+    @invariant()
+    def few_jobs_are_released_ahead(self) -> None:
+        """And only by this rule: the policy would start them next, whichever job ends."""
+        jobs = self.bench.scheduling.jobs.values()
+        assert sum(job.site_factor is not None and job.state is JobState.QUEUED for job in jobs) <= 3
+
+
+LONG = settings(
     max_examples=100,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking would take minutes
 )
+TestWalk = Walk.TestCase
+TestWalk.settings = LONG
+TestWalkAhead = WalkAhead.TestCase
+TestWalkAhead.settings = LONG
 
 
 anything = st.recursive(

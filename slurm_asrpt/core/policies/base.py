@@ -103,6 +103,18 @@ class Policy(ABC):
         ``queue`` may read ``cluster`` afterwards: a caller that goes on with ``queue`` must not change it.
         """
 
+    def started_by_slurm(self, job_id: JobId, gpus: Mapping[str, int], now: float) -> None:
+        """Slurm has started a waiting job on these GPUs by itself."""
+        self.finished(job_id, now)
+
+    def next_starts(self, most: int) -> Sequence[JobId]:
+        """The waiting jobs that would start next, in this order, whichever job ends first, on whatever GPUs it frees.
+
+        As of the last decision; at most ``most``, and as many that a limit holds and the end of a job may let start.
+        Empty if it depends on which job ends.
+        """
+        return ()
+
     def next_wakeup(self, now: float) -> float | None:
         """When the policy must decide again even without an event; None: only after events."""
         return None

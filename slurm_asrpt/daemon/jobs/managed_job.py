@@ -218,7 +218,7 @@ class ManagedJob(SavedJob):
         self.decided_tasks = self.record.array_tasks
         self.decided_at = self.decided_at or now
         if written:
-            self.original = original
+            self.original, self.site_factor = original, None
 
     def needs_map(self, needed: bool) -> None:
         """Set whether its ranks need an order other than Slurm's."""
@@ -296,6 +296,11 @@ class ManagedJob(SavedJob):
 
     def lease_refused(self, spread: float) -> None:
         self.lease_until, self.lease_before, self.lease_spread = self.lease_before, 0.0, spread
+
+    def released_ahead(self, now: float, factor: int) -> None:
+        """Slurm may start it as soon as there is room. factor: its SiteFactor. The older record is adjusted."""
+        self.follow(replace(self.record, eligible_time=min(self.record.eligible_time, now)))
+        self.site_factor, self.lease_until = factor, 0.0
 
     def inherit_lease(self, rest: ManagedJob) -> None:
         """Set the lease of a task that was just split from its array: that of the array's other tasks."""
@@ -376,8 +381,9 @@ class ManagedJob(SavedJob):
         self.begin_time, self.lease_until = None, 0.0
 
     def continue_from(self, before: ManagedJob) -> None:
-        """Adopt what the pin overwrote from the job before its requeue, because Slurm keeps the pin on the record."""
+        """Adopt what asrptd has written from the job before its requeue, because Slurm keeps pin and SiteFactor."""
         self.tag, self.original, self.by_slurm = before.tag, before.original, before.by_slurm
+        self.site_factor = before.site_factor
         self.service, self.requeued_run = before.service, before.requeued_run
 
     def ended(self) -> None:
@@ -407,8 +413,10 @@ class ManagedJob(SavedJob):
                 if name not in FROM_SLURM:
                     setattr(self, name, getattr(saved, name))
             return
-        if _still_pinned(self.record, saved.pin):  # else it is another job with the same number
+        if _still_pinned(self.record, saved):  # else it is another job with the same number
             self.original = saved.original
+        if self.record.restarts > 0:  # Slurm keeps it
+            self.site_factor = saved.site_factor
         restarts = math.inf if saved.restarts is None else saved.restarts
         if self.record.restarts > restarts:  # requeued while no daemon ran
             self.service = saved.service.cut(self.record.submit_time, saved.interruption)
@@ -418,9 +426,15 @@ class ManagedJob(SavedJob):
             self.service, self.requeued_run = saved.service, saved.requeued_run
 
 
-def _still_pinned(record: JobRecord, pin: Pin | None) -> bool:
-    """Whether a job with another submit time is the same job, requeued with its pin while no daemon ran."""
-    return pin is not None and record.restarts > 0 and record.required_nodes == fold(pin.gpus)
+def _still_pinned(record: JobRecord, saved: SavedJob) -> bool:
+    """Whether a job with another submit time is the same job, requeued with its pin while no daemon ran.
+
+    The pin of a job whose nodes Slurm chooses is only its priority.
+    """
+    pin = saved.pin
+    if pin is None or not record.restarts:
+        return False
+    return bool(saved.by_slurm) or record.required_nodes == fold(pin.gpus)
 
 
 def is_another(record: JobRecord, before: JobRecord) -> bool:

@@ -160,7 +160,7 @@ class SavedJob:
     mapped: bool = False  # it has a rank map
     handed_over: bool = False
     by_slurm: str = ""  # why Slurm must choose its nodes, "" if asrptd chooses them
-    site_factor: int | None = None  # written in mode order
+    site_factor: int | None = None  # written in mode order, or where Slurm may start it as soon as there is room
     first_priority: int = 0  # when it was first seen, or released after a hold
     placement: Annotated[Placement | None, Field(alias="real")] = None  # in Slurm's real allocation
     forecast: Annotated[Forecast | None, _from_row(Forecast), _to_row()] = None  # the first one for its current request

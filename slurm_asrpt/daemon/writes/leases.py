@@ -117,7 +117,9 @@ class Leases:
         return [job.lease_until - now for job in self._waiting() if job.lease_until > now]
 
     def _waiting(self) -> list[ManagedJob]:
-        return self._jobs.pending(JobState.INELIGIBLE, JobState.QUEUED)
+        """The pending jobs with leases: not those that are released ahead."""
+        pending = self._jobs.pending(JobState.INELIGIBLE, JobState.QUEUED)
+        return [job for job in pending if job.site_factor is None]
 
 
 class Fences:

@@ -61,13 +61,13 @@ class OrderWriter:
             job.site_factor_is(before if error else factor)
 
 
-def site_factors(order: Sequence[ManagedJob], step: int) -> list[tuple[ManagedJob, int]]:
-    """The factors to write so that the live priorities descend along the order."""
+def site_factors(order: Sequence[ManagedJob], step: int, top: int = TOP) -> list[tuple[ManagedJob, int]]:
+    """The factors to write so that the live priorities descend along the order, from ``top`` at most."""
     jobs = {job.record.job_id: job for job in order}
     ids = list(jobs)
     live = {job_id: job.record.priority for job_id, job in jobs.items() if _is_placed(job)}
     fixed = {job_id: job.record.priority for job_id, job in jobs.items() if job.standing.fixed}
-    changes = new_priorities(ids, live, fixed, step)
+    changes = new_priorities(ids, live, fixed, step, top)
     return [(jobs[job_id], _factor(jobs[job_id], priority)) for job_id, priority in changes.items()]
 
 
@@ -82,19 +82,20 @@ def _factor(job: ManagedJob, priority: int) -> int:
 
 
 def new_priorities(
-    order: Sequence[str], live: Mapping[str, int], fixed: Mapping[str, int], step: int
+    order: Sequence[str], live: Mapping[str, int], fixed: Mapping[str, int], step: int, highest: int = TOP
 ) -> dict[str, int]:
     """The priorities to set so that they descend along ``order``; as few as possible change.
 
     live: the priorities of jobs that have been placed before. fixed: those that cannot change. step: the distance where
-    there is room. Between two fixed priorities there may be too little room: then the last jobs share the lowest one.
+    there is room. highest: the largest priority above all fixed ones. Between two fixed priorities there may be too
+    little room: then the last jobs share the lowest one.
     """
     updates: dict[str, int] = {}
     ends = [-1, *(at for at, job_id in enumerate(order) if job_id in fixed), len(order)]
     for first, last in pairwise(ends):
-        top = fixed[order[first]] - 1 if first >= 0 else TOP
+        top = fixed[order[first]] - 1 if first >= 0 else highest
         low = fixed[order[last]] + 1 if last < len(order) else 1
-        updates |= _between(order[first + 1 : last], live, min(top, TOP), min(low, top), step)
+        updates |= _between(order[first + 1 : last], live, min(top, highest), min(low, top), step)
     return updates
 
 

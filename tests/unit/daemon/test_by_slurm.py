@@ -241,3 +241,17 @@ def test_all_components_count_against_limits(gated: Bench, licenses: float, stat
     gated.cycle(2)
     assert gated.job_state(first) is state
     assert gated.job(first).charges == (("license matlab", 3.0),)
+
+
+def test_a_job_requeued_while_no_daemon_ran_gets_its_own_priority_back(gated: Bench) -> None:
+    """Its pin is only a priority, which Slurm keeps."""
+    gated.slurm.multifactor = True
+    gated.restart()
+    job_id = gated.slurm.submit(12, 100, contiguous=True)
+    gated.cycle(2)
+    assert gated.job_state(job_id) is JobState.RUNNING
+    gated.slurm.requeued(job_id)
+    gated.restart()
+    gated.cycle(2)
+    assert gated.slurm.site_factors[job_id] == 0
+    assert gated.slurm.records[job_id].priority == 100

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -43,6 +44,7 @@ from typing import Any, NamedTuple
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, PreemptionClass, id_key
+from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.placement.selection import packed_alpha
 from slurm_asrpt.core.policies.base import (
     Decision,
@@ -81,6 +83,8 @@ from slurm_asrpt.core.policies.running_jobs import NO_END_S, RunningJob, Running
 from slurm_asrpt.core.preemptable import precedence
 
 Ranks = Mapping[PreemptionClass | None, int]
+OVER_LIMIT = 2
+"""So many jobs that a limit holds, and that count the same against limits, are named as the next to start."""
 EXCLUSIVE_AFTER = 2.0
 """After this many times ``patience_s``, a waiting job keeps its servers for itself alone."""
 _INF = float("inf")
@@ -176,6 +180,16 @@ class Gated(Policy):
             self._estimates.ended(started.known, seconds)
             self._estimate_again(self._similar.ended(job_id, seconds))
         self._stop_running(job_id)
+
+    def started_by_slurm(self, job_id: JobId, gpus: Mapping[str, int], now: float) -> None:
+        """A waiting job runs. On one server, it runs as in its best placement; else only its time limit is known."""
+        entry = self._queue.entries.get(job_id)
+        if entry is None or not entry.choices or len(gpus) != 1:
+            self.finished(job_id, now)
+            return
+        self._late.advance(now)
+        self._leave(job_id)
+        self._began(entry, dict(gpus), 1.0, now)
 
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
         """A running job, possibly one that the policy did not start: then only its time limit is known."""
@@ -378,11 +392,47 @@ class Gated(Policy):
         self._leave(job.id)
         if self.contention is not None:
             self.contention.started(job.id, placement, job.profile)
-        end = now + entry.seconds * slowdown
-        self._running_jobs.began(job.id, RunningJob(now, end, placement.gpus))
-        self._started[job.id] = Started(self._known(job, best), slowdown)
-        self._similar.started(job, now, slowdown, end)
+        self._began(entry, placement.gpus, slowdown, now)
         return Start(job, placement, entry.key, victims)
+
+    def _began(self, entry: Waiting, gpus: Mapping[str, int], slowdown: float, now: float) -> None:
+        """A job runs from now on. slowdown: its α/α̃_min."""
+        job, end = entry.job, now + entry.seconds * slowdown
+        self._running_jobs.began(job.id, RunningJob(now, end, gpus))
+        self._started[job.id] = Started(self._known(job, entry.choices[0].best), slowdown)
+        self._similar.started(job, now, slowdown, end)
+
+    def next_starts(self, most: int) -> Sequence[JobId]:
+        """As ``Policy.next_starts``: the first jobs by work, as long as each fits on any server where any job ends.
+
+        Beside them at most as many jobs that a limit holds, ``OVER_LIMIT`` of those that count the same: the end of a
+        job may free their limit. If no other job waits for room, they may use what is free already.
+        """
+        if self._left is None or self._queue.any_late or self._preempts or self.contention is not None:
+            return ()
+        free = self._left.view().free
+        freed = range(max(free.values(), default=0) + 1, self._running_jobs.least_freed(free) + 1)
+        found, held, over = list[JobId](), 0, Counter[Charges]()
+        for entry in sorted(self._queue.entries.values(), key=lambda one: one.key):
+            job, limited = entry.job, self._limited(entry) is not None
+            able = self._runs_anywhere(entry) and (job.gpus in freed or (limited and self.reservation is None))
+            if limited and able and held < most and over[job.charges] < OVER_LIMIT:
+                over[job.charges] += 1
+                held += 1
+                found.append(job.id)
+            elif not limited:
+                if not able or len(found) - held == most:
+                    break
+                found.append(job.id)
+        return found
+
+    def _runs_anywhere(self, entry: Waiting) -> bool:
+        """Whether a job needs one server, and all servers are equally good for it."""
+        if len(entry.choices) != 1:
+            return False
+        group = entry.choices[0].group
+        needs = group.free_times.needs(entry.job)
+        return not group.mixed and needs.servers == 1 and len(needs.places) == len(self._nodes)
 
     # where to start
 

@@ -1,0 +1,123 @@
+"""Release ahead: the next jobs have no lease, so that Slurm starts them in the moment in which a job ends.
+
+A start behind an end otherwise takes about a second: asrptd sees the end, decides and writes, and Slurm starts a
+released job with its next full second. Only jobs that would start next whichever job ends are released, in the policy's
+order, by SiteFactors below those of pins (docs/decisions/0036). A job with a SiteFactor is released, or was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.jobs.admission import waits_for_slurm
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
+from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR, JobState
+from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.record.audit import AuditWriter
+from slurm_asrpt.daemon.writes.leases import Leases
+from slurm_asrpt.daemon.writes.order import STEP, site_factors
+from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm.client import SlurmClient
+
+
+@dataclass(frozen=True)
+class IntendedReleases:
+    """What a cycle is about to write."""
+
+    releases: Sequence[tuple[ManagedJob, int]]
+    """Jobs, with their new SiteFactors."""
+    leases: Sequence[ManagedJob]
+    """Jobs that are no longer among the next ones, and get leases again."""
+
+
+class ReleaseAhead:
+    """Mode enforce: releases the next jobs, and leases them again if others become the next ones."""
+
+    def __init__(
+        self,
+        most: int,
+        policy: Policy,
+        jobs: JobTable,
+        cluster: ClusterState,
+        priorities: PriorityWatch,
+        leases: Leases,
+        client: SlurmClient,
+        audit: AuditWriter,
+    ) -> None:
+        """most: so many jobs are released at most; 0 with priority/basic, which has no SiteFactors."""
+        self._most, self._policy, self._jobs, self._cluster = most, policy, jobs, cluster
+        self._priorities, self._leases, self._client, self._audit = priorities, leases, client, audit
+
+    def intend(self, now: float) -> IntendedReleases:
+        """Note what is about to be written; to be saved before it is.
+
+        The factors of these jobs are noted as unknown. If asrptd dies or the answer is lost, they are written again.
+        """
+        following = self._next()
+        wanted = {job.record.job_id for job in following}
+        pending = self._jobs.pending(JobState.INELIGIBLE, JobState.QUEUED, JobState.LEFT_TO_SLURM)
+        leases = [job for job in pending if job.site_factor is not None and job.record.job_id not in wanted]
+        step = max(STEP, self._priorities.continuous)
+        changes = site_factors(following, step, writeback.AHEAD_PRIORITY)
+        releases = [(job, factor) for job, factor in changes if factor != job.site_factor]
+        for job, _ in releases:
+            job.site_factor_is(UNKNOWN_FACTOR)
+        self._leases.intend(leases, now)
+        return IntendedReleases(releases, leases)
+
+    def _next(self) -> list[ManagedJob]:
+        """The jobs to release, in order."""
+        found = list[ManagedJob]()
+        if not self._most or self._cluster.not_up or self._others_compete():
+            return found
+        for job_id in self._policy.next_starts(self._most):
+            job = self._jobs.get(job_id)
+            if job is None or not _is_plain(job):
+                break
+            found.append(job)
+        return found
+
+    def _others_compete(self) -> bool:
+        """Whether Slurm has jobs to start by itself: a job before them that cannot start would delay them."""
+        left = self._jobs.pending(JobState.LEFT_TO_SLURM)
+        return any(waits_for_slurm(job.record) is None and job.record.reason != "BeginTime" for job in left)
+
+    def write_leases(self, intended: IntendedReleases, now: float) -> None:
+        """Lease jobs again, before the pins of others are written. Raises SlurmError."""
+        jobs = intended.leases
+        updates = [writeback.lease_again(job.record.address, job.lease_until - now) for job in jobs]
+        errors = self._client.update(updates)
+        self._leases.note(jobs, errors)
+        for job, error in zip(jobs, errors, strict=True):
+            if not error:
+                job.site_factor_is(None)
+            self._audit.record(now, "leased-again", job.record.job_id, **({"error": error} if error else {}))
+
+    def write_releases(self, intended: IntendedReleases, now: float) -> None:
+        """Release jobs, after the pins are written. Raises SlurmError."""
+        updates = [writeback.release_ahead(job.record.address, factor) for job, factor in intended.releases]
+        for (job, factor), error in zip(intended.releases, self._client.update(updates), strict=True):
+            if writeback.waits_no_more(error):
+                continue  # Slurm has started it
+            new = job.record.eligible_time > now
+            if not error:
+                job.released_ahead(now, factor)
+            if new or error:
+                self._audit.record(now, "released-ahead", job.record.job_id, **({"error": error} if error else {}))
+
+
+def _is_plain(job: ManagedJob) -> bool:
+    """Whether Slurm would start the job as asrptd would: on any node, one job of the record, by its priority alone."""
+    unusual = (
+        job.by_slurm,
+        job.record.array_tasks,
+        job.failures,
+        job.reservations,
+        job.admitted_by,
+        job.standing.fixed,
+    )
+    return job.state is JobState.QUEUED and "," not in job.record.partition and not any(unusual)

@@ -1,0 +1,91 @@
+"""``Policy.next_starts`` of asrpt-gated: whichever job ends first, the named job is the one that starts."""
+
+import copy
+from dataclasses import replace
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from slurm_asrpt.core.job import Job, JobId, unprofiled
+from slurm_asrpt.core.limits import Headroom
+from tests.benches.gated import Bench
+
+sizes = st.lists(st.sampled_from([2, 4]), min_size=1, max_size=4)
+jobs = st.lists(
+    st.tuples(st.sampled_from([1, 1, 1, 2, 4]), st.integers(1, 1000), st.integers(0, 1)), min_size=2, max_size=24
+)
+
+
+def job(number: int, gpus: int, seconds: int, band: int) -> Job:
+    """A job like no other one, so that the end of another one says nothing about it."""
+    return Job(JobId(str(number)), f"user{number}", gpus, unprofiled(gpus), float(seconds), float(number), band=band)
+
+
+@given(sizes, jobs)
+def test_the_first_named_job_starts_whichever_job_ends(sizes, jobs):
+    bench = Bench(*sizes)
+    bench.submit(*[job(number, *each) for number, each in enumerate(jobs)])
+    bench.decide()
+    named = bench.policy.next_starts(4)
+    event(f"named: {len(named)}")
+    assert len(set(named)) == len(named) <= 4
+    assert set(named) <= bench.policy._queue.entries.keys()
+    for running in list(bench.placed) if named else ():
+        after = copy.deepcopy(bench)
+        freed = set(after.placed[running].placement.gpus)
+        after.end(running, 1.0)
+        started = after.decide(1.0)
+        assert next(iter(started), None) == named[0]
+        assert set(started[named[0]]) <= freed
+
+
+@given(sizes, jobs)
+def test_a_start_by_slurm_is_like_a_start_of_the_policy(sizes, jobs):
+    """The next decision is the same, whether the policy or Slurm has started the named job."""
+    bench = Bench(*sizes)
+    bench.submit(*[job(number, *each) for number, each in enumerate(jobs)])
+    bench.decide()
+    named = bench.policy.next_starts(1)
+    if not named:
+        return
+    running = next(iter(bench.placed))
+    by_policy, by_slurm = copy.deepcopy(bench), copy.deepcopy(bench)
+    by_policy.end(running, 1.0)
+    started = by_policy.decide(1.0)
+    by_slurm.end(running, 1.0)
+    by_slurm.view.take(started[named[0]])
+    by_slurm.policy.started_by_slurm(named[0], started[named[0]], 1.0)
+    by_slurm.policy.running(named[0], started[named[0]], 1e9, 1.0)
+    assert by_slurm.decide(1.0) == {each: gpus for each, gpus in started.items() if each != named[0]}
+    assert by_slurm.policy.dump()["runs"] == by_policy.policy.dump()["runs"]
+    assert by_slurm.policy.dump()["started"] == by_policy.policy.dump()["started"]
+
+
+charged = st.lists(st.tuples(st.integers(1, 100), st.sampled_from(["ann", "bob", "eve"])), min_size=1, max_size=24)
+
+
+@given(charged, st.integers(1, 3), st.integers(0, 3))
+def test_jobs_that_a_limit_holds_are_named_for_the_end_of_the_job_that_frees_it(jobs, most_jobs, most):
+    """Whichever job ends, the first named job that the limits then allow is the one that starts first."""
+    bench = Bench(4, 4)
+    rooms = {user: float(most_jobs) for user in ("ann", "bob", "eve")}
+    waiting = {}
+    for number, (seconds, user) in enumerate(jobs):
+        one = replace(job(number, 1, seconds, 0), charges=((user, 1.0),))
+        waiting[one.id] = one
+        bench.submit(one)
+    bench.view.headroom = Headroom(rooms)
+    started = bench.decide()
+    for job_id in started:
+        bench.view.headroom.take(waiting[job_id].charges)
+    named = bench.policy.next_starts(most)
+    users = [waiting[each].charges for each in named]
+    over = [bool(bench.view.headroom.exceeded(each)) for each in users]
+    assert sum(over) <= most >= over.count(False)
+    assert all(users.count(each) <= 2 for each, held in zip(users, over, strict=True) if held)
+    for running in started if most == 3 else ():
+        after = copy.deepcopy(bench)
+        after.end(running, 1.0)
+        after.view.headroom.give(waiting[running].charges)
+        able = [each for each in named if not after.view.headroom.exceeded(waiting[each].charges)]
+        assert next(iter(after.decide(1.0)), None) == next(iter(able), None)

@@ -1,0 +1,244 @@
+"""Release ahead: Slurm starts the next jobs in the moment in which a job ends, in the policy's order."""
+
+import pytest
+
+from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR, JobState
+from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
+from slurm_asrpt.slurm.records import Reservation
+
+SITE = SitePriorities(Weights(qos=1000), {"gpu": PartitionPriority()}, {"normal": 0.0, "high": 10.0}, known=True)
+
+
+@pytest.fixture
+def ahead(make_bench):
+    """Two nodes of two GPUs under priority/multifactor; two jobs are released ahead."""
+
+    def make(sizes=(2, 2), most=2, policy="asrpt-gated", site=None):
+        bench = make_bench(sizes, policy=policy, release_ahead=most)
+        bench.slurm.multifactor, bench.slurm.site_priorities = True, site or SitePriorities()
+        bench.restart()
+        return bench
+
+    return make
+
+
+def fill(bench):
+    """One-GPU jobs on all GPUs."""
+    jobs = [bench.slurm.submit(1, 1000) for _ in range(sum(bench.slurm.sizes))]
+    bench.cycle(2)
+    assert all(bench.state(job_id) == "RUNNING" for job_id in jobs)
+    return jobs
+
+
+def leased(bench, job_id):
+    record = bench.slurm.records[job_id]
+    return record.state == "PENDING" and record.eligible_time > bench.slurm.now
+
+
+def test_slurm_starts_the_next_jobs_without_a_cycle_of_asrptd_in_the_policys_order(ahead):
+    bench = ahead()
+    running = fill(bench)
+    long, short, middle = (bench.slurm.submit(1, iterations) for iterations in (900, 100, 300))
+    bench.cycle(2)
+    assert [leased(bench, job_id) for job_id in (long, short, middle)] == [True, False, False]
+    assert bench.slurm.records[short].priority > bench.slurm.records[middle].priority > 1000
+    bench.slurm.end(running[0])
+    assert (bench.state(short), bench.state(middle)) == ("RUNNING", "PENDING")
+    bench.slurm.end(running[1])
+    assert (bench.state(middle), bench.state(long)) == ("RUNNING", "PENDING")
+    bench.cycle(2)
+    assert (bench.job_state(short), bench.job_state(middle)) == (JobState.RUNNING, JobState.RUNNING)
+    assert not leased(bench, long), "it is the next one now"
+    assert not bench.audit("not-started")
+    assert not bench.audit("fence-refused")
+
+
+def test_a_job_that_is_no_longer_among_the_next_is_leased_again_with_its_own_priority(ahead):
+    bench = ahead(most=1)
+    fill(bench)
+    first = bench.slurm.submit(1, 300)
+    bench.cycle(2)
+    assert not leased(bench, first)
+    shorter = bench.slurm.submit(1, 100)
+    bench.cycle(2)
+    assert (leased(bench, first), leased(bench, shorter)) == (True, False)
+    assert bench.slurm.records[first].priority == 100
+    assert bench.slurm.site_factors[first] == 0
+    assert [event["job"] for event in bench.audit("released-ahead")] == [first, shorter]
+    assert [event["job"] for event in bench.audit("leased-again")] == [first]
+
+
+def test_a_higher_priority_goes_first(ahead):
+    bench = ahead(site=SITE)
+    running = fill(bench)
+    normal, high = (
+        bench.slurm.submit(1, 100, qos="normal", priority=1),
+        bench.slurm.submit(1, 900, qos="high", priority=1000),
+    )
+    bench.cycle(2)
+    assert not leased(bench, normal)
+    bench.slurm.end(running[0])
+    assert (bench.state(high), bench.state(normal)) == ("RUNNING", "PENDING")
+
+
+def test_a_job_with_a_priority_of_an_admin_keeps_it(ahead):
+    """Slurm adds no SiteFactor to it."""
+    bench = ahead(site=SITE)
+    fill(bench)
+    job_id = bench.slurm.submit(1, 100, qos="normal", priority=700)
+    bench.cycle(3)
+    assert leased(bench, job_id)
+
+
+def test_nothing_is_released_if_it_depends_on_which_job_ends(ahead):
+    """The first job needs two GPUs of one node, and the end of a job frees only one."""
+    bench = ahead()
+    fill(bench)
+    two, one = bench.slurm.submit(2, 10), bench.slurm.submit(1, 900)
+    bench.cycle(2)
+    assert leased(bench, two)
+    assert leased(bench, one)
+
+
+def test_jobs_as_large_as_those_that_run_are_released(ahead):
+    bench = ahead()
+    running = [bench.slurm.submit(2, 1000) for _ in range(2)]
+    bench.cycle(2)
+    two = bench.slurm.submit(2, 10)
+    bench.cycle(2)
+    assert not leased(bench, two)
+    bench.slurm.end(running[1])
+    assert bench.slurm.records[two].gpus_by_node == {"n2": 2}
+
+
+@pytest.mark.parametrize("policy", ["fifo", "wcs-workload", "easy-backfill"])
+def test_other_policies_release_nothing_ahead(ahead, policy):
+    bench = ahead(policy=policy)
+    fill(bench)
+    job_id = bench.slurm.submit(1, 10)
+    bench.cycle(3)
+    assert leased(bench, job_id)
+    assert not bench.audit("released-ahead")
+
+
+@pytest.mark.parametrize(("multifactor", "most"), [(False, 8), (True, 0)])
+def test_nothing_is_released_under_priority_basic_or_with_0(make_bench, multifactor, most):
+    bench = make_bench((2, 2), policy="asrpt-gated", release_ahead=most)
+    bench.slurm.multifactor = multifactor
+    bench.restart()
+    fill(bench)
+    job_id = bench.slurm.submit(1, 10)
+    bench.cycle(3)
+    assert leased(bench, job_id)
+
+
+def test_a_job_that_waits_for_a_node_of_its_owner_is_not_released(ahead):
+    bench = ahead()
+    fill(bench)
+    chosen = bench.slurm.submit(1, 10, required_nodes="n1")
+    bench.cycle(3)
+    assert leased(bench, chosen)
+
+
+def test_nothing_is_released_beside_jobs_that_slurm_starts_by_itself(ahead):
+    """Slurm's main scheduler starts no job of a partition behind one that cannot start."""
+    bench = ahead()
+    fill(bench)
+    left = bench.slurm.submit(1, leased=False, admin_comment="", reason="Resources")
+    job_id = bench.slurm.submit(1, 10)
+    bench.cycle(3)
+    assert bench.job_state(left) is JobState.LEFT_TO_SLURM
+    assert leased(bench, job_id)
+
+
+def test_nothing_is_released_ahead_of_maintenance_that_the_job_reaches_into(ahead):
+    bench = ahead()
+    fill(bench)
+    start = bench.slurm.now + 3600.0
+    bench.slurm.reserved = [Reservation("maint", start, start + 60.0, frozenset({"n1"}))]
+    job_id = bench.slurm.submit(1, 10, time_limit=7200.0)
+    bench.cycle(3)
+    assert leased(bench, job_id)
+
+
+def test_a_restart_knows_the_released_jobs(ahead):
+    bench = ahead(most=1)
+    fill(bench)
+    job_id = bench.slurm.submit(1, 300)
+    bench.cycle(2)
+    bench.restart()
+    bench.cycle(2)
+    assert not leased(bench, job_id)
+    bench.slurm.submit(1, 100)
+    bench.restart()
+    bench.cycle(2)
+    assert leased(bench, job_id)
+    assert bench.slurm.records[job_id].priority == 100
+
+
+def test_a_lost_answer_is_written_again(ahead):
+    bench = ahead(most=1)
+    fill(bench)
+    job_id = bench.slurm.submit(1, 300)
+    update, bench.slurm.update = bench.slurm.update, lambda updates: ["Socket timed out"] * len(updates)
+    bench.cycle()
+    assert bench.job(job_id).site_factor == UNKNOWN_FACTOR
+    assert leased(bench, job_id)
+    bench.slurm.update = update
+    bench.cycle()
+    assert not leased(bench, job_id)
+
+
+def test_disable_gives_released_jobs_their_own_priority_back(ahead):
+    bench = ahead()
+    fill(bench)
+    job_id = bench.slurm.submit(1, 300)
+    bench.cycle(2)
+    assert bench.slurm.records[job_id].priority > 1000
+    bench.mode.disabled = True
+    bench.cycle(2)
+    assert bench.slurm.records[job_id].priority == 100
+    assert bench.job(job_id).site_factor is None
+
+
+def test_a_released_job_that_is_requeued_later_gets_its_own_priority_back(ahead):
+    bench = ahead()
+    running = fill(bench)
+    job_id = bench.slurm.submit(1, 300)
+    bench.cycle(2)
+    bench.slurm.end(running[0])
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    bench.slurm.requeued(job_id)
+    bench.cycle(3)
+    assert bench.slurm.records[job_id].priority == 100
+    assert bench.job(job_id).site_factor is None
+
+
+def test_a_hold_by_the_owner_ends_the_release(ahead):
+    bench = ahead()
+    fill(bench)
+    job_id = bench.slurm.submit(1, 300)
+    bench.cycle(2)
+    bench.slurm.hold(job_id)
+    bench.cycle(2)
+    bench.slurm.release(job_id)
+    bench.cycle()
+    assert bench.job_state(job_id) is JobState.QUEUED
+
+
+def test_released_jobs_are_planned_with_their_predicted_ends(ahead):
+    """Otherwise a reservation would count on their time limits."""
+    bench = ahead()
+    running = fill(bench)
+    job_id = bench.slurm.submit(1, 300, time_limit=86400.0)
+    bench.cycle(2)
+    bench.slurm.end(running[0])
+    bench.cycle(1)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert job_id in bench.scheduler.decider.policy.dump()["started"]
+
+
+def test_pins_go_before_released_jobs():
+    assert writeback.PINNED_SITE_FACTOR > writeback.AHEAD_PRIORITY
