@@ -107,7 +107,7 @@ class DaemonSettings(Section):
         "plans it again.",
     )
     release_ahead: Annotated[int, Field(ge=0, le=1000)] = Field(
-        8,
+        16,
         description="Number of jobs at the head of the queue that Slurm may start by itself as soon as a job ends, if "
         "they would start next whichever job ends. Otherwise a start behind an end waits for asrptd, and then for "
         "Slurm's next full second. Needs priority/multifactor and policy asrpt-gated. 0: none.",

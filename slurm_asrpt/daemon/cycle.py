@@ -55,7 +55,8 @@ class Scheduler:
     def cycle(self, now: float) -> float | None:
         """Run one cycle. Returns the time at which the next decision is due. Raises SlurmError.
 
-        It is due at once if tasks were split from an array without a queued task, because they may start.
+        It is due at once if tasks were split from an array without a queued task, because they may start, or if starts
+        were left to Slurm that is about to make them.
         """
         self.timer.start()
         lines = self._audit.lines

@@ -41,7 +41,7 @@ class SlurmWriter:
             self._withdrawal.reconsider_what_slurm_has_not_started(now)
 
     def write(self, starts: list[ManagedJob], now: float) -> bool:
-        """Write a decision. Returns whether tasks of arrays have become jobs that may start at once."""
+        """Write a decision. Returns whether the next cycle is due at once."""
         intended = self._starts.intend(starts, now) if self._mode.enforcing else None
         ahead = self._ahead.intend(now) if self._mode.enforcing else None
         self._preemption.intend_requeues(now)
@@ -55,4 +55,4 @@ class SlurmWriter:
         elif moved:
             self._order.write(moved)
         self._preemption.carry_out(now)
-        return intended is not None and intended.first
+        return intended is not None and intended.again

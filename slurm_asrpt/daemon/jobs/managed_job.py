@@ -218,14 +218,15 @@ class ManagedJob(SavedJob):
         self.decided_tasks = self.record.array_tasks
         self.decided_at = self.decided_at or now
         if written:
-            self.original, self.site_factor = original, None
+            self.original = original
 
     def needs_map(self, needed: bool) -> None:
         """Set whether its ranks need an order other than Slurm's."""
         self.mapped = needed
 
     def pin_written(self, at: float) -> None:
-        self.pin_written_at = at
+        """The pin may be in Slurm, with a SiteFactor of its own."""
+        self.pin_written_at, self.site_factor = at, None
 
     def pin_dropped(self) -> None:
         """The pin will not be written, or nothing remains of it."""

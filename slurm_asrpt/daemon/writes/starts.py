@@ -37,8 +37,9 @@ class IntendedStarts:
     """Waiting jobs whose leases are renewed."""
     tasks: Sequence[Update]
     """Leases that split tasks from their arrays."""
-    first: bool
-    """Whether tasks are split from an array of which none waits: they may start at once."""
+    again: bool
+    """Whether the next cycle is due at once: tasks are split from an array of which none waits, or starts are left to
+    Slurm for now."""
 
 
 class StartWithdrawal:
@@ -137,11 +138,18 @@ class Starts:
         self._pins, self._withdrawal, self._audit = pins, withdrawal, audit
 
     def intend(self, starts: list[ManagedJob], now: float) -> IntendedStarts:
-        """Note what is about to be written; to be saved before it is."""
+        """Note what is about to be written; to be saved before it is.
+
+        A job that is released ahead gets no pin in this cycle: Slurm is about to start it. It has one in the next cycle
+        if Slurm has not.
+        """
         splits = next_splits(self._jobs.values())
         renewals, tasks = self._leases.due(now, splits)
-        self._leases.intend([*starts, *renewals], now)
-        return IntendedStarts(starts, renewals, tasks, any(split.first for split in splits))
+        left = [job for job in starts if job.site_factor is not None]
+        pinned = [job for job in self._jobs.pending(JobState.PINNED) if job.site_factor is not None and job not in left]
+        written = [*(job for job in starts if job not in left), *pinned]
+        self._leases.intend([*written, *renewals], now)
+        return IntendedStarts(written, renewals, tasks, bool(left) or any(split.first for split in splits))
 
     def write(self, intended: IntendedStarts, now: float) -> None:
         """Write what was intended; hand over leased jobs that are Slurm's. Raises SlurmError.

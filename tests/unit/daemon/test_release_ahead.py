@@ -240,5 +240,43 @@ def test_released_jobs_are_planned_with_their_predicted_ends(ahead):
     assert job_id in bench.scheduler.decider.policy.dump()["started"]
 
 
+def test_a_start_of_a_released_job_is_left_to_slurm_for_one_cycle(ahead):
+    """Slurm is about to make it. If it does not, the job is pinned, and withdrawn as any other one."""
+    bench = ahead()
+    running = fill(bench)
+    job_id = bench.slurm.submit(1, 300)
+    bench.cycle(2)
+    bench.slurm.starts_jobs = False
+    bench.slurm.end(running[0])
+    before = len(bench.writes(job_id))
+    bench.cycle()
+    assert bench.job_state(job_id) is JobState.PINNED
+    assert len(bench.writes(job_id)) == before
+    bench.restart()
+    bench.cycle()
+    assert bench.job(job_id).site_factor is None
+    assert [fields.get("ReqNodeList") for fields in bench.writes(job_id)[before:]] == [None, "n1"]
+    bench.cycle(15)
+    assert [event["why"] for event in bench.audit("not-started", job_id)] == ["None"]
+    bench.slurm.starts_jobs = True
+    bench.cycle(15)
+    assert bench.state(job_id) == "RUNNING"
+    assert bench.slurm.site_factors[job_id] == writeback.PINNED_SITE_FACTOR
+
+
+def test_disable_also_takes_back_a_start_that_is_left_to_slurm(ahead):
+    bench = ahead()
+    running = fill(bench)
+    job_id = bench.slurm.submit(1, 300)
+    bench.cycle(2)
+    bench.slurm.starts_jobs = False
+    bench.slurm.end(running[0])
+    bench.cycle()
+    bench.mode.disabled = True
+    bench.cycle()
+    assert bench.slurm.records[job_id].priority == 100
+    assert not leased(bench, job_id)
+
+
 def test_pins_go_before_released_jobs():
     assert writeback.PINNED_SITE_FACTOR > writeback.AHEAD_PRIORITY
