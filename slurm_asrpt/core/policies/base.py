@@ -108,7 +108,7 @@ class Policy(ABC):
         self.finished(job_id, now)
 
     def next_starts(self, most: int) -> Sequence[JobId]:
-        """The waiting jobs that would start next, in this order, whichever job ends first, on whatever GPUs it frees.
+        """The waiting jobs that would start next, in this order, on whatever server a job's end makes room for them.
 
         As of the last decision; at most ``most``, and as many that a limit holds and the end of a job may let start.
         Empty if it depends on which job ends.

@@ -118,13 +118,14 @@ class RunningJobs:
                 break
         return time
 
-    def least_freed(self, free: Mapping[str, int]) -> int:
-        """The least number of GPUs that a server has free after the end of any one of its jobs; 0 without jobs.
+    def freed(self, free: Mapping[str, int]) -> tuple[int, int]:
+        """The least and the most GPUs that a server has free once one of its jobs has ended; 0 without jobs.
 
         free: GPUs that are free now, by node.
         """
         runs = self.runs.values()
-        return min([free[name] + gpus for run in runs for name, gpus in run.gpus.items() if name in free], default=0)
+        counts = [free[name] + gpus for run in runs for name, gpus in run.gpus.items() if name in free] or [0]
+        return min(counts), max(counts)
 
     def idle_until(self, time: float, at: int, free: int, now: float) -> float:
         """The GPU-seconds for which a node with ``free`` GPUs free now is predicted to idle if nothing starts there."""

@@ -403,7 +403,9 @@ class Gated(Policy):
         self._similar.started(job, now, slowdown, end)
 
     def next_starts(self, most: int) -> Sequence[JobId]:
-        """As ``Policy.next_starts``: the first jobs by work, as long as each fits on any server where any job ends.
+        """As ``Policy.next_starts``: the first jobs by work that fit on any server once a job there has ended.
+
+        If not each end makes room for one of them, no smaller job follows it: Slurm might start that instead.
 
         Beside them at most as many jobs that a limit holds, ``OVER_LIMIT`` of those that count the same: the end of a
         job may free their limit. If no other job waits for room, they may use what is free already.
@@ -411,11 +413,14 @@ class Gated(Policy):
         if self._left is None or self._queue.any_late or self._preempts or self.contention is not None:
             return ()
         free = self._left.view().free
-        freed = range(max(free.values(), default=0) + 1, self._running_jobs.least_freed(free) + 1)
+        always, ever = self._running_jobs.freed(free)
+        too_few, largest = max(free.values(), default=0), 0
         found, held, over = list[JobId](), 0, Counter[Charges]()
         for entry in sorted(self._queue.entries.values(), key=lambda one: one.key):
             job, limited = entry.job, self._limited(entry) is not None
-            able = self._runs_anywhere(entry) and (job.gpus in freed or (limited and self.reservation is None))
+            follows = largest <= max(always, job.gpus)
+            able = follows and (too_few < job.gpus <= ever or (limited and self.reservation is None))
+            able = able and self._runs_anywhere(entry)
             if limited and able and held < most and over[job.charges] < OVER_LIMIT:
                 over[job.charges] += 1
                 held += 1
@@ -423,6 +428,7 @@ class Gated(Policy):
             elif not limited:
                 if not able or len(found) - held == most:
                     break
+                largest = max(largest, job.gpus)
                 found.append(job.id)
         return found
 
