@@ -51,7 +51,8 @@ WARNINGS = ("history.sqlite is damaged", "and are lost")
 def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = False) -> Iterator[Arena]:
     """A lab with accounting, wrappers around Slurm's commands, and a state directory on its own small file system.
 
-    plain: without asrptd, to see what Slurm alone does.
+    plain: without asrptd, to see what Slurm alone does. asrpt-gated has priority/multifactor, where it releases jobs ahead;
+    the other policies have priority/basic.
     """
     directory = Path(tempfile.mkdtemp(prefix="asrpt-f-", dir="/tmp"))
     directory.rmdir()
@@ -65,7 +66,7 @@ def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = Fals
     extra = f"AuthInfo=socket={directory}/munge/s,cred_expire={CRED_EXPIRE_S}\n"
     spec = LabSpec(
         directory=directory, nodes="4x4", base_port=port, users=1, accounting=True, settings=settings,
-        slurm_conf_extra=extra,
+        slurm_conf_extra=extra, multifactor=policy == "asrpt-gated",
     )  # fmt: skip
     state = directory / "asrpt" / "state"
     lab = up(spec)
