@@ -59,7 +59,7 @@ fuzz: setup ## The same again and again until MINUTES=10 are over, or one fails:
 	@end=$$(($$(date +%s) + 60 * $(MINUTES))); while [ $$(date +%s) -lt $$end ]; do \
 		$(BIN)/pytest -q -x --hypothesis-profile=random $(FUZZED) || exit 1; done
 
-test-compat: setup test-packages ## End-to-end tests on Debian's other Slurms too, into docs/compatibility.md: about an hour
+test-compat: setup test-packages ## End-to-end tests on Debian's other Slurms too, into docs/compatibility.md: about 75 minutes
 	@.ci/packages debootstrap
 	$(BIN)/python -m tests.trials.compat
 

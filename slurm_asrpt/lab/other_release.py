@@ -34,7 +34,7 @@ MIRROR_VARIABLE = "ASRPT_DEBIAN_MIRROR"
 PACKAGES = (
     *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "slurm-wlm-plugins", "munge"),
     *("slurmdbd", "slurm-wlm-mysql-plugin", "mariadb-server"),
-    *("python3-venv", "lua5.1", "lua5.3", "lua5.4"),
+    *("python3-venv", "lua5.1", "lua5.3", "lua5.4", "faketime"),
 )
 
 Say = Callable[[str], None]

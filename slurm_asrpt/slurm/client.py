@@ -38,6 +38,11 @@ class SlurmConfig:
         """From 23.02, Slurm derives the task count from the nodes if the job has none; setting it would fix it."""
         return parse.release(self.version) >= (23, 2)
 
+    @property
+    def draws_by_time_limit(self) -> bool:
+        """From 25.11, a magnetic reservation draws only jobs that end before it does, by their time limits."""
+        return parse.release(self.version) >= (25, 11)
+
 
 class SlurmClient(Protocol):
     """Bulk reads and writes. Every method raises SlurmError if Slurm does not answer, or not as expected."""

@@ -7,6 +7,7 @@ whether an admin has set the priority itself.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -258,11 +259,11 @@ def turn(job: Standing, weights: Weights | None, submitted: float, accrued_from:
     """The time of submission that would give a job its priority by age alone: the first of them is first in Slurm.
 
     accrued_from: Slurm counts its age from then on; 0 if it does not count it. A job older than PriorityMaxAge counts
-    as if it still aged.
+    as if it still aged. Priorities are whole numbers, and an age of less than a point is in none.
     """
     if weights is None:
         return submitted
-    aged = weights.age * _share_of_age(accrued_from or now, weights, now)
+    aged = math.floor(weights.age * _share_of_age(accrued_from or now, weights, now))
     return submitted - (job.live - aged) * _per_point_s(weights)
 
 

@@ -172,6 +172,7 @@ class Reservation:
 
     magnetic: jobs of its users and accounts may run there without naming it. Empty users or accounts admit all.
     plain: jobs that name it run on its nodes, and on no others, from its start to its end.
+    flex: its jobs may run beyond its nodes and times.
     """
 
     name: str
@@ -182,6 +183,7 @@ class Reservation:
     users: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()
     plain: bool = True
+    flex: bool = False
 
     def admits(self, job: JobRecord) -> bool:
         """Whether Slurm would start the job in this reservation: the job names it, or is drawn to it."""

@@ -112,8 +112,9 @@ WORDS = {
         "a shorter time limit (scontrol update job=ID timelimit=...), or the end of the reservation",
     ),
     "reserved-nodes": Wording(
-        "the nodes that are free for it are in reservation {reservation}, which is for jobs of others",
-        "a reservation admits only jobs that name it, and if it is magnetic, jobs of its users and accounts",
+        "the nodes that are free for it are in reservation {reservation}, which does not admit it",
+        "a reservation admits only jobs that name it, and if it is magnetic, jobs of its users and accounts, from "
+        "Slurm 25.11 on only those that end before it does by their time limits",
         "running jobs on other nodes must end, or the reservation",
     ),
     "reservation-begins": Wording(

@@ -49,6 +49,7 @@ class FakeSlurm:
     lease: float = 600.0
     multifactor: bool = False
     reserved: list[Reservation] = field(default_factory=list)
+    version: str = "22.05.8"
     shares: dict[tuple[str, str], float] = field(default_factory=dict)
     accounting: bool = True
     preempt: PreemptionRules = field(default_factory=PreemptionRules)
@@ -157,7 +158,7 @@ class FakeSlurm:
 
     def config(self) -> SlurmConfig:
         self.check_available()
-        return SlurmConfig("22.05.8", "fake", self.multifactor, False, self.shares != {}, self.preempt.defaults)
+        return SlurmConfig(self.version, "fake", self.multifactor, False, self.shares != {}, self.preempt.defaults)
 
     def jobs(self) -> list[JobRecord]:
         self.check_available()

@@ -237,7 +237,7 @@ def test_a_magnetic_reservation_draws_the_jobs_of_its_users_and_nobody_elses(asr
         others = [asrpt.submit("--gpus=4", script="sleep 600", user="asrpt2") for _ in range(2)]
         runs = asrpt.wait_all(others, "RUNNING", timeout=30)
         assert {job.nodes for job in runs.values()} == {"n1", "n2"}
-        own = [asrpt.submit("--gpus=4", script="sleep 5") for _ in range(2)]
+        own = [asrpt.submit("--gpus=4", "-t3", script="sleep 5") for _ in range(2)]
         given = asrpt.wait_all(own, "RUNNING", timeout=30)
         assert {job.nodes: job.reservation for job in given.values()} == {"n3": "course", "n4": "course"}
         assert all(job.start_time - job.submit_time < SOON_S for job in given.values())
@@ -250,6 +250,13 @@ def test_a_magnetic_reservation_draws_the_jobs_of_its_users_and_nobody_elses(asr
         asrpt.wait_all(own, "COMPLETED")
         waits = asrpt.submit("--gpus=4", script="sleep 600", user="asrpt2")
         wait_for(lambda: "in reservation course" in asrpt.text_of(waits), "it says what keeps it", 10)
+        asrpt.cancel(waits)
+        unlimited = asrpt.submit("--gpus=4", script="sleep 600")
+        if asrpt.client.config().draws_by_time_limit:
+            wait_for(lambda: "in reservation course" in asrpt.text_of(unlimited), "it could exceed its end", 10)
+            assert not asrpt.audit(unlimited, "start")
+        else:
+            assert asrpt.wait(unlimited, "RUNNING").reservation == "course"
         assert not [entry for job_id in (*others, *own) for entry in asrpt.audit(job_id, "not-started")]
     finally:
         asrpt.cancel("--user=asrpt1")

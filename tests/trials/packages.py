@@ -9,6 +9,8 @@ scripts, but not their dependencies on Red Hat.
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,8 +23,13 @@ from slurm_asrpt.lab.other_release import TREE, command_in, environment
 
 ROOT = TREE / "build" / "packages" / "root"
 COMMANDS = ("asrptd", "asrpt-status", "asrpt-report", "asrpt-admin", "asrpt-lab", "asrpt-sim", "asrpt-profile")
-UNITS = ("asrptd.service", "asrpt-release.service", "asrpt-retrain.service", "asrpt-retrain.timer")
+UNITS = ROOT / "lib/systemd/system"
+STARTS_UNIT = re.compile(r"^(?:OnFailure|OnSuccess|Unit)=(.+)$", re.MULTILINE)
+RUNS = re.compile(r"^Exec\w+=(/\S+)", re.MULTILINE)
+SCRIPTS = re.compile(r"^\w+=(/etc/slurm/asrpt/\S+)$", re.MULTILINE)
+"""In slurm.conf.snippet."""
 SETTINGS, TABLE = Path("etc/slurm/asrpt.toml"), Path("var/lib/asrpt-hook/table.txt")
+SNIPPET, WAKEUP = Path("usr/share/slurm-asrpt/slurm.conf.snippet"), Path("var/lib/asrpt-hook/wakeup")
 APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y", "--no-install-recommends")
 OWN_FILES = ("etc", "usr", "lib", "var", "run")
 """Directories where no file of ours may remain; build/packages/root also has mount points of this tree."""
@@ -76,12 +83,41 @@ def check_commands() -> None:
     inside("asrpt-admin", "retrain", "--help")
 
 
-def check_files() -> None:
-    for unit in UNITS:
-        must((ROOT / "lib/systemd/system" / unit).exists(), f"{unit} is there")
+def check_units() -> None:
+    for unit in sorted(path.name for path in (TREE / "etc/systemd").iterdir()):
+        must((UNITS / unit).exists(), f"{unit} is there")
         must(not list((ROOT / "etc/systemd/system").rglob(unit)), f"{unit} is not enabled")
+        text = (UNITS / unit).read_text(encoding="utf-8")
+        for program in RUNS.findall(text):
+            inside("test", "-x", program)
+        for other in STARTS_UNIT.findall(text):
+            must((UNITS / other).exists(), f"{unit} can start {other}")
+    unit = (UNITS / "asrptd.service").read_text(encoding="utf-8")
+    must("\nOnFailure=asrpt-release.service\n" in unit, "asrptd.service hands the jobs back after failures")
+
+
+def check_scripts() -> None:
     scripts = {path.name for path in (TREE / "plugin_hooks").glob("asrpt-*")}
     must(scripts <= {path.name for path in (ROOT / "etc/slurm/asrpt").iterdir()}, "prologs and epilogs are there")
+    named = SCRIPTS.findall((ROOT / SNIPPET).read_text(encoding="utf-8"))
+    must({Path(name).name for name in named} == scripts, "slurm.conf.snippet names all of them")
+    for name in named:
+        must(os.access(ROOT / name[1:], os.X_OK), f"{name} can be executed")
+    inside("runuser", "-u", "slurm", "--", "/etc/slurm/asrpt/asrpt-epilog-slurmctld")
+    must((ROOT / WAKEUP).exists(), "SlurmUser's EpilogSlurmctld wakes asrptd")
+
+
+def check_guard() -> None:
+    """The guard of a killed process runs its command; asrptd's is asrpt-admin release, beside asrptd."""
+    guard = "from slurm_asrpt.daemon.guard import Guard; Guard(['touch', '/tmp/guarded'], 0)"
+    kill = "import os; os.kill(os.getpid(), 9)"
+    start = f'"$1" -c "{guard}; {kill}"'
+    wait = "for _ in $(seq 100); do [ -e /tmp/guarded ] && break; sleep 0.1; done"
+    inside("sh", "-c", f"{start}; {wait}; rm /tmp/guarded", "sh", "/usr/lib/slurm-asrpt/bin/python")
+    must("sage: asrpt-admin release" in inside("/usr/bin/asrpt-admin", "release", "--help"), "asrptd's guard can work")
+
+
+def check_files() -> None:
     owner = inside("stat", "--format=%U", "/var/lib/asrpt-hook", "/var/spool/asrpt/progress").split()
     must(owner == ["slurm", "slurm"], "folders are SlurmUser's")
     owner = inside("stat", "--format=%U", "/etc/slurm/asrpt", "/etc/slurm/asrpt/asrpt-prolog").split()
@@ -125,6 +161,9 @@ def test(packages: Sequence[Path]) -> None:
     steps: list[tuple[str, Callable[[], None]]] = [
         ("installed", lambda: install(packages)),
         ("commands", check_commands),
+        ("units", check_units),
+        ("scripts", check_scripts),
+        ("guard", check_guard),
         ("files", check_files),
         ("upgrade and removal", lambda: check_conffiles(packages)),
     ]

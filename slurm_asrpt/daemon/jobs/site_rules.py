@@ -87,7 +87,7 @@ class SiteRules:
             return ()
         end = now + (record.time_limit or math.inf)
         ahead = [r for r in self._reservations if now < r.start < end and r.name != record.reservation]
-        return (*ahead, *(r for r in self._active(now) if self._is_open(r) and not r.admits(record)))
+        return (*ahead, *(r for r in self._active(now) if self._is_open(r) and not self._admits(r, record, now)))
 
     def admitting(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
         """The reservations that the job may run in: the one that it names, or the magnetic ones that draw it.
@@ -95,11 +95,17 @@ class SiteRules:
         Raises LeftToSlurm if asrptd does not plan in the one that it names.
         """
         if not record.reservation:
-            return tuple(r for r in self._active(now) if r.admits(record)) if self._reservations else ()
+            return tuple(r for r in self._active(now) if self._admits(r, record, now)) if self._reservations else ()
         own = tuple(r for r in self._reservations if r.plain and r.admits(record) and now < r.end)
         if not own:
             raise LeftToSlurm("reservation")
         return own
+
+    def _admits(self, reservation: Reservation, record: JobRecord, now: float) -> bool:
+        """Whether Slurm would start the job in this active reservation now."""
+        if record.reservation or reservation.flex or not self._slurm.draws_by_time_limit:
+            return reservation.admits(record)
+        return reservation.admits(record) and now + (record.time_limit or math.inf) <= reservation.end
 
     def open_nodes(self, now: float) -> frozenset[str]:
         """Nodes that are reserved for some of the jobs that asrptd starts."""

@@ -470,6 +470,25 @@ def test_a_magnetic_reservation_draws_the_jobs_that_it_admits_and_no_others(make
     assert not bench.audit("not-started")
 
 
+@pytest.mark.parametrize(
+    ("version", "flex", "drawn"), [("22.05.8", False, True), ("25.11.2", False, False), ("26.05.5", True, True)]
+)
+def test_from_25_11_a_magnetic_reservation_draws_jobs_only_if_they_end_before_it(make_bench, version, flex, drawn):
+    bench = make_bench(policy="asrpt-gated")
+    bench.slurm.version = version
+    bench.restart()
+    reserve(bench, "n3", magnetic=True, users=["asrpt1"], flex=flex, plain=not flex)
+    short = bench.slurm.submit(2, time_limit=HOUR / 2)
+    others = [bench.slurm.submit(4, time_limit=2 * HOUR) for _ in range(2)]
+    bench.cycle(2)
+    assert bench.slurm.records[short].nodes == "n3"
+    assert {bench.slurm.records[job_id].nodes for job_id in others} == {"n1", "n2"}
+    last = bench.slurm.submit(2, time_limit=2 * HOUR)
+    bench.cycle(2)
+    assert bench.slurm.records[last].nodes == ("n3" if drawn else "")
+    assert drawn or (row(bench, last).reason, row(bench, last).facts["reservation"]) == ("reserved-nodes", "course")
+
+
 def test_a_job_that_is_drawn_goes_to_the_reserved_nodes_first_and_never_half_there(make_bench):
     bench = make_bench(policy="asrpt-gated", sizes=(4, 4, 4, 4))
     magnetic(bench, "n4", accounts=["physics"])

@@ -338,6 +338,7 @@ def test_reservations_whose_jobs_run_on_its_nodes_alone(flag, plain):
     text = MAGNETIC.format(whose="Users=asrpt1 Groups=(null) Accounts=(null)").replace("MAGNETIC", flag)
     (found,) = parse.parse_reservations(text, nodes)
     assert found.plain is plain
+    assert found.flex is (flag == "FLEX")
 
 
 def test_whom_a_reservation_admits():

@@ -1,5 +1,6 @@
 """The priorities of a site as slurmctld prints them, and the standing of a job under them."""
 
+import math
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -111,7 +112,7 @@ SUBMITTED = st.floats(0, 6 * 86400).map(lambda before: NOW - before)
 def test_turns_are_in_the_order_of_priorities_with_age(accrues, jobs):
     ages = [1000 * (NOW - submitted) / AGED.max_age_s for submitted, _ in jobs]
     priorities = [size + age for (_, size), age in zip(jobs, ages, strict=True)]
-    shown = [size + accrues * age for (_, size), age in zip(jobs, ages, strict=True)]
+    shown = [math.floor(size + accrues * age) for (_, size), age in zip(jobs, ages, strict=True)]
     turns = [
         turn(Standing(live=live), AGED, since, since if accrues else 0.0, NOW)
         for live, (since, _) in zip(shown, jobs, strict=True)
@@ -125,6 +126,11 @@ def test_turns_stay_the_same_while_nothing_changes():
     rounded = [turn(Standing(live=50.0 + shown), AGED, NOW, NOW, NOW + 604.8) for shown in (0, 1)]
     assert abs(rounded[0] - rounded[1]) < turn_slack_s(AGED)
     assert turn_slack_s(Weights(job_size=100)) == turn_slack_s(None) == 0.0
+
+
+def test_of_equal_priorities_the_older_job_is_first_though_slurm_counts_the_age_of_one_alone():
+    older, younger = (turn(Standing(live=26.0), AGED, NOW + at, from_, NOW + 2) for at, from_ in ((0, NOW), (1, 0.0)))
+    assert older < younger
 
 
 def test_without_a_weight_of_age_the_priority_decides_and_with_priority_basic_the_submission():
