@@ -210,6 +210,7 @@ def goals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "conflicts": conflicts(told),
         "by_log": by_log(rows),
         "over_each": over_each(rows),
+        "same_measure": same_measure(rows),
     }
 
 
@@ -260,6 +261,25 @@ def over_each(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     }
 
 
+def same_measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Each other policy with ``nodes=fewest`` measured as the one under test is: over the best of all the others, the
+    one under test among them. By policy and predictor: the cells that keep the goal, and the average."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for each in rows:
+        means = {name: float(of["mean_s"]) for name, of in each["policies"].items() if name.endswith(FEWEST)}
+        means[each["policy"]] = each["mean_s"]
+        for name, mean_s in means.items():
+            least_s = min((theirs for other, theirs in means.items() if other != name), default=mean_s)
+            found.setdefault(name.removesuffix(FEWEST), {}).setdefault(each["predictor"], []).append(mean_s / least_s)
+    return {
+        name: {
+            kind: {"kept": sum(ratio <= GOALS["mean"] for ratio in ratios), "average": round(fmean(ratios), 3)}
+            for kind, ratios in by_kind.items()
+        }
+        for name, by_kind in found.items()
+    }
+
+
 def _kept(rows: Sequence[Mapping[str, Any]], key: str, most: float) -> dict[str, Any] | None:
     if not rows:
         return None
@@ -293,26 +313,23 @@ def name_of(cell: Mapping[str, Any]) -> str:
 
 def tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], console: Console) -> None:
     """Print the cells and the goals."""
+    console.print(_cells(rows))
+    for policy, kept in found.items():
+        kinds = [kind for kind in PREDICTORS if any(kind in found for found in kept["by_log"].values())]
+        for title, table in _averages(policy, kept, kinds):
+            console.print(title, table)
+        console.print("Goals:", _goals(kept))
+        _print_limits(kept, console)
+
+
+def _cells(rows: Sequence[Mapping[str, Any]]) -> Table:
     cells = Table(title="Mean completion time, and ratios over the best other policy with nodes=fewest")
     several = len({each["policy"] for each in rows}) > 1
     for title in ("log", "first", "jobs", "servers", "load", "models", "predictor", *(["policy"] if several else [])):
         cells.add_column(title)
-    for title in (
-        "mean",
-        "best other",
-        "",
-        "mean /",
-        "bound /",
-        "all /",
-        "p99 wait /",
-        "slowdown /",
-        "size /",
-        "blind /",
-    ):
+    for title in ("mean", "best other", "", *RATIOS):
         cells.add_column(title, justify="left" if title == "" else "right")
     for each in sorted(rows, key=lambda r: (r["held_out"], r["models"])):
-        shuffled_one = each["predictor"] == SHUFFLED
-        size = f"{_mark(each['size_ratio'], GOALS['size'])} ({each['size_worst']})"
         cells.add_row(
             each["log"] + (" (held out)" if each["held_out"] else ""),
             *(str(each[key]) for key in ("first", "jobs", "servers")),
@@ -322,40 +339,56 @@ def tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], console:
             f"{each['mean_s'] / 3600:.2f} h",
             f"{each['best_s'] / 3600:.2f} h",
             each["best"],
-            _mark(each["mean_ratio"], GOALS["mean"]),
-            f"{each['bound_ratio']:.3f}",
-            _mark(each["mean_ratio_all"], GOALS["mean"]),
-            _mark(each["p99_wait_ratio"], GOALS["p99_wait"]),
-            f"{each['slowdown_ratio']:.2f}",
-            size,
-            _mark(each["blind_ratio"], GOALS["shuffled"]) if shuffled_one else "",
+            *_ratios(each),
         )
-    console.print(cells)
-    for policy, kept in found.items():
-        kinds = [kind for kind in PREDICTORS if any(kind in found for found in kept["by_log"].values())]
-        logs = Table("log", *kinds)
-        for log, ratios in kept["by_log"].items():
-            logs.add_row(log, *(_mark(ratios[kind], GOALS["mean"]) if kind in ratios else "" for kind in kinds))
-        each_other = Table("over", *kinds)
-        for name, ratios in kept["over_each"].items():
-            each_other.add_row(name, *(f"{ratios[kind]:.3f}" if kind in ratios else "" for kind in kinds))
-        console.print(f"{policy}: {kept['cells']} cells; the average of mean / by log:", logs)
-        console.print(f"Mean completion time over that of each other policy with {FEWEST[1:]}, geometric:", each_other)
-        console.print("Goals:")
-        goal = Table()
-        for title in ("goal", "at most", "cells that keep it", "average", "worst", "in"):
-            goal.add_column(title)
-        for name, each in kept.items():
-            if isinstance(each, dict) and "goal" in each:
-                cells_kept = f"{each['kept']} of {each['of']}" if "of" in each else "met" if each["met"] else "missed"
-                worst = (
-                    (f"{each['worst']:.3f}", each["worst_in"])
-                    if "of" in each
-                    else (f"geometric: {each['geometric']:.3f}", "")
-                )
-                goal.add_row(name, f"{each['goal']:g}", cells_kept, f"{each['average']:.3f}", *worst)
-        console.print(goal)
-        _print_limits(kept, console)
+    return cells
+
+
+RATIOS = ("mean /", "bound /", "all /", "p99 wait /", "slowdown /", "size /", "blind /")
+
+
+def _ratios(cell: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns RATIOS."""
+    return (
+        _mark(cell["mean_ratio"], GOALS["mean"]),
+        f"{cell['bound_ratio']:.3f}",
+        _mark(cell["mean_ratio_all"], GOALS["mean"]),
+        _mark(cell["p99_wait_ratio"], GOALS["p99_wait"]),
+        f"{cell['slowdown_ratio']:.2f}",
+        f"{_mark(cell['size_ratio'], GOALS['size'])} ({cell['size_worst']})",
+        _mark(cell["blind_ratio"], GOALS["shuffled"]) if cell["predictor"] == SHUFFLED else "",
+    )
+
+
+def _averages(policy: str, kept: Mapping[str, Any], kinds: Sequence[str]) -> Iterable[tuple[str, Table]]:
+    """Tables with a column for each kind of predictions, and their titles."""
+    logs = Table("log", *kinds)
+    for log, ratios in kept["by_log"].items():
+        logs.add_row(log, *(_mark(ratios[kind], GOALS["mean"]) if kind in ratios else "" for kind in kinds))
+    yield f"{policy}: {kept['cells']} cells; the average of mean / by log:", logs
+    each_other = Table("over", *kinds)
+    for name, ratios in kept["over_each"].items():
+        each_other.add_row(name, *(f"{ratios[kind]:.3f}" if kind in ratios else "" for kind in kinds))
+    yield f"Mean completion time over that of each other policy with {FEWEST[1:]}, geometric:", each_other
+    alike = Table("each policy over the best of the others", *kinds)
+    for name, figures_of in kept["same_measure"].items():
+        texts = (figures_of.get(kind) for kind in kinds)
+        alike.add_row(name, *(f"{each['kept']} ({each['average']:.3f})" if each else "" for each in texts))
+    yield f"Cells at most {GOALS['mean']:g}, and the average:", alike
+
+
+def _goals(kept: Mapping[str, Any]) -> Table:
+    goal = Table("goal", "at most", "cells that keep it", "average", "worst", "in")
+    for name, each in kept.items():
+        if isinstance(each, dict) and "goal" in each:
+            cells_kept = f"{each['kept']} of {each['of']}" if "of" in each else "met" if each["met"] else "missed"
+            worst = (
+                (f"{each['worst']:.3f}", each["worst_in"])
+                if "of" in each
+                else (f"geometric: {each['geometric']:.3f}", "")
+            )
+            goal.add_row(name, f"{each['goal']:g}", cells_kept, f"{each['average']:.3f}", *worst)
+    return goal
 
 
 def _print_limits(kept: Mapping[str, Any], console: Console) -> None:

@@ -202,6 +202,8 @@ def test_goals_count_the_cells_that_keep_them() -> None:
     assert kept["mean_of_perfect"]["met"]
     assert kept["shuffled"]["kept"] == 1
     assert kept["over_each"] == {"fifo": {"expected": 0.995, "perfect": 0.8, "shuffled": 1.04}}
+    assert kept["same_measure"]["fifo"][PERFECT] == {"kept": 0, "average": 1.25}  # 100 s over 80 s
+    assert kept["same_measure"]["asrpt-gated"]["expected"] == {"kept": 1, "average": 1.0}
     assert (kept["mean_fair"]["kept"], kept["mean_fair"]["of"]) == (2, 2)
     assert [kept["least_of_perfect"][key] for key in ("average", "above_goal", "of")] == [0.8, 0, 1]
     assert [(each["mean_ratio"], each["best_misses"]) for each in kept["conflicts"]] == [(1.1, ["size"])]
