@@ -40,7 +40,7 @@ from slurm_asrpt.forecast.estimate import MIN_SAMPLES, forecast
 from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting
 from slurm_asrpt.hook.table import answer
-from slurm_asrpt.predict.predictors.base import Lesson
+from slurm_asrpt.predict.predictors import Example
 from slurm_asrpt.predict.predictors.intervals import with_intervals
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
@@ -138,8 +138,9 @@ def workload(chosen: argparse.Namespace, seed: int) -> tuple[JobTable, Cluster, 
         table = replace(table, submit=submit)
     past = trace.jobs.iloc[: len(trace) - len(table)]
     chains = chains_of(past["group"].tolist(), past["user"].tolist(), past["gpus"].tolist())
-    lessons = [Lesson(keys, seconds, {}) for keys, seconds in zip(chains, past["duration_s"].tolist(), strict=True)]
-    entries = with_intervals(trained("expected", chains, past["duration_s"].to_numpy()).entries(), lessons)
+    examples = [Example(keys, seconds) for keys, seconds in zip(chains, past["duration_s"].tolist(), strict=True)]
+    lessons = [lesson for example in examples for lesson in example.lessons]
+    entries = with_intervals(trained("expected", examples).entries(), lessons)
     spans = {}
     for row, keys in enumerate(chains_of(table.groups, table.users, table.gpus.tolist())):
         found = answer(keys, {}, entries.get)

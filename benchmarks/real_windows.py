@@ -8,7 +8,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 
 import slurm_asrpt
 from slurm_asrpt.core.policies.registry import policy_class
+from slurm_asrpt.sim import metrics, priced_bound
 from slurm_asrpt.sim.engine import Result, simulate_named
 from slurm_asrpt.sim.job_table import Floats, JobTable
 from slurm_asrpt.sim.metrics import percentile
@@ -214,16 +215,48 @@ def figures(lazy: Jobs, text: str, fresh: bool) -> dict[str, Any]:
     """The figures of one policy, from an earlier run if nothing has changed."""
     spec = parse_policy(text)
     blind = spec.name in BLIND
-    cell = {key: value for key, value in asdict(lazy.cell).items() if key not in ("predictors", "held_out")}
     kind = PERFECT if blind else lazy.predictor
-    about = [cell, kind, spec.text, _file(lazy.log.path), code(spec.name, kind, lazy.cell.models)]
-    store = STORE / f"{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]}.json"
+    about = [kind, spec.text, _file(lazy.log.path), code(spec.name, kind, lazy.cell.models)]
+
+    def simulated() -> dict[str, Any]:
+        cluster, table = lazy.made.cluster, lazy.made.table
+        began = time.process_time()
+        result = simulate_named(spec.name, cluster.nodes, table, cluster.fabric, spec.settings)
+        return {
+            **measure(result, cluster),
+            "notes": lazy.made.notes,
+            "seconds": round(time.process_time() - began, 3),
+        }
+
+    return _stored(lazy.cell, about, simulated, fresh)
+
+
+def least_mean(lazy: Jobs, possible_s: float, fresh: bool) -> float:
+    """A lower bound on the mean completion time of every schedule of a cell, seconds (docs/decisions/0006).
+
+    possible_s: the mean of some schedule.
+    """
+    sources = [Path(inspect.getfile(module)).read_text() for module in (metrics, priced_bound)]
+    about = ["bound", possible_s, _file(lazy.log.path), code("fifo", PERFECT, lazy.cell.models), *sources]
+
+    def bound() -> dict[str, Any]:
+        cluster, table = lazy.made.cluster, lazy.made.table
+        can_run = ~np.isnan(table.best_alphas(cluster.nodes, cluster.fabric))
+        jobs, submitted = int(can_run.sum()), float(table.submit[can_run].sum())
+        ends = priced_bound.priced_bound(table, cluster.nodes, cluster.fabric, submitted + jobs * possible_s)
+        sound_s = metrics.bounds(table, cluster)["sound"]
+        return {"priced_s": (ends - submitted) / jobs, "sound_s": sound_s}
+
+    return max(_stored(lazy.cell, about, bound, fresh).values())
+
+
+def _stored(cell: Cell, about: list[Any], compute: Callable[[], dict[str, Any]], fresh: bool) -> dict[str, Any]:
+    """Figures of a cell, from an earlier run if nothing has changed. about: all else that they depend on."""
+    window = {key: value for key, value in asdict(cell).items() if key not in ("predictors", "held_out")}
+    store = STORE / f"{hashlib.sha256(json.dumps([window, *about]).encode()).hexdigest()[:32]}.json"
     if store.is_file() and not fresh:
         return dict(json.loads(store.read_text()))
-    cluster, table = lazy.made.cluster, lazy.made.table
-    began = time.process_time()
-    result = simulate_named(spec.name, cluster.nodes, table, cluster.fabric, spec.settings)
-    found = {**measure(result, cluster), "notes": lazy.made.notes, "seconds": round(time.process_time() - began, 3)}
+    found = compute()
     STORE.mkdir(parents=True, exist_ok=True)
     draft = store.with_suffix(f".{os.getpid()}")
     draft.write_text(json.dumps(found))

@@ -17,7 +17,9 @@ Ratios are those of the policy under test (``--policy``) over others: ``mean_rat
 of all policies whose jobs request their fewest nodes (``nodes=fewest``, as with ``sbatch -N``), ``mean_ratio_all`` over
 that of all, ``p99_wait_ratio`` over the 99th percentile of waits of the baseline that is best by mean (of those with
 ``nodes=fewest``), ``p99_wait_ratio_lowest`` over the lowest of them, ``size_ratio`` the largest over the size classes
-of the mean completion time over that of ``easy-backfill:nodes=fewest``. Baselines are simulated once: their results are
+of the mean completion time over that of ``easy-backfill:nodes=fewest``. ``bound_ratio`` is the smallest ``mean_ratio``
+that any schedule could have (docs/decisions/0006), ``mean_ratio_fair`` is over the least mean of the other policies
+that themselves keep the goals for size classes and p99 waits. Baselines are simulated once: their results are
 kept under build/reallogs, by what went into them.
 """
 
@@ -49,6 +51,7 @@ from benchmarks.real_windows import (
     Jobs,
     Log,
     figures,
+    least_mean,
     log_table,
     traces_folder,
     windows,
@@ -77,12 +80,15 @@ def play(
     warnings.simplefilter("ignore")
     log = log_table(folder)[cell.log]
     rows = []
+    bound_s = 0.0
     for predictor in cell.predictors:
         made = Jobs(log, cell, predictor)
         found = {
             text: figures(made, text, fresh) for text in (*under_test, *others, *(name + FEWEST for name in others))
         }
-        rows += [row(cell, predictor, text, found, others) for text in under_test]
+        if not bound_s:  # the same for all predictions
+            bound_s = least_mean(made, min(float(found[name]["mean_s"]) for name in BLIND), fresh)
+        rows += [row(cell, predictor, text, found, bound_s, others) for text in under_test]
     return rows
 
 
@@ -90,14 +96,21 @@ def play(
 
 
 def row(
-    cell: Cell, predictor: str, text: str, found: Mapping[str, Mapping[str, Any]], others: Sequence[str] = OTHERS
+    cell: Cell,
+    predictor: str,
+    text: str,
+    found: Mapping[str, Mapping[str, Any]],
+    bound_s: float,
+    others: Sequence[str] = OTHERS,
 ) -> dict[str, Any]:
-    """One cell: figures of all policies, and ratios of the policy under test."""
+    """One cell: figures of all policies, and ratios of the policy under test. bound_s: no mean is below."""
     ours = found[text]
     fewest = {name: found[name + FEWEST] for name in others}
     every = {**{name: found[name] for name in others}, **{name + FEWEST: each for name, each in fewest.items()}}
     best, best_all = _least(fewest), _least(every)
     baseline, blind = (_least({name: fewest[name] for name in names}) for names in (BASELINES, BLIND))
+    goals_of = {name: _goals_kept(each, found[BACKFILL], fewest[baseline]) for name, each in fewest.items()}
+    fair = {name: fewest[name] for name, kept in goals_of.items() if all(kept.values())}
     notes = dict(ours["notes"])
     return {
         "log": cell.log,
@@ -117,6 +130,11 @@ def row(
         "best_all": best_all,
         "mean_ratio": _ratio(ours["mean_s"], fewest[best]["mean_s"]),
         "mean_ratio_all": _ratio(ours["mean_s"], every[best_all]["mean_s"]),
+        "bound_s": bound_s,
+        "bound_ratio": _ratio(bound_s, fewest[best]["mean_s"]),
+        "best_keeps": goals_of[best],
+        "best_fair": _least(fair) if fair else "",
+        "mean_ratio_fair": _ratio(ours["mean_s"], fair[_least(fair)]["mean_s"]) if fair else None,
         "blind_ratio": _ratio(ours["mean_s"], fewest[blind]["mean_s"]),
         "p99_wait_ratio": _waits(ours, fewest[baseline]),
         "p99_wait_ratio_lowest": min_ratio(ours, [fewest[name] for name in BASELINES]),
@@ -143,6 +161,14 @@ def _waits(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
 def min_ratio(ours: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> float:
     """Over the lowest 99th percentile of waits."""
     return _waits(ours, min(others, key=lambda each: float(each["p99_wait_s"])))
+
+
+def _goals_kept(theirs: Mapping[str, Any], backfill: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, bool]:
+    """Whether another policy itself keeps the goals for size classes and for long waits."""
+    return {
+        "size": _size_ratio(theirs["sizes"], backfill["sizes"])["size_ratio"] <= GOALS["size"],
+        "p99_wait": _waits(theirs, baseline) <= GOALS["p99_wait"],
+    }
 
 
 def _size_ratio(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,9 +205,38 @@ def goals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "size": _kept(told, "size_ratio", GOALS["size"]),
         "shuffled": _kept(worthless, "blind_ratio", GOALS["shuffled"]),
         "shuffled_mean": _kept(worthless, "mean_ratio", GOALS["mean"]),
+        "mean_fair": _kept([each for each in told if each["best_fair"]], "mean_ratio_fair", GOALS["mean"]),
+        "least_of_perfect": least(perfect),
+        "conflicts": conflicts(told),
         "by_log": by_log(rows),
         "over_each": over_each(rows),
+        "same_measure": same_measure(rows),
     }
+
+
+def least(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The smallest average that any schedules could have, and the cells in which none keeps the goal for it."""
+    if not rows:
+        return None
+    ratios = [float(each["bound_ratio"]) for each in rows]
+    above = [name_of(each) for each in rows if each["bound_ratio"] > GOALS["perfect"]]
+    return {"average": round(fmean(ratios), 4), "above_goal": len(above), "of": len(rows), "above_in": above}
+
+
+def conflicts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The cells that miss the goal for the mean, and which of the other goals the best other policy misses there."""
+    return [
+        {
+            "cell": name_of(each),
+            "mean_ratio": each["mean_ratio"],
+            "best": each["best"],
+            "best_misses": [name for name, kept in each["best_keeps"].items() if not kept],
+            "best_fair": each["best_fair"],
+            "mean_ratio_fair": each["mean_ratio_fair"],
+        }
+        for each in rows
+        if each["mean_ratio"] > GOALS["mean"]
+    ]
 
 
 def by_log(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
@@ -202,6 +257,25 @@ def over_each(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
                 found.setdefault(name.removesuffix(FEWEST), {}).setdefault(each["predictor"], []).append(ratio)
     return {
         name: {kind: round(geometric_mean(ratios), 3) for kind, ratios in by_kind.items()}
+        for name, by_kind in found.items()
+    }
+
+
+def same_measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Each other policy with ``nodes=fewest`` measured as the one under test is: over the best of all the others, the
+    one under test among them. By policy and predictor: the cells that keep the goal, and the average."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for each in rows:
+        means = {name: float(of["mean_s"]) for name, of in each["policies"].items() if name.endswith(FEWEST)}
+        means[each["policy"]] = each["mean_s"]
+        for name, mean_s in means.items():
+            least_s = min((theirs for other, theirs in means.items() if other != name), default=mean_s)
+            found.setdefault(name.removesuffix(FEWEST), {}).setdefault(each["predictor"], []).append(mean_s / least_s)
+    return {
+        name: {
+            kind: {"kept": sum(ratio <= GOALS["mean"] for ratio in ratios), "average": round(fmean(ratios), 3)}
+            for kind, ratios in by_kind.items()
+        }
         for name, by_kind in found.items()
     }
 
@@ -239,15 +313,23 @@ def name_of(cell: Mapping[str, Any]) -> str:
 
 def tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], console: Console) -> None:
     """Print the cells and the goals."""
+    console.print(_cells(rows))
+    for policy, kept in found.items():
+        kinds = [kind for kind in PREDICTORS if any(kind in found for found in kept["by_log"].values())]
+        for title, table in _averages(policy, kept, kinds):
+            console.print(title, table)
+        console.print("Goals:", _goals(kept))
+        _print_limits(kept, console)
+
+
+def _cells(rows: Sequence[Mapping[str, Any]]) -> Table:
     cells = Table(title="Mean completion time, and ratios over the best other policy with nodes=fewest")
     several = len({each["policy"] for each in rows}) > 1
     for title in ("log", "first", "jobs", "servers", "load", "models", "predictor", *(["policy"] if several else [])):
         cells.add_column(title)
-    for title in ("mean", "best other", "", "mean /", "all /", "p99 wait /", "slowdown /", "size /", "blind /"):
+    for title in ("mean", "best other", "", *RATIOS):
         cells.add_column(title, justify="left" if title == "" else "right")
     for each in sorted(rows, key=lambda r: (r["held_out"], r["models"])):
-        shuffled_one = each["predictor"] == SHUFFLED
-        size = f"{_mark(each['size_ratio'], GOALS['size'])} ({each['size_worst']})"
         cells.add_row(
             each["log"] + (" (held out)" if each["held_out"] else ""),
             *(str(each[key]) for key in ("first", "jobs", "servers")),
@@ -257,38 +339,73 @@ def tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], console:
             f"{each['mean_s'] / 3600:.2f} h",
             f"{each['best_s'] / 3600:.2f} h",
             each["best"],
-            _mark(each["mean_ratio"], GOALS["mean"]),
-            _mark(each["mean_ratio_all"], GOALS["mean"]),
-            _mark(each["p99_wait_ratio"], GOALS["p99_wait"]),
-            f"{each['slowdown_ratio']:.2f}",
-            size,
-            _mark(each["blind_ratio"], GOALS["shuffled"]) if shuffled_one else "",
+            *_ratios(each),
         )
-    console.print(cells)
-    for policy, kept in found.items():
-        kinds = [kind for kind in PREDICTORS if any(kind in found for found in kept["by_log"].values())]
-        logs = Table("log", *kinds)
-        for log, ratios in kept["by_log"].items():
-            logs.add_row(log, *(_mark(ratios[kind], GOALS["mean"]) if kind in ratios else "" for kind in kinds))
-        each_other = Table("over", *kinds)
-        for name, ratios in kept["over_each"].items():
-            each_other.add_row(name, *(f"{ratios[kind]:.3f}" if kind in ratios else "" for kind in kinds))
-        console.print(f"{policy}: {kept['cells']} cells; the average of mean / by log:", logs)
-        console.print(f"Mean completion time over that of each other policy with {FEWEST[1:]}, geometric:", each_other)
-        console.print("Goals:")
-        goal = Table()
-        for title in ("goal", "at most", "cells that keep it", "average", "worst", "in"):
-            goal.add_column(title)
-        for name, each in kept.items():
-            if isinstance(each, dict) and "goal" in each:
-                cells_kept = f"{each['kept']} of {each['of']}" if "of" in each else "met" if each["met"] else "missed"
-                worst = (
-                    (f"{each['worst']:.3f}", each["worst_in"])
-                    if "of" in each
-                    else (f"geometric: {each['geometric']:.3f}", "")
-                )
-                goal.add_row(name, f"{each['goal']:g}", cells_kept, f"{each['average']:.3f}", *worst)
-        console.print(goal)
+    return cells
+
+
+RATIOS = ("mean /", "bound /", "all /", "p99 wait /", "slowdown /", "size /", "blind /")
+
+
+def _ratios(cell: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns RATIOS."""
+    return (
+        _mark(cell["mean_ratio"], GOALS["mean"]),
+        f"{cell['bound_ratio']:.3f}",
+        _mark(cell["mean_ratio_all"], GOALS["mean"]),
+        _mark(cell["p99_wait_ratio"], GOALS["p99_wait"]),
+        f"{cell['slowdown_ratio']:.2f}",
+        f"{_mark(cell['size_ratio'], GOALS['size'])} ({cell['size_worst']})",
+        _mark(cell["blind_ratio"], GOALS["shuffled"]) if cell["predictor"] == SHUFFLED else "",
+    )
+
+
+def _averages(policy: str, kept: Mapping[str, Any], kinds: Sequence[str]) -> Iterable[tuple[str, Table]]:
+    """Tables with a column for each kind of predictions, and their titles."""
+    logs = Table("log", *kinds)
+    for log, ratios in kept["by_log"].items():
+        logs.add_row(log, *(_mark(ratios[kind], GOALS["mean"]) if kind in ratios else "" for kind in kinds))
+    yield f"{policy}: {kept['cells']} cells; the average of mean / by log:", logs
+    each_other = Table("over", *kinds)
+    for name, ratios in kept["over_each"].items():
+        each_other.add_row(name, *(f"{ratios[kind]:.3f}" if kind in ratios else "" for kind in kinds))
+    yield f"Mean completion time over that of each other policy with {FEWEST[1:]}, geometric:", each_other
+    alike = Table("each policy over the best of the others", *kinds)
+    for name, figures_of in kept["same_measure"].items():
+        texts = (figures_of.get(kind) for kind in kinds)
+        alike.add_row(name, *(f"{each['kept']} ({each['average']:.3f})" if each else "" for each in texts))
+    yield f"Cells at most {GOALS['mean']:g}, and the average:", alike
+
+
+def _goals(kept: Mapping[str, Any]) -> Table:
+    goal = Table("goal", "at most", "cells that keep it", "average", "worst", "in")
+    for name, each in kept.items():
+        if isinstance(each, dict) and "goal" in each:
+            cells_kept = f"{each['kept']} of {each['of']}" if "of" in each else "met" if each["met"] else "missed"
+            worst = (
+                (f"{each['worst']:.3f}", each["worst_in"])
+                if "of" in each
+                else (f"geometric: {each['geometric']:.3f}", "")
+            )
+            goal.add_row(name, f"{each['goal']:g}", cells_kept, f"{each['average']:.3f}", *worst)
+    return goal
+
+
+def _print_limits(kept: Mapping[str, Any], console: Console) -> None:
+    """Print what no schedule can do, and which goals conflict."""
+    if bound := kept["least_of_perfect"]:
+        console.print(
+            f"With true predictions, the average of mean / is at least {bound['average']:.3f} under any schedules, and"
+            f" in {bound['above_goal']} of {bound['of']} cells none has one of {GOALS['perfect']:g} or less."
+        )
+    missed = Table(
+        "above the goal for the mean", "mean /", "best other", "which misses", "best that misses none", "fair /"
+    )
+    for each in kept["conflicts"]:
+        fair = "" if each["mean_ratio_fair"] is None else _mark(each["mean_ratio_fair"], GOALS["mean"])
+        about = (each["best"], ", ".join(each["best_misses"]), each["best_fair"])
+        missed.add_row(each["cell"], f"{each['mean_ratio']:.3f}", *about, fair)
+    console.print(missed)
 
 
 def _mark(value: float, most: float) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_asrpt.core.cluster import Fabric, Node, capacity, spread, with_reference_gpus
-from slurm_asrpt.core.job import JobProfile, unprofiled
+from slurm_asrpt.core.job import UNPROFILED, JobProfile, unprofiled
 from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.profile.schema import library_names, load_profile
@@ -23,6 +23,7 @@ from slurm_asrpt.sim.predictors import (
     RETRAIN_S,
     Learning,
     chains_of,
+    keys_of_jobs,
     predictions,
     trained,
 )
@@ -157,7 +158,8 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
     # durations in traces are for reference GPUs
     alpha = draft.best_alphas(with_reference_gpus(cluster.nodes), cluster.fabric)
     # jobs that do not fit the cluster stay in the table: policies must report "capacity" and continue
-    iterations = jobs["duration_s"].to_numpy() / np.where(np.isnan(alpha), 1.0, alpha)
+    known_alpha = np.where(np.isnan(alpha), 1.0, alpha)
+    iterations = jobs["duration_s"].to_numpy() / known_alpha
     first = int(len(jobs) * options.history)
     last = len(jobs) if options.jobs is None else min(len(jobs), first + options.jobs)
     if first >= last:
@@ -165,11 +167,12 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
     names, users = key.tolist(), jobs["user"].tolist()
     predicted, learning = iterations[first:last], None
     if options.predictor != PERFECT:
-        chains = chains_of(names, users, gpus.tolist())
-        past = _past(jobs, first)
-        known = trained(options.predictor, [chains[row] for row in past], iterations[past])
-        predicted = predictions(known, chains[first:last])
-        learning = Learning(chains[first:last], known, options.retrain_s) if options.retrain_s > 0 else None
+        models = np.array(["" if each.name == UNPROFILED else each.name for each in profiles])[profile]
+        models[np.isnan(alpha)] = ""  # their iterations are not known
+        keys = keys_of_jobs(chains_of(names, users, gpus.tolist()), models.tolist(), known_alpha.tolist())
+        known = trained(options.predictor, (keys[row].example(iterations[row]) for row in _past(jobs, first)))
+        predicted = predictions(known, keys[first:last])
+        learning = Learning(keys[first:last], known, options.retrain_s) if options.retrain_s > 0 else None
     table = JobTable(
         profiles,
         jobs["submit_s"].to_numpy()[first:last] - jobs["submit_s"].iloc[first],

@@ -8,6 +8,7 @@ from slurm_asrpt.core.job import unprofiled
 from slurm_asrpt.sim.engine import Result
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import design_bound, latest_starts, sound_bound, srpt
+from slurm_asrpt.sim.priced_bound import priced_bound
 
 FABRIC = Fabric(1.25e9, 300e9)
 
@@ -60,3 +61,38 @@ def test_latest_starts_count_earlier_jobs_that_still_wait():
     expected = [10 + step, 11 + step, 11 + 2 * step, 12 + 2 * step, np.nan]
     found = latest_starts(done, patience_s=5.0, late_share=0.25, servers=2, gpus=2)
     assert found.tolist() == pytest.approx(expected, nan_ok=True)
+
+
+SERVER = [Node("n0", 8)]
+
+
+def test_prices_bound_a_job_alone_by_its_own_end():
+    assert priced_bound(table((3, 0, 10), sizes=(2,)), SERVER, FABRIC, 13) == pytest.approx(13)
+
+
+def test_prices_bound_jobs_that_take_turns():
+    assert 7.9 <= priced_bound(table((0, 0, 4), (0, 0, 2), sizes=(8,)), SERVER, FABRIC, 8) <= 8 + 1e-9
+
+
+def test_prices_know_that_jobs_do_not_fit_side_by_side():
+    """Two jobs of five GPUs for 10 s each: the least sum is 10 + 20. At 0.2 s for each GPU-second of the first 10 s, a
+    job costs 20 s at either time, and the 80 GPU-seconds are worth 16 s: 24 s in all, the most with any prices."""
+    jobs = table((0, 0, 10), (0, 0, 10), sizes=(5,))
+    assert sound_bound(jobs, SERVER, FABRIC) == pytest.approx(22.5)
+    assert 23.5 <= priced_bound(jobs, SERVER, FABRIC, 30) <= 24 + 1e-9
+
+
+def test_prices_leave_out_a_job_that_is_too_large():
+    assert priced_bound(table((0, 0, 4), (0, 1, 2), sizes=(16, 8)), SERVER, FABRIC, 2) == pytest.approx(2)
+    assert priced_bound(table((0, 0, 4), sizes=(16,)), SERVER, FABRIC, 2) == 0
+
+
+def test_prices_do_not_depend_on_when_the_clock_starts():
+    early, late = ([(at, 0, 10), (at, 0, 10), (at + 2, 1, 1)] for at in (0, 1000))
+    found = [priced_bound(table(*rows, sizes=(5, 3)), SERVER, FABRIC, 33 + 3 * rows[0][0]) for rows in (early, late)]
+    assert found[1] - 3000 == pytest.approx(found[0])
+
+
+def test_prices_are_for_gpus_of_one_speed():
+    with pytest.raises(ValueError, match="same speed"):
+        priced_bound(table((0, 0, 4), sizes=(1,)), [*SERVER, Node("n1", 8, speed=2.0)], FABRIC, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,13 +11,14 @@ from pydantic import ValidationError
 
 from slurm_asrpt.config.settings import PredictSettings
 from slurm_asrpt.core.cluster import Fabric, Node
-from slurm_asrpt.core.job import unprofiled
+from slurm_asrpt.core.job import JobProfile, Stage, unprofiled
 from slurm_asrpt.predict.predictors import Chain, Example, fit, make_predictor, predictor_names
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.job_table import JobTable
-from slurm_asrpt.sim.predictors import Learner, Learning, chains_of, predictions, trained
+from slurm_asrpt.sim.predictors import JobKeys, Learner, Learning, chains_of, keys_of_jobs, predictions, trained
 from slurm_asrpt.sim.workload import Cluster, Options, build
 from slurm_asrpt.traces.synthetic import pai_like
+from slurm_asrpt.traces.trace import clean
 
 FABRIC = Fabric(inter=1e9, intra=1e11)
 
@@ -25,10 +27,13 @@ def chain(group: str, user: str = "u", gpus: int = 1) -> Chain:
     return chains_of([group], [user], [gpus])[0]
 
 
+def keys(group: str, user: str = "u", gpus: int = 1, profile: str = "", alpha: float = 1.0) -> JobKeys:
+    return keys_of_jobs([chain(group, user, gpus)], [profile], [alpha])[0]
+
+
 def learner(name: str, past: dict[str, list[float]], jobs: list[str], retrain_s: float) -> Learner:
-    runs = [(chain(group), iterations) for group, values in past.items() for iterations in values]
-    known = trained(name, [keys for keys, _ in runs], np.array([iterations for _, iterations in runs]))
-    return Learner(Learning([chain(group) for group in jobs], known, retrain_s), begin=0.0)
+    known = trained(name, [keys(group).example(work) for group, values in past.items() for work in values])
+    return Learner(Learning([keys(group) for group in jobs], known, retrain_s), begin=0.0)
 
 
 def test_ended_jobs_are_known_only_after_the_next_retraining() -> None:
@@ -55,12 +60,12 @@ def test_simple_predictors_return_their_statistic(name: str, expected: int) -> N
 
 @pytest.mark.parametrize("name", predictor_names())
 def test_what_one_simulation_learns_no_other_knows(name: str) -> None:
-    known = trained(name, [chain("a")], np.array([10.0]))
-    first, second = (Learner(Learning([chain("a")], known, 1), begin=0.0) for _ in range(2))
+    known = trained(name, [keys("a").example(10.0)])
+    first, second = (Learner(Learning([keys("a")], known, 1), begin=0.0) for _ in range(2))
     first.ended(0, 1000.0, now=0.5)
     assert first.predict(0, now=2.0) > 10
     assert second.predict(0, now=2.0) == 10
-    assert predictions(known, [chain("a")]).tolist() == [10]
+    assert predictions(known, [keys("a")]).tolist() == [10]
 
 
 def test_a_simulation_predicts_the_second_run_of_a_group_from_its_first() -> None:
@@ -71,10 +76,69 @@ def test_a_simulation_predicts_the_second_run_of_a_group_from_its_first() -> Non
         np.array([50.0, 50.0, 50.0]),
         np.zeros(3),
         groups=["g", "g", "g"],
-        learning=Learning([chain("g")] * 3, make_predictor("forest"), retrain_s=60),
+        learning=Learning([keys("g")] * 3, make_predictor("forest"), retrain_s=60),
     )
     result = simulate_named("fifo", [Node("n0", 4)], table, FABRIC)
     assert result.table.predicted.tolist() == [0.0, 0.0, 50.0]
+
+
+def test_jobs_of_other_models_are_predicted_by_their_seconds() -> None:
+    """The user's two jobs took 100 s each; a third one of 0.5 s per iteration probably takes 200 iterations."""
+    past = [
+        keys("fast", profile="small", alpha=0.01).example(10_000),
+        keys("slow", profile="big", alpha=10).example(10),
+    ]
+    known = trained("typical", past)
+    assert keys("new", profile="other", alpha=0.5).predicted(known) == 200
+    assert keys("new").predicted(known) == 100
+    assert keys("new", user="v", profile="other", alpha=0.5).predicted(known) == 200
+
+
+@pytest.mark.parametrize("name", predictor_names())
+def test_runs_of_a_group_with_one_model_are_predicted_by_their_iterations(name: str) -> None:
+    """The group also runs another model, with other GPUs: its runs count only where no run has the same model."""
+    past = [
+        keys("a", profile="small", alpha=0.01).example(10_000),
+        keys("a", gpus=8, profile="big", alpha=10).example(10),
+    ]
+    past += [keys("a", gpus=8, profile="big", alpha=10).example(10)]
+    known = trained(name, past)
+    assert keys("a", profile="small", alpha=0.01).predicted(known) == 10_000
+    assert keys("a", gpus=8, profile="big", alpha=10).predicted(known) == 10
+    assert keys("a", gpus=2, profile="other", alpha=0.5).predicted(known) == 200
+    assert keys("a").predicted(known) == 100
+
+
+def test_a_simulation_learns_seconds_from_jobs_of_other_models() -> None:
+    fast, slow = (JobProfile(name, (Stage(1, alpha, 0.0),)) for name, alpha in (("fast", 0.5), ("slow", 2.0)))
+    known = make_predictor("typical")
+    table = JobTable(
+        (fast, slow),
+        np.array([0.0, 200.0]),
+        np.array([0, 1]),
+        np.array([200.0, 50.0]),
+        np.zeros(2),
+        learning=Learning([keys("a", profile="fast", alpha=0.5), keys("b", profile="slow", alpha=2.0)], known, 60),
+    )
+    result = simulate_named("fifo", [Node("n0", 1)], table, FABRIC)
+    assert result.table.predicted.tolist() == [0.0, 50.0]
+
+
+def test_a_workload_with_models_predicts_new_groups_by_the_seconds_of_others() -> None:
+    """Every job takes 100 s, whatever its model and GPUs, so every prediction should say so."""
+    rows = {
+        "job_id": range(200),
+        "submit_s": np.arange(200) * 200.0,
+        "user": "u",
+        "group": map("g{}".format, range(200)),
+    }
+    frame = pd.DataFrame({**rows, "gpus": np.tile([1, 2, 4, 8], 50), "duration_s": 100.0})
+    made = build(clean("even", frame), Cluster(4), Options(predictor="typical"))
+    alphas = made.table.best_alphas(made.cluster.nodes, made.cluster.fabric)
+    assert len(set(alphas.tolist())) > 4
+    result = simulate_named("fifo", made.cluster.nodes, made.table, made.cluster.fabric)
+    for table in (made.table, result.table):
+        assert table.predicted * alphas == pytest.approx(100, abs=float(alphas.max()) / 2)
 
 
 def test_perfect_knows_everything_and_learns_nothing() -> None:
