@@ -5,23 +5,26 @@ that order at the earliest time at which it fits if running jobs end at their ti
 has come. Each plan reserves *whole nodes* for the job's time limit: a job behind it may not use them in that time, even
 if the planned job leaves GPUs free there (``_add_reservation`` in src/plugins/sched/backfill/backfill.c, 22.05).
 
-With priorities by age, order is that of eligibility; ``favor_small`` (PriorityFavorSmall with a large JobSize weight)
-puts jobs of fewer GPUs first.
+Without weights, order is that of eligibility, as with priorities by age alone; ``favor_small`` (PriorityFavorSmall with
+a large JobSize weight) then puts jobs of fewer GPUs first. With weights, priorities are those of ``core.multifactor``.
+What Slurm's accounting says of jobs (accounts, shares, QOS) is given with ``use_accounts``.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import insort
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan, quick_place
 from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.multifactor import Claim, Multifactor, ShareTree, Weights
 from slurm_asrpt.core.placement.selection import Strategy, fits
 from slurm_asrpt.core.policies.base import Decision, Start, Wait, no_room
 from slurm_asrpt.core.policies.options import PolicyOptions
@@ -32,13 +35,36 @@ LONGEST_S = 365 * 86400.0
 
 
 class SlurmOptions(PolicyOptions):
-    """Slurm's SchedulerParameters of the same names, in seconds."""
+    """Slurm's SchedulerParameters and settings of priority/multifactor; times in seconds."""
 
     bf_interval_s: Annotated[float, Field(gt=0)] = Field(30.0, description="Seconds between backfill cycles.")
     bf_window_s: Annotated[float, Field(gt=0)] = Field(86400.0, description="How far ahead jobs are planned.")
     bf_resolution_s: Annotated[float, Field(gt=0)] = Field(60.0, description="Plans begin and end at multiples of it.")
     bf_max_job_test: Annotated[int, Field(ge=1)] = Field(500, description="Jobs that a cycle plans.")
+    bf_max_job_user: Annotated[int, Field(ge=0)] = Field(0, description="Of each user; 0: no limit.")
     favor_small: bool = Field(False, description="Jobs of fewer GPUs go first.")
+    weight_age: Annotated[float, Field(ge=0)] = Field(0.0, description="PriorityWeightAge.")
+    weight_fair_share: Annotated[float, Field(ge=0)] = Field(0.0, description="PriorityWeightFairshare.")
+    weight_job_size: Annotated[float, Field(ge=0)] = Field(0.0, description="PriorityWeightJobSize.")
+    max_age_s: Annotated[float, Field(gt=0)] = Field(604800.0, description="PriorityMaxAge.")
+    half_life_s: Annotated[float, Field(ge=0)] = Field(
+        604800.0, description="PriorityDecayHalfLife; 0: usage does not decay."
+    )
+    calc_period_s: Annotated[float, Field(gt=0)] = Field(300.0, description="PriorityCalcPeriod.")
+    fair_tree: bool = Field(True, description="false: PriorityFlags=NO_FAIR_TREE.")
+
+    @property
+    def weights(self) -> Weights:
+        return Weights(
+            age=self.weight_age,
+            fair_share=self.weight_fair_share,
+            job_size=self.weight_job_size,
+            max_age_s=self.max_age_s,
+            half_life_s=self.half_life_s,
+            period_s=self.calc_period_s,
+            fair_tree=self.fair_tree,
+            favor_small=self.favor_small,
+        )
 
 
 class RunningJob(NamedTuple):
@@ -195,6 +221,17 @@ class SlurmBackfill(QueuePolicy):
         self._running: dict[JobId, RunningJob] = {}
         self._changed = True  # since the last backfill cycle
         self._cycle = -math.inf
+        weights = self.options.weights
+        ordered = weights.age or weights.fair_share or weights.job_size
+        self.priorities = Multifactor(weights) if ordered else None
+
+    def use_accounts(self, tree: ShareTree, claims: Mapping[JobId, Claim]) -> None:
+        """Set the shares of users, and what the priorities of jobs depend on; before the first job."""
+        self.priorities = Multifactor(self.options.weights, tree, claims)
+
+    def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
+        super().cluster_changed(nodes, now)
+        self._gpus = sum(node.gpus for node in nodes)
 
     # events
 
@@ -206,6 +243,8 @@ class SlurmBackfill(QueuePolicy):
         super().finished(job_id, now)
         self._running.pop(job_id, None)
         self._changed = True
+        if self.priorities:
+            self.priorities.ended(job_id, now)
 
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
         """As ``base.SeesRunning``."""
@@ -220,6 +259,9 @@ class SlurmBackfill(QueuePolicy):
 
     def order(self, now: float) -> Sequence[Job]:
         jobs = list(self.waiting.values())
+        if self.priorities:
+            self._changed = self._changed or self.priorities.due(now)
+            return self.priorities.order(jobs, len(self.nodes), self._gpus, now)
         return sorted(jobs, key=lambda job: job.gpus) if self.options.favor_small else jobs
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
@@ -251,7 +293,7 @@ class SlurmBackfill(QueuePolicy):
                 table.ends.setdefault(name, []).append((max(run.end, now + 1.0), count))
         for ends in table.ends.values():
             ends.sort()
-        for job in order[: self.options.bf_max_job_test]:
+        for job in self._tested(order):
             found = None if plan.over_limit(job) else table.earliest(job, now, self.options.bf_window_s)
             if found is None:
                 continue
@@ -263,6 +305,13 @@ class SlurmBackfill(QueuePolicy):
             else:
                 first = math.floor(begin / step) * step
                 table.plan(Planned(first, math.ceil((begin + _limit(job)) / step) * step, nodes))
+
+    def _tested(self, order: Sequence[Job]) -> Sequence[Job]:
+        """The jobs that a backfill cycle tests."""
+        most, users = self.options.bf_max_job_user, Counter[str]()
+        if most:
+            order = [job for job in order if users.update((job.user,)) or users[job.user] <= most]
+        return order[: self.options.bf_max_job_test]
 
     def _place(self, job: Job, plan: Plan, nodes: frozenset[str] | None) -> Placement | None:
         """A placement on these nodes; without any, on the first that fit."""
@@ -279,6 +328,8 @@ class SlurmBackfill(QueuePolicy):
         plan.add(job, placement)
         del self.waiting[job.id]
         self._running[job.id] = RunningJob(now + _limit(job), placement.gpus)
+        if self.priorities:
+            self.priorities.started(job, now)
         self._changed = True
         starts.append(Start(job, placement, (len(starts),)))
 
@@ -287,7 +338,8 @@ class SlurmBackfill(QueuePolicy):
     def dump(self) -> dict[str, Any]:
         running = [[job_id, run.end, dict(run.gpus)] for job_id, run in self._running.items()]
         cycle = None if self._cycle == -math.inf else self._cycle
-        return {**super().dump(), "running": running, "cycle": cycle, "changed": self._changed}
+        usage = {"usage": self.priorities.dump()} if self.priorities else {}
+        return {**super().dump(), "running": running, "cycle": cycle, "changed": self._changed, **usage}
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         super().load(state, jobs)
@@ -298,6 +350,8 @@ class SlurmBackfill(QueuePolicy):
             }
             self._cycle = -math.inf if state["cycle"] is None else float(state["cycle"])
             self._changed = bool(state["changed"])
+            if self.priorities:
+                self.priorities.load(state.get("usage") or {"past": [], "runs": []})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a state of policy slurm-backfill: {error!r}") from error
 
