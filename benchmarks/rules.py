@@ -345,12 +345,13 @@ def play_scenario(scenario: Scenario, options: argparse.Namespace) -> dict[str, 
 
 
 def shadow_report(side: Side) -> dict[str, Any]:
-    """What shadow-report said of the side: the mean completion over the real one."""
+    """What shadow-report said of the side: mean completion over the real one, of the policy and of Slurm simulated."""
     if not side.report:
         return {}
-    row, notes = side.report["rows"][-1], side.report["notes"]
-    keys = {name: row[name] for name in ("policy", "jobs", "mean_jct_s")}
-    return {SHADOW: {**keys, "mean_ratio": row["jct_over_real"], "predicted_zero": notes["predicted_zero"]}}
+    *_, slurm, row = side.report["rows"]
+    notes, keys = side.report["notes"], {name: row[name] for name in ("policy", "jobs", "mean_jct_s")}
+    ratios = {"mean_ratio": row["jct_over_real"], "slurm_ratio": slurm["jct_over_real"]}
+    return {SHADOW: {**keys, **ratios, "predicted_zero": notes["predicted_zero"]}}
 
 
 def play_or_fail(scenario: Scenario, options: argparse.Namespace) -> dict[str, Any]:

@@ -171,10 +171,15 @@ def test_lengths_vary_by_the_number_of_the_job_within_their_share():
 def test_what_shadow_report_says_of_a_side():
     side = Side(Played([], 32, 0, 60), 0.0, {}, {})
     assert shadow_report(side) == {}
-    rows = [{}, {"policy": "asrpt-gated", "jobs": 3, "mean_jct_s": 8.0, "jct_over_real": 0.8}]
+    rows = [
+        {},
+        {"policy": "slurm-backfill", "jct_over_real": 1.01},
+        {"policy": "asrpt-gated", "jobs": 3, "mean_jct_s": 8.0, "jct_over_real": 0.8},
+    ]
     side.report = {"rows": rows, "notes": {"predicted_zero": 0.0}}
     found = shadow_report(side)["shadow"]
-    assert (found["mean_ratio"], found["jobs"], found["predicted_zero"]) == (0.8, 3, 0.0)
+    assert (found["mean_ratio"], found["slurm_ratio"]) == (0.8, 1.01)
+    assert (found["jobs"], found["predicted_zero"]) == (3, 0.0)
 
 
 def test_an_unknown_name_lists_the_valid_ones(capsys):
