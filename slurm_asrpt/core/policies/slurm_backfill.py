@@ -13,7 +13,7 @@ What Slurm's accounting says of jobs (accounts, shares, QOS) is given with ``use
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ from pydantic import Field
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan, quick_place
-from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
 from slurm_asrpt.core.multifactor import Claim, Multifactor, ShareTree, Weights
 from slurm_asrpt.core.placement.selection import Strategy, fits
 from slurm_asrpt.core.policies.base import Decision, Start, Wait, no_room
@@ -94,6 +94,7 @@ class Timetable:
     planned: list[Planned] = field(default_factory=list)
     by_node: dict[str, list[Planned]] = field(default_factory=dict)
     _since: dict[tuple[str, int], float] = field(default_factory=dict)  # cache of ``_free_since``
+    _most: int | None = None  # GPUs of the largest node, once it is needed
 
     def start(self, gpus: Mapping[str, int], end: float) -> None:
         """A job starts now."""
@@ -113,10 +114,11 @@ class Timetable:
         """When the job can start beside all plans, and on which nodes; None if not within the window."""
         if job.gpus == 1 or job.request.max_nodes == 1:
             return self._earliest_on_one(job, now, window_s)
-        limit, at = _limit(job), now
+        limit, at, needed = _limit(job), now, self._fewest(job)
         changes = sorted({plan.end for plan in self.planned if plan.end > now})
         for change in (*changes, math.inf):
-            found = self._fit(job, self._unplanned(at, at + limit), at)
+            unplanned = self._unplanned(at, at + limit)
+            found = self._fit(job, unplanned, at) if len(unplanned) >= needed else None
             if found is not None and found[0] <= now + window_s:
                 begin, nodes = found
                 taken = (plan for plan in self.planned if plan.overlaps(begin, begin + limit))
@@ -155,6 +157,13 @@ class Timetable:
             self._since[name, gpus] = known = known if free >= gpus else math.inf
         return known
 
+    def _fewest(self, job: Job) -> int:
+        """No fewer nodes can hold the job."""
+        if self._most is None:
+            held = (sum(count for _, count in self.ends.get(name, ())) for name in self.free)
+            self._most = max((free + busy for free, busy in zip(self.free.values(), held, strict=True)), default=1)
+        return max(job.request.min_nodes, math.ceil(job.gpus / max(1, self._most)))
+
     def _unplanned(self, begin: float, end: float) -> set[str]:
         taken = (plan.nodes for plan in self.planned if plan.overlaps(begin, end))
         return self.free.keys() - frozenset().union(*taken)
@@ -177,13 +186,17 @@ class Timetable:
         if chosen is not None:
             return at, chosen
         coming.sort()
-        for end, name, count in coming:
-            free[name] += count
-            if free[name] >= min(job.gpus, request.unit):
-                chosen = _choose(job, free)
-                if chosen is not None:
-                    return end, chosen
-        return None
+
+        def chosen_after(ends: int) -> frozenset[str] | None:
+            then = dict(free)
+            for _, name, count in coming[:ends]:
+                then[name] += count
+            return _choose(job, then)
+
+        # the more jobs have ended, the more fits
+        first = bisect_left(range(1, len(coming) + 1), True, key=lambda ends: chosen_after(ends) is not None)
+        chosen = chosen_after(first + 1) if first < len(coming) else None
+        return None if chosen is None else (coming[first][0], chosen)
 
 
 def _choose(job: Job, free: Mapping[str, int]) -> frozenset[str] | None:
@@ -221,6 +234,7 @@ class SlurmBackfill(QueuePolicy):
         self._running: dict[JobId, RunningJob] = {}
         self._changed = True  # since the last backfill cycle
         self._cycle = -math.inf
+        self._fits: dict[tuple[JobProfile, Request], bool] = {}
         weights = self.options.weights
         ordered = weights.age or weights.fair_share or weights.job_size
         self.priorities = Multifactor(weights) if ordered else None
@@ -232,6 +246,7 @@ class SlurmBackfill(QueuePolicy):
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         super().cluster_changed(nodes, now)
         self._gpus = sum(node.gpus for node in nodes)
+        self._fits.clear()
 
     # events
 
@@ -266,13 +281,20 @@ class SlurmBackfill(QueuePolicy):
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         plan, starts = Plan(cluster), list[Start]()
-        order = [job for job in self._ordered(now) if fits(job, self.nodes)]
+        order = [job for job in self._ordered(now) if self._can_run(job)]
         self._last = self._main(order, plan, starts, now)
         if self._last and self._changed and now >= self._cycle + self.options.bf_interval_s:
             self._cycle, self._changed = now, False
             self._backfill([job for job in order if job.id in self.waiting], plan, starts, now)
         self._left = plan
         return [*starts, *([self._last] if self._last else [])]
+
+    def _can_run(self, job: Job) -> bool:
+        """Whether the job fits on these nodes when all are idle."""
+        shape = (job.profile, job.request)
+        if shape not in self._fits:
+            self._fits[shape] = fits(job, self.nodes)
+        return self._fits[shape]
 
     def _main(self, order: Sequence[Job], plan: Plan, starts: list[Start], now: float) -> Wait | None:
         """Start jobs until one does not fit. Returns that one."""
