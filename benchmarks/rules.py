@@ -13,7 +13,7 @@ kept: pairs of jobs that were pending at the same time and that the rule orders,
 of jobs with a limit; null if there were none. ``mean_ratio``: ratio of mean completion times. Mode order has an object
 of its own, ``order``, with the same keys. ``plain`` and ``asrptd``: more figures of each side, including mean waits by
 role and ``sbatch_late_s``, the mean delay of submissions on a busy machine. ``--logs DIR`` keeps logs, audit trail and
-sacct's records of each side.
+sacct's records of each side, and the history and shadow-report's answer where asrptd is in mode shadow.
 
 ``--stretch 8 --speed 8``: jobs of minutes instead of seconds, in accelerated labs, in the same time. A start costs less
 of a job then.
@@ -58,12 +58,20 @@ from slurm_asrpt.lab.spec import LabSpec
 
 PLAIN = "plain"
 SHADOW = "shadow"
+LEARNING = "learning"
+"""The side on which recurring jobs first run; its history is what the others learn from."""
 REFUSED = ("not-started", "pin-failed", "fence-refused")
 KEYS = ("plain_s", "asrptd_s", "ratio", "utilisation_ratio", "refused_share", "obeyed")
 LONGEST = 2.0
 """A side is cut off after this many times the expected duration, and a minute."""
 RECORDED_S = 15.0
 """Within this time, the end of the last job is in slurmdbd."""
+LEARNED_BEFORE_S = 3600
+RUN_TIMES = (
+    *("submit_time", "start_time", "end_time"),
+    *("forecast_made", "forecast_low", "forecast_median", "forecast_high"),
+)
+"""The times in a run of the history, in seconds since the epoch, 0 for none."""
 SEEN_S = 5.0
 """Within this time, asrptd has recorded a job that has ended."""
 console = Console(stderr=True)
@@ -120,7 +128,7 @@ def site(scenario: Scenario, mode: str, port: int, speed: float = 1.0, history: 
         scenario.prepare(lab)
         if history:
             file = lab.paths.log / "history.jsonl"
-            file.write_text(history, encoding="utf-8")
+            file.write_text(an_hour_ago(history, lab.time()), encoding="utf-8")
             admin(lab, "history", "import", "--jsonl", str(file))
             admin(lab, "retrain")
         if mode == PLAIN:
@@ -129,6 +137,17 @@ def site(scenario: Scenario, mode: str, port: int, speed: float = 1.0, history: 
         with asrptd(lab, mode, DEFAULT_POLICY) as pid:
             _wait_until_it_schedules(lab)
             yield Site(lab, pid, {})
+
+
+def an_hour_ago(history: str, now: float) -> str:
+    """The runs, moved back in time as one so that the last of them ended an hour before ``now``.
+
+    The clock of an accelerated lab has gone ahead of that of the next lab, so the runs that taught would look like
+    runs of the side itself, and shadow-report would count those after its ``--since``.
+    """
+    runs = [json.loads(line) for line in history.splitlines()]
+    back = max((run["end_time"] for run in runs), default=0) - int(now) + LEARNED_BEFORE_S
+    return "".join(json.dumps(run | {key: run[key] - back for key in RUN_TIMES if run.get(key)}) + "\n" for run in runs)
 
 
 def admin(lab: Lab, *words: str) -> str:
@@ -145,8 +164,9 @@ def _wait_until_it_schedules(lab: Lab) -> None:
         time.sleep(0.2)
 
 
-def play(scenario: Scenario, mode: str, options: argparse.Namespace, history: str = "") -> Side:
+def play(scenario: Scenario, name: str, options: argparse.Namespace, history: str = "") -> Side:
     """Play one side. Raises AsrptError."""
+    mode = SHADOW if name == LEARNING or (name == PLAIN and scenario.recurs) else name
     with site(scenario, mode, options.port, options.speed, history) as there:
         began = there.lab.time()
         jobs, late = submit_all(scenario, there, began, options.scale)
@@ -160,8 +180,6 @@ def play(scenario: Scenario, mode: str, options: argparse.Namespace, history: st
         until = min(until, max((run.end for run in runs if run.role not in scenario.never), default=until))
         gpus = sum(node.gpus for node in there.lab.spec.node_list)
         latencies = read_latencies(there.lab, jobs) if scenario.stamp else []
-        if options.logs:
-            keep_logs(there.lab, text, options.logs / f"{scenario.name}-{mode}")
         first = min(job.at for job in jobs.values())
         side = Side(Played(runs, gpus, first, until, latencies), late, states, events(there.lab, mode))
         if mode == SHADOW:
@@ -169,6 +187,8 @@ def play(scenario: Scenario, mode: str, options: argparse.Namespace, history: st
             time.sleep(SEEN_S)
             side.history = admin(there.lab, "history", "export", "--format", "jsonl")
             side.report = json.loads(admin(there.lab, "shadow-report", "--since", since, "--json"))
+        if options.logs:
+            keep_logs(there.lab, text, side, options.logs / f"{scenario.name}-{name}")
         return side
 
 
@@ -243,10 +263,13 @@ def events(lab: Lab, mode: str) -> Counter[str]:
     return Counter({name: found[name] for name in ("start", *REFUSED, "left")})
 
 
-def keep_logs(lab: Lab, sacct: str, folder: Path) -> None:
+def keep_logs(lab: Lab, sacct: str, side: Side, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(lab.paths.log, folder)
     (folder / "sacct.txt").write_text(sacct, encoding="utf-8")
+    if side.report:
+        (folder / "history.jsonl").write_text(side.history, encoding="utf-8")
+        (folder / "shadow-report.json").write_text(json.dumps(side.report, indent=2) + "\n", encoding="utf-8")
     audit = lab.paths.asrpt / "state" / AUDIT
     if audit.exists():
         shutil.copyfile(audit, folder / AUDIT)
@@ -309,11 +332,11 @@ def compare(plain: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]
 def play_scenario(scenario: Scenario, options: argparse.Namespace) -> dict[str, Any]:
     """Plain Slurm, then each mode of asrptd that makes sense in the scenario."""
     modes = [mode for mode in options.modes if mode in scenario.modes]
-    history = play(scenario, SHADOW, options).history if scenario.recurs else ""
+    history = play(scenario, LEARNING, options).history if scenario.recurs else ""
     sides, report = {}, {}
     for mode in [PLAIN, *modes]:
         began = time.monotonic()
-        side = play(scenario, SHADOW if mode == PLAIN and scenario.recurs else mode, options, history)
+        side = play(scenario, mode, options, history)
         sides[mode], report = measured(scenario, side), report or shadow_report(side)
         seconds, took = sides[mode]["seconds"], time.monotonic() - began
         console.print(f"{scenario.name:20} {mode:8} {seconds:7.1f} s  (took {took:.0f} s)", highlight=False)
@@ -322,12 +345,13 @@ def play_scenario(scenario: Scenario, options: argparse.Namespace) -> dict[str, 
 
 
 def shadow_report(side: Side) -> dict[str, Any]:
-    """What shadow-report said of the side: the mean completion over the real one."""
+    """What shadow-report said of the side: mean completion over the real one, of the policy and of Slurm simulated."""
     if not side.report:
         return {}
-    row, notes = side.report["rows"][-1], side.report["notes"]
-    keys = {name: row[name] for name in ("policy", "jobs", "mean_jct_s")}
-    return {SHADOW: {**keys, "mean_ratio": row["jct_over_real"], "predicted_zero": notes["predicted_zero"]}}
+    *_, slurm, row = side.report["rows"]
+    notes, keys = side.report["notes"], {name: row[name] for name in ("policy", "jobs", "mean_jct_s")}
+    ratios = {"mean_ratio": row["jct_over_real"], "slurm_ratio": slurm["jct_over_real"]}
+    return {SHADOW: {**keys, **ratios, "predicted_zero": notes["predicted_zero"]}}
 
 
 def play_or_fail(scenario: Scenario, options: argparse.Namespace) -> dict[str, Any]:

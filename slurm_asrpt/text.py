@@ -10,6 +10,14 @@ def counted(number: int, noun: str, form: str = "") -> str:
     return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
 
 
+def span(seconds: float) -> str:
+    """``2.5 days``, down to seconds."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{seconds:.0f} s"
+
+
 UNKNOWN = "-"
 """Shown for an unknown duration or figure."""
 

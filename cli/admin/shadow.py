@@ -28,7 +28,8 @@ from slurm_asrpt.reporting import shadow as shadow_page
 from slurm_asrpt.reporting.what_if import COLUMNS, cell
 from slurm_asrpt.sim import shadow, what_if
 from slurm_asrpt.slurm.limits import SiteLimits
-from slurm_asrpt.traces.accounting import parse_limits, read_text, since_time
+from slurm_asrpt.slurm.site import Site
+from slurm_asrpt.traces.accounting import parse_limits, parse_site, read_text, since_time
 
 MOST_USERS = 20
 """Users in the table: half of them those with the largest gain, half those with the largest loss."""
@@ -45,6 +46,9 @@ def shadow_command(
         Path | None, typer.Option(metavar="FILE", help="A file with the limits of QOS and accounts, of scontrol.")
     ] = None,
     no_limits: Annotated[bool, seldom("--no-limits", help="Simulate no limits of QOS and accounts.")] = False,
+    slurm: Annotated[
+        Path | None, seldom("--slurm", metavar="FILE", help="A file with Slurm's settings, of scontrol.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report with all users.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -53,8 +57,9 @@ def shadow_command(
 
     Replays the jobs that asrptd recorded in mode shadow, with
     the configured policy and their original predictions.
-    Compares waits and completion times with the real ones, by
-    user and by size, and says what it leaves out.
+    Compares waits and completion times with the real ones and
+    with those of this Slurm in the same simulator, by user and
+    by size, and says what it leaves out.
 
     \b
     Examples:
@@ -68,9 +73,10 @@ def shadow_command(
         raise InputError("give only one of --limits and --no-limits")
     begin = since_time(since, time.time())
     runs, servers = _runs(settings, begin), _servers(settings)
-    held_to, trouble = (None, "") if no_limits else _limits(settings, limits)
-    with progress(f"replaying under {settings.policy.name}", len(runs)) as tell:
-        found = shadow.report(runs, servers, settings.policy, lambda done, jobs, clock: tell(done), held_to)
+    site, trouble = _site(settings, slurm)
+    held_to = None if no_limits else _limits(site, limits)
+    with progress(f"replaying under {settings.policy.name}", 2 * len(runs)) as tell:
+        found = shadow.report(runs, servers, settings.policy, lambda done, jobs, clock: tell(done), held_to, site)
     notes = [*_notes(settings, found, begin), *([what_if.unread(trouble)] if trouble else [])]
     if html:
         replace_file(html, shadow_page.page(found, notes).encode("utf-8", "backslashreplace"), mode=None)
@@ -100,16 +106,23 @@ def _servers(settings: Settings) -> shadow.Servers:
     return shadow.Servers([node.gpus for node in nodes], fabric, profiles.get)
 
 
-def _limits(settings: Settings, file: Path | None) -> tuple[SiteLimits | None, str]:
-    """The limits in a file, else those that Slurm enforces now, if any; and why they are unknown. Raises InputError."""
+def _site(settings: Settings, file: Path | None) -> tuple[tuple[Site, str] | None, str]:
+    """The site in a file, else that of the Slurm that answers, with its source; and why it is unknown. Raises
+    InputError."""
     if file:
-        return parse_limits(read_text(file), str(file)), ""
+        return (parse_site(read_text(file), str(file)), str(file)), ""
     try:
         with asking_slurm(settings) as slurm:
-            found = slurm.site().limits
+            return (slurm.site(), "scontrol show config"), ""
     except SlurmError as error:
         return None, one_line(error)
-    return (found if found.any else None), ""
+
+
+def _limits(site: tuple[Site, str] | None, file: Path | None) -> SiteLimits | None:
+    """The limits in a file, else those of the site, if any. Raises InputError."""
+    if file:
+        return parse_limits(read_text(file), str(file))
+    return site[0].limits if site and site[0].limits.any else None
 
 
 def _notes(settings: Settings, found: shadow.Report, begin: int) -> list[str]:
@@ -126,9 +139,8 @@ def _notes(settings: Settings, found: shadow.Report, begin: int) -> list[str]:
 
 
 def _show(found: shadow.Report, notes: Sequence[str]) -> None:
-    real, then = found.outcomes
     titles = [Column("", list(COLUMNS.values()))]
-    show_table([*titles, *(Column(safe(each.name), _figures(each), right=True) for each in (real, then))])
+    show_table([*titles, *(Column(safe(each.name), _figures(each), right=True) for each in found.outcomes)])
     users = found.users
     if len(users) > MOST_USERS:
         users = [*users[: MOST_USERS // 2], *users[-MOST_USERS // 2 :]]

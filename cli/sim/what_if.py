@@ -21,10 +21,11 @@ from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, SlurmError, one_lin
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.reporting import what_if as whatif_page
 from slurm_asrpt.sim import what_if as whatif
+from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.traces import Trace, accounting
 
 GIVES_WAY = (
-    *("never_started", "mean_slowdown", "p90_wait_s", "max_wait_s"),
+    *("never_started", "mean_slowdown", "p90_wait_s", "max_wait_s", "jct_over_simulated"),
     *("later_than_real", "p50_wait_s", "mean_jct_s", "p99_wait_s"),
 )
 """Figures that a narrow terminal drops, the least important first."""
@@ -51,6 +52,9 @@ def what_if(
         Path | None, seldom(metavar="FILE", help="A file with the limits of QOS and accounts, of scontrol.")
     ] = None,
     no_limits: Annotated[bool, seldom("--no-limits", help="Simulate no limits of QOS and accounts.")] = False,
+    slurm: Annotated[
+        Path | None, seldom("--slurm", metavar="FILE", help="A file with Slurm's settings, of scontrol.")
+    ] = None,
     policies: Annotated[
         str, typer.Option("--policies", "-p", metavar="POLICIES", help="Policies (comma-separated).")
     ] = "",
@@ -80,8 +84,9 @@ def what_if(
     again = retrain_seconds(retrain)
     trace = _jobs(sacct, dump, since, partition)
     past = whatif.replay(trace, _node_gpus(nodes, servers, gpus, partition, live=sacct), history, seed, again)
+    site, past = _site(past, slurm, live=sacct)
     if not no_limits:
-        past = _under_limits(past, limits, live=sacct)
+        past = _under_limits(past, limits, site)
     if sacct:
         past = replace(past, notes={**past.notes, "only_user": accounting.only_user(trace, _user())})
     with progress("simulating", len(names) * len(past.table)) as bar:
@@ -155,17 +160,25 @@ def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live
     return [node.gpus for node in accounting.parse_sinfo(accounting.ask_sinfo(partition))]
 
 
-def _under_limits(past: whatif.Past, file: Path | None, live: bool) -> whatif.Past:
+def _site(past: whatif.Past, file: Path | None, live: bool) -> tuple[Site | None, whatif.Past]:
+    """The Slurm in a file, else the one that answers, and the jobs with it; without either, Slurm's defaults."""
+    if file:
+        site, source = accounting.parse_site(accounting.read_text(file), str(file)), str(file)
+    elif not live:
+        return None, past
+    else:
+        try:
+            site, source = accounting.ask_site(), "scontrol show config"
+        except SlurmError as error:
+            return None, replace(past, notes={**past.notes, "limits_unread": one_line(error)})
+    return site, whatif.under_slurm(past, site, source)
+
+
+def _under_limits(past: whatif.Past, file: Path | None, site: Site | None) -> whatif.Past:
     """The jobs under the limits in a file, else those that this Slurm enforces now; without either, as they are."""
     if file:
         return whatif.under_limits(past, accounting.parse_limits(accounting.read_text(file), str(file)))
-    if not live:
-        return past
-    try:
-        text = accounting.ask_limits()
-    except SlurmError as error:
-        return replace(past, notes={**past.notes, "limits_unread": one_line(error)})
-    return whatif.under_limits(past, accounting.parse_limits(text, "scontrol")) if text else past
+    return whatif.under_limits(past, site.limits) if site and site.limits.any else past
 
 
 def _counted(bar: Told) -> Callable[[str, int, int], None]:

@@ -52,7 +52,15 @@ def _add_work(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE runs ADD COLUMN iterations_of TEXT NOT NULL DEFAULT ''")
 
 
-_STEPS = (_create, _add_features, _add_marks, _add_forecasts, _add_mean, _add_what_limits_count, _add_work)
+def _add_what_slurm_plans_by(connection: sqlite3.Connection) -> None:
+    for column in ("time_limit_s", "min_nodes", "max_nodes"):
+        connection.execute(f"ALTER TABLE runs ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+
+
+_STEPS = (
+    *(_create, _add_features, _add_marks, _add_forecasts, _add_mean, _add_what_limits_count, _add_work),
+    _add_what_slurm_plans_by,
+)
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = _STEPS
 """Step i migrates schema version i to i + 1; a released step is never changed."""
 

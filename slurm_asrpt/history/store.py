@@ -82,7 +82,8 @@ class Run:
     tres: what the run was given, as Slurm counts it for limits.
     work_s: seconds that the run would have taken in the job's best placement on reference GPUs; 0 if it was recorded by
     a release that did not know it. iterations_of: the profile that ``iterations`` count, as the tag names it; "" if
-    they are seconds.
+    they are seconds. time_limit_s: 0 without one, or if unknown. min_nodes, max_nodes: the owner's ``-N``; 0 if
+    unknown, max_nodes also without an upper bound.
     """
 
     job_id: str
@@ -120,6 +121,9 @@ class Run:
     tres: str = ""
     work_s: int = 0
     iterations_of: str = ""
+    time_limit_s: int = 0
+    min_nodes: int = 0
+    max_nodes: int = 0
 
     @property
     def key(self) -> Key:

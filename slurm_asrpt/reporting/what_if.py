@@ -18,6 +18,7 @@ COLUMNS: Mapping[str, str] = {
     "max_wait_s": "longest wait",
     "mean_jct_s": "mean completion",
     "jct_over_real": "ratio to Slurm",
+    "jct_over_simulated": "ratio to simulated",
     "mean_slowdown": "mean slowdown",
     "later_than_real": "started later",
     "never_started": "never started",
@@ -59,12 +60,14 @@ def page(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> str:
 def comparison(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Values for ``outcomes.html.j2``: a row for each outcome, and a curve, the cumulative distribution of its waits.
 
+    A column for jobs that never started is only there if there are any.
     The curves' axis is logarithmic, from one second. Coordinates are units of the picture.
     """
+    names = [name for name in COLUMNS if name != "never_started" or any(each.figures[name] for each in outcomes)]
     most = max([10.0, *(float(each.wait.max()) for each in outcomes if len(each.wait))])
     return {
-        "heads": ["", *COLUMNS.values()],
-        "rows": [[each.name, *(cell(name, each.figures[name]) for name in COLUMNS)] for each in outcomes],
+        "heads": ["", *(COLUMNS[name] for name in names)],
+        "rows": [[each.name, *(cell(name, each.figures[name]) for name in names)] for each in outcomes],
         "width": _WIDTH,
         "height": _HEIGHT,
         "left": _LEFT,

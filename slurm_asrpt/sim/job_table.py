@@ -81,6 +81,18 @@ class JobTable:
         """The same jobs; each requests, as with ``-N``, the fewest of these nodes that could hold it."""
         return replace(self, requests=tuple(_fewest(profile, nodes) for profile in self.profiles))
 
+    def with_nodes(self, asked: Sequence[tuple[int, int]], nodes: Sequence[Node]) -> JobTable:
+        """The same jobs; each requests its (fewest, most) nodes, 0 for no bound.
+
+        A request that these nodes cannot meet is left out.
+        """
+        kinds: dict[tuple[int, int, int], int] = {}
+        rows = zip(self.profile.tolist(), asked, strict=True)
+        profile = np.array([kinds.setdefault((kind, *bounds), len(kinds)) for kind, bounds in rows], dtype=np.int64)
+        profiles = tuple(self.profiles[kind] for kind, _, _ in kinds)
+        requests = tuple(_between(self.profiles[kind], least, most, nodes) for kind, least, most in kinds)
+        return replace(self, profiles=profiles, profile=profile, requests=requests)
+
     def job(self, row: int) -> Job:
         """The job in this row as a policy sees it."""
         return next(self.jobs(row, row + 1))
@@ -115,6 +127,11 @@ class JobTable:
             if fits(job, nodes):
                 per_profile[number] = best_alpha(job, nodes, fabric)
         return np.asarray(per_profile[self.profile])
+
+
+def _between(profile: JobProfile, least: int, most: int, nodes: Sequence[Node]) -> Request:
+    request = Request(min_nodes=max(1, least), max_nodes=most or None)
+    return request if fits(Job(JobId("0"), "", profile.gpus, profile, request=request), nodes) else ANYWHERE
 
 
 def _fewest(profile: JobProfile, nodes: Sequence[Node]) -> Request:

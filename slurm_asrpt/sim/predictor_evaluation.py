@@ -45,6 +45,9 @@ def trace_of_runs(runs: Sequence[Run]) -> Trace:
         "account": [run.account for run in runs],
         "qos": [run.qos for run in runs],
         "tres": [run.tres for run in runs],
+        "time_limit_s": [run.time_limit_s or math.inf for run in runs],
+        "min_nodes": [run.min_nodes or math.nan for run in runs],
+        "max_nodes": [run.max_nodes or math.nan for run in runs],
         "wait_s": [run.start_time - run.submit_time if run.submit_time else 0 for run in runs],
     }
     return clean("history", pd.DataFrame(columns))

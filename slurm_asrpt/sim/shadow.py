@@ -22,11 +22,12 @@ from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import Origin, Run
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.sim import what_if
-from slurm_asrpt.sim.engine import Progress, simulate_named
+from slurm_asrpt.sim import simulated_slurm, what_if
+from slurm_asrpt.sim.engine import Progress, Result
 from slurm_asrpt.sim.predictor_evaluation import trace_of_runs
 from slurm_asrpt.sim.what_if import Outcome, Past
 from slurm_asrpt.slurm.limits import SiteLimits
+from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.text import counted
 
 Floats = NDArray[np.float64]
@@ -65,7 +66,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Report:
-    """outcomes: Slurm as it was, then the policy. users: largest gain first. sizes: smallest first."""
+    """outcomes: Slurm as it was, Slurm simulated, the policy. users: largest gain first. sizes: smallest first."""
 
     past: Past
     outcomes: Sequence[Outcome]
@@ -80,9 +81,13 @@ def report(
     policy: PolicySettings,
     progress: Progress | None = None,
     limits: SiteLimits | None = None,
+    site: tuple[Site, str] | None = None,
 ) -> Report:
     """Replay the runs on these servers, under the limits of the site. Raises InputError if there is nothing to
-    replay."""
+    replay.
+
+    site: the Slurm that is simulated beside the policy, and where its settings were read from; None: Slurm's defaults.
+    """
     recorded = [run for run in runs if run.origin is Origin.ASRPTD and run.group_id and run.gpus]
     if not recorded:
         raise InputError(
@@ -91,13 +96,31 @@ def report(
     past = _as_they_ran(what_if.replay(trace_of_runs(recorded), servers.node_gpus), recorded, servers)
     if limits is not None:
         past = what_if.under_limits(past, limits)
+    if site is not None:
+        past = what_if.under_slurm(past, *site)
     chosen = policy.chosen(policy_settings(policy.name))
-    result = simulate_named(policy.name, past.cluster.nodes, past.table, servers.fabric, chosen, progress)
-    wait, ran = what_if.waits_of(result), result.end - result.start
-    outcomes = [what_if.outcome(what_if.AS_IT_WAS, past, past.wait), what_if.outcome(policy.name, past, wait, ran)]
-    frame = _compared(past, wait, ran)
+    result, outcomes = _simulated(past, policy.name, chosen, servers, progress)
+    slurm = result if result.interrupted else None
+    if slurm is None:
+        slurm, baseline = _simulated(past, simulated_slurm.NAME, {}, servers, _second(progress, len(past.table)))
+        outcomes = baseline + outcomes
+    outcomes = [what_if.outcome(what_if.AS_IT_WAS, past, past.wait), *outcomes]
+    frame = _compared(past, what_if.waits_of(result), result.end - result.start)
     users = sorted(_shares(frame, "user"), key=lambda share: (share.ratio, share.name))
-    return Report(past, outcomes, users, list(_shares(frame, "size")), result.interrupted)
+    sizes = list(_shares(frame, "size"))
+    return Report(past, what_if.with_baseline(outcomes), users, sizes, slurm.interrupted)
+
+
+def _simulated(
+    past: Past, name: str, settings: Mapping[str, Any], servers: Servers, progress: Progress | None
+) -> tuple[Result, list[Outcome]]:
+    result = what_if.simulate_past(past, name, settings, servers.fabric, progress)
+    return result, [what_if.outcome(name, past, what_if.waits_of(result), result.end - result.start)]
+
+
+def _second(progress: Progress | None, jobs: int) -> Progress | None:
+    """Progress of the second simulation of as many jobs."""
+    return None if progress is None else lambda done, _, clock: progress(jobs + done, 2 * jobs, clock)
 
 
 def _as_they_ran(past: Past, runs: Sequence[Run], servers: Servers) -> Past:
@@ -111,11 +134,13 @@ def _as_they_ran(past: Past, runs: Sequence[Run], servers: Servers) -> Past:
     predicted = np.array([run.predicted_mean or run.predicted_iterations for run in ran], dtype=float)
     table = replace(
         past.table,
+        requests=(),
         profiles=tuple(number),
         profile=np.array([number[profile] for profile in profiles]),
         iterations=past.duration / np.where(profiled, alpha, 1.0),
         predicted=predicted * np.where(profiled, 1.0, alpha),  # iterations of the default profile are seconds
     )
+    table = what_if.on_asked_nodes(table, past.jobs, past.cluster)
     zero = float((predicted == 0).mean())
     notes = {"predictor": "as the hook gave them", "predicted_zero": zero, "profiled": int(profiled.sum())}
     return replace(past, table=table, notes={**past.notes, **notes})
@@ -194,7 +219,11 @@ def document(found: Report, notes: Sequence[str]) -> Mapping[str, Any]:
     """What --json prints."""
     return {
         "kind": "asrpt-admin shadow-report",
-        "notes": {**found.past.notes, "limits": limitations(found.past)},
+        "notes": {
+            **found.past.notes,
+            "limits": limitations(found.past),
+            "simulated_slurm": what_if.simulated(found.past),
+        },
         "remarks": list(notes),
         "rows": [{"policy": each.name, **each.figures} for each in found.outcomes],
         "users": [{**vars(share), "verdict": share.verdict} for share in found.users],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -17,36 +17,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_asrpt.config.settings import PolicySettings
-from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.policies import make_policy, policy_names
+from slurm_asrpt.core.policies.slurm_backfill import SlurmOptions
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.sim import site_limits
-from slurm_asrpt.sim.engine import PERFECT, Result, simulate_named
+from slurm_asrpt.sim import simulated_slurm, site_limits
+from slurm_asrpt.sim.engine import PERFECT, Progress, Result, prepared, simulate
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import mean_of, percentile
 from slurm_asrpt.sim.predictors import RETRAIN_S
+from slurm_asrpt.sim.scenario import parse_policies, parse_policy
+from slurm_asrpt.sim.simulated_slurm import SimulatedSlurm
 from slurm_asrpt.sim.site_limits import with_limits
 from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
 from slurm_asrpt.slurm.limits import SiteLimits
-from slurm_asrpt.text import counted
+from slurm_asrpt.slurm.site import Site
+from slurm_asrpt.text import counted, span
 from slurm_asrpt.traces import Trace
-from slurm_asrpt.traces.trace import recurrence_key
+from slurm_asrpt.traces.trace import NODE_COLUMNS, recurrence_key
 
 Floats = NDArray[np.float64]
 
 AS_IT_WAS = "Slurm as it was"
 LIMITS = (
     "Jobs have no profile here: their runtime does not depend on the placement, so placement does not help.",
-    "Priorities, limits per user or account, reservations, dependencies and preemption are not simulated: under the "
-    "policies, a job may start as soon as it is submitted. Slurm's figures include the waits that these caused.",
+    "Limits per user or account, reservations, dependencies and preemption are not simulated, and priorities only "
+    "under slurm-backfill: a job may start as soon as it is submitted. Slurm's figures include the waits that these "
+    "caused.",
     "The nodes are taken as they are now, all of them up, and jobs may run on any of them, whatever the type of their "
     "GPUs, their CPUs or their memory.",
     "The simulated cluster is empty at first; jobs that were running then but are not listed are missing.",
+    "Jobs get as many nodes as their owners asked for (-N), as far as that is known: a job that ran on as many as it "
+    "asked for gets no more.",
+    "slurm-backfill knows neither nice values nor priorities set by admins, and no user's usage before the first job.",
 )
 LIMITS_BESIDES_SITE = (
     LIMITS[0],
-    "Priorities, reservations, dependencies and preemption are not simulated: under the policies, a job may start as "
-    "soon as it is submitted and its limits have room. Slurm's figures include the waits that these caused.",
+    "Reservations, dependencies and preemption are not simulated, and priorities only under slurm-backfill: a job may "
+    "start as soon as it is submitted and its limits have room. Slurm's figures include the waits that these caused.",
     "The limits are those of today, and only the simulated jobs count against them. Used-up minutes (GrpTRESMins, "
     "GrpWall) are not simulated.",
     *LIMITS[2:],
@@ -57,7 +66,7 @@ LIMITS_BESIDES_SITE = (
 class Past:
     """Jobs to replay. wait: under Slurm, seconds, shape (jobs,), nan where unknown. notes: for reports, JSON values.
 
-    jobs: the columns of the trace, in the order of ``table``.
+    jobs: the columns of the trace, in the order of ``table``. slurm: how policy slurm-backfill simulates the site.
     """
 
     table: JobTable
@@ -66,6 +75,7 @@ class Past:
     duration: Floats
     notes: Mapping[str, Any]
     jobs: pd.DataFrame
+    slurm: SimulatedSlurm = field(default_factory=SimulatedSlurm)
 
 
 @dataclass(frozen=True)
@@ -78,18 +88,14 @@ class Outcome:
 
 
 def default_policies() -> list[str]:
-    """FIFO, EASY backfill with the jobs' time limits, the best baseline, the paper's policy and asrptd's default."""
-    names = ["fifo", "easy-backfill", "wcs-workload", "asrpt", PolicySettings().name]
+    """The site's Slurm as the simulator plays it, FIFO, the best baseline, the paper's policy and asrptd's default."""
+    names = [simulated_slurm.NAME, "fifo", "wcs-workload", "asrpt", PolicySettings().name]
     return [name for name in dict.fromkeys(names) if name in policy_names()]
 
 
 def checked_policies(text: str) -> list[str]:
-    """Parse names separated by commas. Raises InputError that lists the valid ones."""
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    wrong = [name for name in names if name.removesuffix(PERFECT) not in policy_names()]
-    if wrong or not names:
-        raise InputError(f"no policy is called {(wrong or [''])[0]!r}; known: {', '.join(policy_names())}")
-    return names
+    """Parse policies separated by commas, ``NAME:KEY=VALUE`` each. Raises InputError that lists the valid ones."""
+    return [spec.text for spec in parse_policies(text)]
 
 
 def replay(
@@ -111,7 +117,7 @@ def replay(
     except ValueError as error:
         raise InputError(f"{trace.name}: {error}") from error
     jobs = kept.jobs.iloc[len(kept) - len(workload.table) :]
-    table = workload.table
+    table = on_asked_nodes(workload.table, jobs, cluster)
     if not history:
         table = replace(table, predicted=online_medians(jobs))
     notes = {
@@ -134,6 +140,19 @@ def replay(
     return Past(table, cluster, jobs["wait_s"].to_numpy(), jobs["duration_s"].to_numpy(), notes, jobs)
 
 
+def on_asked_nodes(table: JobTable, jobs: pd.DataFrame, cluster: Cluster) -> JobTable:
+    """The same jobs on as many nodes as their owners asked for, as far as it is known."""
+    if not set(NODE_COLUMNS) <= set(jobs):
+        return table
+    bounds = jobs[list(NODE_COLUMNS)].fillna(0).astype(int).itertuples(index=False, name=None)
+    return table.with_nodes(list(bounds), cluster.nodes)
+
+
+def under_slurm(past: Past, site: Site, source: str) -> Past:
+    """The same jobs; policy slurm-backfill plays the Slurm of this site. source: where it was read from."""
+    return replace(past, slurm=simulated_slurm.of_site(site, past.jobs, past.cluster.total_gpus, source))
+
+
 def under_limits(past: Past, limits: SiteLimits) -> Past:
     """The same jobs under the limits of the site."""
     table, facts = with_limits(past.table, past.jobs, limits)
@@ -144,20 +163,12 @@ def under_limits(past: Past, limits: SiteLimits) -> Past:
 def _predictor_text(history: float, retrain_s: float) -> str:
     if not history:
         return "median of the group's earlier runs"
-    return f"forest on the history, retrained every {_span(retrain_s)}" if retrain_s else "forest on the history"
+    return f"forest on the history, retrained every {span(retrain_s)}" if retrain_s else "forest on the history"
 
 
 def _finite(value: float) -> float | None:
     """None for infinity (all jobs arrive at once), which JSON cannot represent."""
     return value if np.isfinite(value) else None
-
-
-def _span(seconds: float) -> str:
-    """``2.5 days``, down to seconds."""
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{seconds:.0f} s"
 
 
 def online_medians(jobs: pd.DataFrame) -> Floats:
@@ -200,13 +211,36 @@ def compare(
     """
     outcomes = [outcome(AS_IT_WAS, past, past.wait)]
     for name in policies:
-        result = simulate_named(
-            name, past.cluster.nodes, past.table, past.cluster.fabric, progress=_reporter(progress, name)
-        )
+        spec = parse_policy(name)
+        result = simulate_past(past, spec.name, spec.settings, past.cluster.fabric, _reporter(progress, name))
         if result.interrupted:
-            return outcomes, True
+            return with_baseline(outcomes), True
         outcomes.append(outcome(name, past, waits_of(result)))
-    return outcomes, False
+    return with_baseline(outcomes), False
+
+
+def simulate_past(
+    past: Past, name: str, settings: Mapping[str, Any], fabric: Fabric, progress: Progress | None = None
+) -> Result:
+    """Replay the jobs under a policy; under slurm-backfill with the site's settings where ``settings`` has none."""
+    if name.removesuffix(PERFECT) == simulated_slurm.NAME:
+        settings = {**past.slurm.settings, **settings}
+    name, kept, table = prepared(name, settings, past.table, past.cluster.nodes)
+    policy = make_policy(name, fabric=fabric, **kept)
+    past.slurm.prepare(policy)
+    return simulate(policy, past.cluster.nodes, table, progress)
+
+
+def with_baseline(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The same outcomes with the ratio of their mean completion times to that of the simulated Slurm."""
+    named = {each.name.partition(":")[0]: each for each in reversed(outcomes)}
+    base = named[simulated_slurm.NAME].figures["mean_jct_s"] if simulated_slurm.NAME in named else None
+
+    def ratio(each: Outcome) -> float | None:
+        found = each.figures["mean_jct_s"]
+        return found / base if base and found is not None else None
+
+    return [replace(each, figures={**each.figures, "jct_over_simulated": ratio(each)}) for each in outcomes]
 
 
 def _reporter(progress: Callable[[str, int, int], None], name: str) -> Callable[[int, int, float], None]:
@@ -239,6 +273,7 @@ def outcome(name: str, past: Past, wait: Floats, ran: Floats | None = None) -> O
         "jct_over_real": float(done.sum() / real.sum()) if len(real) else None,
         "wait_over_real": float(waits.sum() / past.wait[compared].sum()) if past.wait[compared].sum() > 0 else None,
         "later_than_real": float((waits > past.wait[compared] + 60).mean()) if len(waits) else None,
+        "jct_over_simulated": None,
     }
     return Outcome(name, waits, figures)
 
@@ -246,12 +281,18 @@ def outcome(name: str, past: Past, wait: Floats, ran: Floats | None = None) -> O
 def document(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> dict[str, Any]:
     """What --json prints."""
     rows = [{"policy": each.name, **each.figures} for each in outcomes]
-    return {"kind": "asrpt-sim what-if", "notes": dict(past.notes), "rows": rows, "interrupted": interrupted}
+    notes = {**past.notes, "simulated_slurm": simulated(past)}
+    return {"kind": "asrpt-sim what-if", "notes": notes, "rows": rows, "interrupted": interrupted}
+
+
+def simulated(past: Past) -> dict[str, Any]:
+    """How slurm-backfill plays the site's Slurm, JSON values."""
+    return {**past.slurm.facts, "settings": SlurmOptions(**past.slurm.settings).model_dump()}
 
 
 def unread(why: str) -> str:
     """The remark that the limits could not be read."""
-    return f"The limits of QOS and accounts are not simulated: {why}."
+    return f"Neither the limits of QOS and accounts nor this Slurm's priorities and parameters are simulated: {why}."
 
 
 def remarks(past: Past) -> list[str]:
@@ -260,7 +301,7 @@ def remarks(past: Past) -> list[str]:
     load = "" if notes["load"] is None else f", load {notes['load']:.2f}"
     none = f"none for {100 * notes['predicted_zero']:.0f}% of jobs"
     lines = [
-        f"{counted(notes['jobs'], 'job', ',')} submitted within {_span(86400 * notes['days'])}, "
+        f"{counted(notes['jobs'], 'job', ',')} submitted within {span(86400 * notes['days'])}, "
         f"on {notes['cluster']}{load}; "
         f"predictions: {notes['predictor']} ({none}{' from the history' if notes['history_jobs'] else ''}).",
     ]
@@ -278,6 +319,13 @@ def remarks(past: Past) -> list[str]:
         lines.append(
             f"The first {counted(notes['history_jobs'], 'job')} only trained the predictor. If some were still running "
             "or pending when the others arrived, the real cluster was not empty, and the policies look too good."
+        )
+    lines += simulated_slurm.remarks(past.slurm.facts, simulated(past)["settings"])
+    unlimited = int((~np.isfinite(past.jobs["time_limit_s"].to_numpy())).sum())
+    if unlimited:
+        lines.append(
+            f"{counted(unlimited, 'job')} without a known time limit: the simulated Slurm cannot backfill jobs that "
+            "could last until the planned start of others."
         )
     if "site_limits" in notes:
         lines += site_limits.remarks(notes["site_limits"], notes["jobs"])

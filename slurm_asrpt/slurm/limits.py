@@ -31,6 +31,8 @@ _NOTHING_LEFT = 0.001
 """Slurm starts nothing once all minutes are used up."""
 _QOS_KIND = {"MaxJobs": "MaxJobsPU"}
 """Where an association's limit has another name in a QOS that takes precedence."""
+_OF_THE_PARENT = 0x7FFFFFFF
+"""Shares that stand for Fairshare=parent."""
 _UNITS = {"": 1.0, **{unit: 1024.0**power for power, unit in enumerate("KMGTP", 1)}}
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:\(([0-9]+(?:\.[0-9]+)?)\))?")
 
@@ -54,7 +56,8 @@ class Qos:
 class Association:
     """A user's association, or an account (user: ""). parent: the account above, "" for none.
 
-    share: the fair-share factor, 0 to 1, where a user has one. priority: of its jobs, as that of a QOS.
+    share: the fair-share factor, 0 to 1, where a user has one. shares: sacctmgr's Fairshare, None for ``parent``.
+    priority: of its jobs, as that of a QOS.
     """
 
     account: str
@@ -65,6 +68,7 @@ class Association:
     priority: float = 0.0
     group: Caps = field(default_factory=dict)
     job: Caps = field(default_factory=dict)
+    shares: float | None = 1.0
 
 
 @dataclass(frozen=True)
@@ -147,16 +151,22 @@ def _association(line: str) -> Association:
     raw = _fields(line)
     caps = _caps(raw)
     group = {name: cap for name, cap in caps.items() if name.startswith("Grp")}
+    shares = raw.get("SharesRaw/Norm/Level/Factor", "1/0/0/0").split("/")
     return Association(
         account=raw["Account"],
         user=re.sub(r"\([0-9]+\)$", "", raw["UserName"]),
         partition=raw.get("Partition", ""),
         parent=re.sub(r"\([0-9]+\)$", "", raw.get("ParentAccount", "")),
-        share=float(raw.get("SharesRaw/Norm/Level/Factor", "0/0/0/0").split("/")[3]),
+        share=float(shares[3]),
         priority=float(raw.get("Priority") or 0),
         group=group,
         job={name: cap for name, cap in caps.items() if name not in group},
+        shares=_raw_shares(shares[0]),
     )
+
+
+def _raw_shares(text: str) -> float | None:
+    return None if text == "parent" or float(text) >= _OF_THE_PARENT else float(text)
 
 
 def _caps(raw: Mapping[str, str]) -> dict[str, float]:

@@ -38,6 +38,7 @@ class Weights:
     """PriorityWeight*. raw: names of those whose factors are not divided by the largest (PriorityFlags=NO_NORMAL_*).
 
     max_age_s: PriorityMaxAge. fair_tree: without it, slurmctld does not show the fair-share factors that it uses.
+    half_life_s: PriorityDecayHalfLife, 0 without decay. period_s: PriorityCalcPeriod. favor_small: PriorityFavorSmall.
     """
 
     age: float = 0.0
@@ -50,6 +51,9 @@ class Weights:
     max_age_s: float = 7 * 86400.0
     fair_tree: bool = True
     raw: frozenset[str] = frozenset()
+    half_life_s: float = 7 * 86400.0
+    period_s: float = CALCULATED_S
+    favor_small: bool = False
 
     @property
     def continuous(self) -> float:
@@ -117,11 +121,22 @@ def parse_weights(config: Mapping[str, str]) -> Weights | None:
         values = {name: float(config.get(f"PriorityWeight{word}", "0")) for name, word in names.items()}
         tres = sum(float(part.partition("=")[2]) for part in _listed(config.get("PriorityWeightTRES", "")))
         max_age = _seconds(config.get("PriorityMaxAge", "7-00:00:00"))
+        half_life = _seconds(config.get("PriorityDecayHalfLife", "7-00:00:00"))
+        period = _seconds(config.get("PriorityCalcPeriod", "00:05:00"))
     except ValueError as error:
         raise SlurmError(f"cannot parse the priorities in scontrol show config ({error!r})") from error
     tres = 0.0 if "tres" in raw else tres
     fair_tree = "NO_FAIR_TREE" not in flags
-    return Weights(**values, tres=tres, max_age_s=max_age, fair_tree=fair_tree, raw=frozenset(raw))
+    return Weights(
+        **values,
+        tres=tres,
+        max_age_s=max_age,
+        fair_tree=fair_tree,
+        raw=frozenset(raw),
+        half_life_s=half_life if math.isfinite(half_life) else 0.0,
+        period_s=period,
+        favor_small=config.get("PriorityFavorSmall", "No").lower() in ("yes", "true"),
+    )
 
 
 def _seconds(text: str) -> float:
@@ -249,10 +264,25 @@ def _part(factor: float, largest: float, weights: Weights, name: str) -> float:
 
 def _association(job: JobRecord, site: SitePriorities) -> tuple[float, float]:
     """Priority and fair-share factor; both 0 if unknown, as in Slurm."""
-    for key in ((job.account, job.user, job.partition), (job.account, job.user, "")):
+    return _of_user(job.account, job.user, job.partition, site)
+
+
+def _of_user(account: str, user: str, partition: str, site: SitePriorities) -> tuple[float, float]:
+    for key in ((account, user, partition), (account, user, "")):
         if key in site.associations:
             return site.associations[key]
     return 0.0, 0.0
+
+
+def fixed_points(account: str, user: str, qos: str, partition: str, site: SitePriorities) -> float:
+    """What QOS, association and partition add to the priority of a job, as far as they are known."""
+    if site.weights is None:
+        return 0.0
+    weights = site.weights
+    association = _part(_of_user(account, user, partition, site)[0], site.highest_association, weights, "assoc")
+    known = site.partitions.get(partition)
+    of_partition = _part(known.factor, site.factors[1], weights, "partition") if known else 0.0
+    return association + of_partition + _part(site.qos.get(qos, 0.0), site.highest_qos, weights, "qos")
 
 
 def turn(job: Standing, weights: Weights | None, submitted: float, accrued_from: float, now: float) -> float:

@@ -1,21 +1,27 @@
-"""The limits and priorities of a site, made from the same answers of slurmctld."""
+"""The limits, priorities and scheduler of a site, made from the same answers of slurmctld."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, parse_partition_qos
+from slurm_asrpt.slurm.limits import Association, SiteLimits, parse_assoc_mgr, parse_licenses, parse_partition_qos
 from slurm_asrpt.slurm.parse import enforces_limits
 from slurm_asrpt.slurm.priorities import SitePriorities, parse_weights, site_priorities
+from slurm_asrpt.slurm.scheduler import SchedulerSettings, parse_scheduler
 
 
 @dataclass(frozen=True)
 class Site:
-    """limits: of licenses and, if they are enforced, of QOS and associations."""
+    """limits: of licenses and, if they are enforced, of QOS and associations.
+
+    associations: as those of the limits, but also where no limits are enforced; empty unless ``needs_accounts``.
+    """
 
     limits: SiteLimits = field(default_factory=SiteLimits)
     priorities: SitePriorities = field(default_factory=SitePriorities)
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    associations: Mapping[tuple[str, str, str], Association] = field(default_factory=dict)
 
 
 def needs_accounts(config: Mapping[str, str]) -> bool:
@@ -30,4 +36,5 @@ def site_of(config: Mapping[str, str], partitions: str, licenses: str, assoc_mgr
     limits = SiteLimits(licenses=parse_licenses(licenses))
     if enforces_limits(config):
         limits = SiteLimits(qos, associations, parse_partition_qos(partitions), limits.licenses)
-    return Site(limits, site_priorities(config, partitions, qos, associations))
+    priorities = site_priorities(config, partitions, qos, associations)
+    return Site(limits, priorities, parse_scheduler(config), associations)

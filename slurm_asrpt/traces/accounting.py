@@ -15,13 +15,15 @@ from pathlib import Path
 
 from slurm_asrpt.errors import InputError, SlurmError, printable
 from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, parse_partition_qos
-from slurm_asrpt.slurm.parse import enforces_limits, gpu_count, parse_config
+from slurm_asrpt.slurm.parse import gpu_count, parse_config
+from slurm_asrpt.slurm.site import Site, needs_accounts, site_of
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.sacct import SACCT_FIELDS, parse_sacct
 
 LIMITS = tuple(
     ("scontrol", "-o", "show", *words) for words in (("assoc_mgr", "flags=qos,assoc"), ("partition",), ("license",))
 )
+CONFIG = ("scontrol", "show", "config")
 SINFO = ("sinfo", "--Node", "--noheader", "--format=%N|%G|%T")
 TIMEOUT_S = 600.0
 _UNITS = {"minutes": 60, "hours": 3600, "days": 86400, "weeks": 604800}
@@ -106,11 +108,24 @@ def ask_sinfo(partition: str = "") -> str:
         raise SlurmError(f"{error}; specify the nodes with --nodes or --servers instead") from error
 
 
-def ask_limits() -> str:
-    """Query slurmctld for the limits of QOS, associations and licenses; "" if it enforces none. Raises SlurmError."""
-    if not enforces_limits(parse_config(_run(["scontrol", "show", "config"]))):
-        return ""
-    return "\n".join(_run(command) for command in LIMITS)
+def ask_site() -> Site:
+    """Query slurmctld for its scheduler, its priorities, and the limits that it enforces. Raises SlurmError."""
+    config = parse_config(_run(CONFIG))
+    of_accounts, of_partitions, of_licenses = LIMITS
+    accounts = _run(of_accounts) if needs_accounts(config) else ""
+    return site_of(config, _run(of_partitions), _run(of_licenses), accounts)
+
+
+def parse_site(text: str, source: str) -> Site:
+    """What ``CONFIG`` and ``LIMITS`` print, one after the other; the latter may be missing. Raises InputError."""
+    config = parse_config(text)
+    if "SchedulerType" not in config:
+        wanted = "; ".join(map(shlex.join, (CONFIG, *LIMITS)))
+        raise InputError(f"{source}: no configuration of Slurm; write the file with: ({wanted}) > FILE")
+    try:
+        return site_of(config, text, text, text)
+    except SlurmError as error:
+        raise InputError(f"{source}: {error}") from error
 
 
 def parse_limits(text: str, source: str) -> SiteLimits:

@@ -11,6 +11,7 @@ With SLURM_TIME_FORMAT=%s the times have no gap or overlap when clocks change. R
 - Of several rows with one ID (``--duplicates``, after a requeue) the last counts; the others are merged.
 - GPUs are those of AllocTRES, else of ReqTRES (``gres/gpu=N``, or the sum of ``gres/gpu:TYPE=N``); in old files those
   of AllocGRES or ReqGRES per node, times NNodes. Slurm only records them with AccountingStorageTRES=gres/gpu.
+- The nodes asked for are those of ReqTRES (``node=N``).
 - The group is the ID that the submit hook wrote into AdminComment, else user and job name (``parsing``).
 
 Users choose job names, and a name may contain the separator or a line break. Therefore JobName is last in SACCT_FIELDS,
@@ -153,6 +154,7 @@ def columns_of(raw: pd.DataFrame) -> pd.DataFrame:
             "account": raw["account"],
             "qos": raw["qos"],
             "tres": raw["alloctres"].where(raw["alloctres"] != "", raw["reqtres"]),
+            **_asked_nodes(raw),
             # some releases record the cancellation of a pending job as its start
             "begun": start.notna()
             & ~((ran == 0) & (raw["alloctres"] == "") & (raw["allocgres"] == ""))
@@ -180,6 +182,21 @@ def _gpus(raw: pd.DataFrame) -> pd.Series:
         old = asked & (raw["reqtres"] == "") & (found == 0) & (raw[column] != "")
         found = found.where(~old, _each(raw[column], _gres_gpus) * nodes)
     return found
+
+
+def _asked_nodes(raw: pd.DataFrame) -> dict[str, pd.Series]:
+    """The nodes that the job's owner asked for. ``-N2`` allows no more than two, which no column says.
+
+    So a job that got as many as it asked for counts as one with this maximum; one that got more has none.
+    """
+    asked, given = (_each(raw[column], _tres_nodes) for column in ("reqtres", "alloctres"))
+    return {"min_nodes": asked, "max_nodes": asked.where(asked == given)}
+
+
+def _tres_nodes(tres: str) -> float:
+    """Nodes in ``cpu=8,node=2``; nan without any."""
+    found = re.search(r"(?:^|,)node=([1-9][0-9]{0,5})(?:,|$)", tres)
+    return float(found[1]) if found else float("nan")
 
 
 def _each(texts: pd.Series, count: Callable[[str], float]) -> pd.Series:
@@ -234,4 +251,5 @@ def _whole(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     joined = by_job.first().reset_index()
     joined["gpus"] = by_job["gpus"].sum(min_count=1).to_numpy()
     joined["duration_s"] = by_job["duration_s"].max().to_numpy()
+    joined[["min_nodes", "max_nodes"]] = np.nan
     return pd.concat([frame[~het], joined[frame.columns]], ignore_index=True), len(parts) - len(joined)

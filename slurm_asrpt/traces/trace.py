@@ -28,6 +28,9 @@ COLUMNS: Mapping[str, str] = {
 LIMIT_COLUMNS = ("account", "qos", "tres")
 """Columns of sources that know them, text: what decides which limits of the site a job counts against."""
 
+NODE_COLUMNS = ("min_nodes", "max_nodes")
+"""Columns of sources that know them, numbers: the owner's ``-N``; nan if unknown, max_nodes also without a bound."""
+
 LONGEST_S = 10 * 365 * 86400.0
 MAX_GPUS = 1_000_000
 LATEST_S = 1e11
@@ -45,11 +48,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 class Trace:
     """Jobs in the order of submission.
 
-    jobs: one row per job with COLUMNS, and LIMIT_COLUMNS if the source has them. rows: number of rows read. left_out:
-    number of rows left out, by reason. merged: number of rows that are not jobs of their own (a job step, a task of a
-    job), by kind. changed: number of jobs that were kept but altered (a part of a GPU rounded up, for example), by
-    alteration. first_s: local time of day of the first submission, seconds after midnight; None if unknown. Every row
-    is accounted for: rows == len(jobs) + left_out + merged.
+    jobs: one row per job with COLUMNS, and LIMIT_COLUMNS and NODE_COLUMNS if the source has them. rows: number of rows
+    read. left_out: number of rows left out, by reason. merged: number of rows that are not jobs of their own (a job
+    step, a task of a job), by kind. changed: number of jobs that were kept but altered (a part of a GPU rounded up, for
+    example), by alteration. first_s: local time of day of the first submission, seconds after midnight; None if
+    unknown. Every row is accounted for: rows == len(jobs) + left_out + merged.
     """
 
     name: str
@@ -87,12 +90,12 @@ def clean(
     missing = [column for column in _NEEDED if column not in raw]
     if missing:
         raise ValueError(f"no column {', '.join(missing)}")
-    more = [column for column in LIMIT_COLUMNS if column in raw]
-    columns = (*COLUMNS, *more)
+    more, nodes = ([column for column in kind if column in raw] for kind in (LIMIT_COLUMNS, NODE_COLUMNS))
+    columns = (*COLUMNS, *more, *nodes)
     jobs = pd.DataFrame({column: raw.get(column, _DEFAULTS.get(column)) for column in columns}, index=raw.index)
     for column in (*TEXT, *more):
         jobs[column] = _text(jobs[column])
-    for column in NUMBERS:
+    for column in (*NUMBERS, *nodes):
         jobs[column] = numbers(jobs[column])
     faults = {fault: count for fault, count in (left_out or {}).items() if count}
     usable = np.ones(len(jobs), dtype=bool)

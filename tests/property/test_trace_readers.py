@@ -15,7 +15,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.traces import COLUMNS, Trace, clean, formats, read_trace, write_trace
 from slurm_asrpt.traces.sacct import SACCT_FIELDS, parse_sacct
 from slurm_asrpt.traces.statistics import statistics
-from slurm_asrpt.traces.trace import LIMIT_COLUMNS
+from slurm_asrpt.traces.trace import LIMIT_COLUMNS, NODE_COLUMNS
 
 TITLES = [
     ",".join(COLUMNS),
@@ -49,7 +49,7 @@ def files(draw: st.DrawFn) -> bytes:
 
 def sound(trace: Trace) -> None:
     assert trace.rows == len(trace) + sum(trace.left_out.values()) + sum(trace.merged.values())
-    assert list(trace.jobs.columns) in (list(COLUMNS), [*COLUMNS, *LIMIT_COLUMNS])
+    assert list(trace.jobs.columns) in (list(COLUMNS), [*COLUMNS, *LIMIT_COLUMNS, *NODE_COLUMNS])
     assert trace.jobs["job_id"].is_unique
     assert (trace.jobs["gpus"] >= 1).all()
     assert (trace.jobs["duration_s"] > 0).all()

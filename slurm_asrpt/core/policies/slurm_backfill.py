@@ -5,23 +5,26 @@ that order at the earliest time at which it fits if running jobs end at their ti
 has come. Each plan reserves *whole nodes* for the job's time limit: a job behind it may not use them in that time, even
 if the planned job leaves GPUs free there (``_add_reservation`` in src/plugins/sched/backfill/backfill.c, 22.05).
 
-With priorities by age, order is that of eligibility; ``favor_small`` (PriorityFavorSmall with a large JobSize weight)
-puts jobs of fewer GPUs first.
+Without weights, order is that of eligibility, as with priorities by age alone; ``favor_small`` (PriorityFavorSmall with
+a large JobSize weight) then puts jobs of fewer GPUs first. With weights, priorities are those of ``core.multifactor``.
+What Slurm's accounting says of jobs (accounts, shares, QOS) is given with ``use_accounts``.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan, quick_place
-from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
+from slurm_asrpt.core.multifactor import Claim, Multifactor, ShareTree, Weights
 from slurm_asrpt.core.placement.selection import Strategy, fits
 from slurm_asrpt.core.policies.base import Decision, Start, Wait, no_room
 from slurm_asrpt.core.policies.options import PolicyOptions
@@ -32,13 +35,36 @@ LONGEST_S = 365 * 86400.0
 
 
 class SlurmOptions(PolicyOptions):
-    """Slurm's SchedulerParameters of the same names, in seconds."""
+    """Slurm's SchedulerParameters and settings of priority/multifactor; times in seconds."""
 
     bf_interval_s: Annotated[float, Field(gt=0)] = Field(30.0, description="Seconds between backfill cycles.")
     bf_window_s: Annotated[float, Field(gt=0)] = Field(86400.0, description="How far ahead jobs are planned.")
     bf_resolution_s: Annotated[float, Field(gt=0)] = Field(60.0, description="Plans begin and end at multiples of it.")
     bf_max_job_test: Annotated[int, Field(ge=1)] = Field(500, description="Jobs that a cycle plans.")
+    bf_max_job_user: Annotated[int, Field(ge=0)] = Field(0, description="Of each user; 0: no limit.")
     favor_small: bool = Field(False, description="Jobs of fewer GPUs go first.")
+    weight_age: Annotated[float, Field(ge=0)] = Field(0.0, description="PriorityWeightAge.")
+    weight_fair_share: Annotated[float, Field(ge=0)] = Field(0.0, description="PriorityWeightFairshare.")
+    weight_job_size: Annotated[float, Field(ge=0)] = Field(0.0, description="PriorityWeightJobSize.")
+    max_age_s: Annotated[float, Field(gt=0)] = Field(604800.0, description="PriorityMaxAge.")
+    half_life_s: Annotated[float, Field(ge=0)] = Field(
+        604800.0, description="PriorityDecayHalfLife; 0: usage does not decay."
+    )
+    calc_period_s: Annotated[float, Field(gt=0)] = Field(300.0, description="PriorityCalcPeriod.")
+    fair_tree: bool = Field(True, description="false: PriorityFlags=NO_FAIR_TREE.")
+
+    @property
+    def weights(self) -> Weights:
+        return Weights(
+            age=self.weight_age,
+            fair_share=self.weight_fair_share,
+            job_size=self.weight_job_size,
+            max_age_s=self.max_age_s,
+            half_life_s=self.half_life_s,
+            period_s=self.calc_period_s,
+            fair_tree=self.fair_tree,
+            favor_small=self.favor_small,
+        )
 
 
 class RunningJob(NamedTuple):
@@ -68,6 +94,7 @@ class Timetable:
     planned: list[Planned] = field(default_factory=list)
     by_node: dict[str, list[Planned]] = field(default_factory=dict)
     _since: dict[tuple[str, int], float] = field(default_factory=dict)  # cache of ``_free_since``
+    _most: int | None = None  # GPUs of the largest node, once it is needed
 
     def start(self, gpus: Mapping[str, int], end: float) -> None:
         """A job starts now."""
@@ -87,10 +114,11 @@ class Timetable:
         """When the job can start beside all plans, and on which nodes; None if not within the window."""
         if job.gpus == 1 or job.request.max_nodes == 1:
             return self._earliest_on_one(job, now, window_s)
-        limit, at = _limit(job), now
+        limit, at, needed = _limit(job), now, self._fewest(job)
         changes = sorted({plan.end for plan in self.planned if plan.end > now})
         for change in (*changes, math.inf):
-            found = self._fit(job, self._unplanned(at, at + limit), at)
+            unplanned = self._unplanned(at, at + limit)
+            found = self._fit(job, unplanned, at) if len(unplanned) >= needed else None
             if found is not None and found[0] <= now + window_s:
                 begin, nodes = found
                 taken = (plan for plan in self.planned if plan.overlaps(begin, begin + limit))
@@ -129,6 +157,13 @@ class Timetable:
             self._since[name, gpus] = known = known if free >= gpus else math.inf
         return known
 
+    def _fewest(self, job: Job) -> int:
+        """No fewer nodes can hold the job."""
+        if self._most is None:
+            held = (sum(count for _, count in self.ends.get(name, ())) for name in self.free)
+            self._most = max((free + busy for free, busy in zip(self.free.values(), held, strict=True)), default=1)
+        return max(job.request.min_nodes, math.ceil(job.gpus / max(1, self._most)))
+
     def _unplanned(self, begin: float, end: float) -> set[str]:
         taken = (plan.nodes for plan in self.planned if plan.overlaps(begin, end))
         return self.free.keys() - frozenset().union(*taken)
@@ -151,13 +186,17 @@ class Timetable:
         if chosen is not None:
             return at, chosen
         coming.sort()
-        for end, name, count in coming:
-            free[name] += count
-            if free[name] >= min(job.gpus, request.unit):
-                chosen = _choose(job, free)
-                if chosen is not None:
-                    return end, chosen
-        return None
+
+        def chosen_after(ends: int) -> frozenset[str] | None:
+            then = dict(free)
+            for _, name, count in coming[:ends]:
+                then[name] += count
+            return _choose(job, then)
+
+        # the more jobs have ended, the more fits
+        first = bisect_left(range(1, len(coming) + 1), True, key=lambda ends: chosen_after(ends) is not None)
+        chosen = chosen_after(first + 1) if first < len(coming) else None
+        return None if chosen is None else (coming[first][0], chosen)
 
 
 def _choose(job: Job, free: Mapping[str, int]) -> frozenset[str] | None:
@@ -195,6 +234,19 @@ class SlurmBackfill(QueuePolicy):
         self._running: dict[JobId, RunningJob] = {}
         self._changed = True  # since the last backfill cycle
         self._cycle = -math.inf
+        self._fits: dict[tuple[JobProfile, Request], bool] = {}
+        weights = self.options.weights
+        ordered = weights.age or weights.fair_share or weights.job_size
+        self.priorities = Multifactor(weights) if ordered else None
+
+    def use_accounts(self, tree: ShareTree, claims: Mapping[JobId, Claim]) -> None:
+        """Set the shares of users, and what the priorities of jobs depend on; before the first job."""
+        self.priorities = Multifactor(self.options.weights, tree, claims)
+
+    def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
+        super().cluster_changed(nodes, now)
+        self._gpus = sum(node.gpus for node in nodes)
+        self._fits.clear()
 
     # events
 
@@ -206,6 +258,8 @@ class SlurmBackfill(QueuePolicy):
         super().finished(job_id, now)
         self._running.pop(job_id, None)
         self._changed = True
+        if self.priorities:
+            self.priorities.ended(job_id, now)
 
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
         """As ``base.SeesRunning``."""
@@ -220,17 +274,27 @@ class SlurmBackfill(QueuePolicy):
 
     def order(self, now: float) -> Sequence[Job]:
         jobs = list(self.waiting.values())
+        if self.priorities:
+            self._changed = self._changed or self.priorities.due(now)
+            return self.priorities.order(jobs, len(self.nodes), self._gpus, now)
         return sorted(jobs, key=lambda job: job.gpus) if self.options.favor_small else jobs
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         plan, starts = Plan(cluster), list[Start]()
-        order = [job for job in self._ordered(now) if fits(job, self.nodes)]
+        order = [job for job in self._ordered(now) if self._can_run(job)]
         self._last = self._main(order, plan, starts, now)
         if self._last and self._changed and now >= self._cycle + self.options.bf_interval_s:
             self._cycle, self._changed = now, False
             self._backfill([job for job in order if job.id in self.waiting], plan, starts, now)
         self._left = plan
         return [*starts, *([self._last] if self._last else [])]
+
+    def _can_run(self, job: Job) -> bool:
+        """Whether the job fits on these nodes when all are idle."""
+        shape = (job.profile, job.request)
+        if shape not in self._fits:
+            self._fits[shape] = fits(job, self.nodes)
+        return self._fits[shape]
 
     def _main(self, order: Sequence[Job], plan: Plan, starts: list[Start], now: float) -> Wait | None:
         """Start jobs until one does not fit. Returns that one."""
@@ -251,7 +315,7 @@ class SlurmBackfill(QueuePolicy):
                 table.ends.setdefault(name, []).append((max(run.end, now + 1.0), count))
         for ends in table.ends.values():
             ends.sort()
-        for job in order[: self.options.bf_max_job_test]:
+        for job in self._tested(order):
             found = None if plan.over_limit(job) else table.earliest(job, now, self.options.bf_window_s)
             if found is None:
                 continue
@@ -263,6 +327,13 @@ class SlurmBackfill(QueuePolicy):
             else:
                 first = math.floor(begin / step) * step
                 table.plan(Planned(first, math.ceil((begin + _limit(job)) / step) * step, nodes))
+
+    def _tested(self, order: Sequence[Job]) -> Sequence[Job]:
+        """The jobs that a backfill cycle tests."""
+        most, users = self.options.bf_max_job_user, Counter[str]()
+        if most:
+            order = [job for job in order if users.update((job.user,)) or users[job.user] <= most]
+        return order[: self.options.bf_max_job_test]
 
     def _place(self, job: Job, plan: Plan, nodes: frozenset[str] | None) -> Placement | None:
         """A placement on these nodes; without any, on the first that fit."""
@@ -279,6 +350,8 @@ class SlurmBackfill(QueuePolicy):
         plan.add(job, placement)
         del self.waiting[job.id]
         self._running[job.id] = RunningJob(now + _limit(job), placement.gpus)
+        if self.priorities:
+            self.priorities.started(job, now)
         self._changed = True
         starts.append(Start(job, placement, (len(starts),)))
 
@@ -287,7 +360,8 @@ class SlurmBackfill(QueuePolicy):
     def dump(self) -> dict[str, Any]:
         running = [[job_id, run.end, dict(run.gpus)] for job_id, run in self._running.items()]
         cycle = None if self._cycle == -math.inf else self._cycle
-        return {**super().dump(), "running": running, "cycle": cycle, "changed": self._changed}
+        usage = {"usage": self.priorities.dump()} if self.priorities else {}
+        return {**super().dump(), "running": running, "cycle": cycle, "changed": self._changed, **usage}
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         super().load(state, jobs)
@@ -298,6 +372,8 @@ class SlurmBackfill(QueuePolicy):
             }
             self._cycle = -math.inf if state["cycle"] is None else float(state["cycle"])
             self._changed = bool(state["changed"])
+            if self.priorities:
+                self.priorities.load(state.get("usage") or {"past": [], "runs": []})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a state of policy slurm-backfill: {error!r}") from error
 

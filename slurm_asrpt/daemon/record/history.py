@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_asrpt.core.job import UNPROFILED, JobProfile
+from slurm_asrpt.core.job import UNPROFILED, Job, JobProfile
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, predicted
 from slurm_asrpt.daemon.jobs.saved_state import Forecast
 from slurm_asrpt.daemon.profiles import Profiles
@@ -123,6 +123,7 @@ class HistoryWriter:
         iterations, source = self._iterations(job, reported)
         gpus = dict(placement.gpus if placement else job.allocation or (job.pin.gpus if job.pin else {}))
         made, earliest, median, latest = _forecast_times(job.forecast)
+        least, most = _asked_nodes(job.job)
         run = Run(
             job_id=record.job_id,
             start_time=int(record.start_time),
@@ -147,6 +148,9 @@ class HistoryWriter:
             forecast_low=earliest,
             forecast_median=median,
             forecast_high=latest,
+            time_limit_s=int(record.time_limit),
+            min_nodes=least,
+            max_nodes=most,
         )
         profile = self._profile(job)
         profiled = profile.name != UNPROFILED
@@ -178,6 +182,16 @@ class HistoryWriter:
             return job.job.profile
         gpus = sum((job.placement.gpus if job.placement else job.allocation or {}).values())
         return self.profiles.of(job.tag if gpus else None, max(gpus, 1))
+
+
+def _asked_nodes(job: Job | None) -> tuple[int, int]:
+    """The owner's ``-N``, 0 for unknown. Slurm's record has the nodes of the allocation instead once the job runs."""
+    if job is None:
+        return 0, 0
+    request = job.request
+    if request.per_node:
+        return job.gpus // request.per_node, job.gpus // request.per_node
+    return request.min_nodes, request.max_nodes or 0
 
 
 def _work(job: ManagedJob, run: Run) -> int:

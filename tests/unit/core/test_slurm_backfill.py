@@ -1,6 +1,7 @@
 """Slurm's main scheduler and backfill, as the simulator plays them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -144,3 +145,41 @@ def test_a_restart_keeps_cycle_and_running_jobs():
 def test_a_damaged_state_is_an_error(state):
     with pytest.raises(ValueError, match="not a state"):
         policy(cluster(1)).load(state, {})
+
+
+def test_a_user_over_the_limit_of_the_backfill_cycle_leaves_the_depth_to_others():
+    """ann may have two jobs tested in a cycle: her third, which would fit, is not, and bob's is."""
+    view = cluster(2)
+    made = policy(view, bf_max_job_user=2, bf_max_job_test=3)
+    made.running(JobId("0"), {"n1": 6}, 1000.0, 0.0)
+    for number, gpus in ((1, 8), (2, 8), (3, 1)):
+        made.submitted(job(number, gpus, 500.0), 0.0)
+    made.submitted(replace(job(4, 1, 500.0), user="bob"), 0.0)
+    assert started(made.decide(view, 0.0)) == {"4": {"n1": 1}}
+
+
+def test_with_a_weight_for_fair_share_users_with_less_usage_go_first():
+    view = cluster(0)
+    made = policy(view, weight_fair_share=1000.0)
+    first = job(1, 8, 500.0)
+    made.submitted(first, 0.0)
+    assert made.decide(cluster(8), 0.0)
+    made.submitted(job(2, 8, 500.0), 10.0)
+    made.submitted(replace(job(3, 8, 500.0), user="bob"), 20.0)
+    made.decide(view, 20.0)
+    made.finished(first.id, 400.0)
+    assert started(made.decide(cluster(8), 400.0)) == {"3": {"n1": 8}}
+    again = policy(view, weight_fair_share=1000.0)
+    again.load(json.loads(json.dumps(made.dump())), {})
+    assert again.priorities.usage.at(400.0) == made.priorities.usage.at(400.0) != {}
+
+
+def test_priorities_that_change_are_a_reason_for_a_backfill_cycle():
+    view = cluster(2)
+    made = policy(view, weight_age=1.0, calc_period_s=60.0)
+    made.running(JobId("0"), {"n1": 6}, 1000.0, 0.0)
+    made.submitted(job(1, 8, 500.0), 0.0)
+    made.decide(view, 0.0)
+    assert made.next_wakeup(0.0) is None
+    made.decide(view, 60.0)
+    assert made._cycle == 60.0

@@ -29,6 +29,24 @@ def test_every_end_state_is_recorded_with_the_iterations_done(bench, state):
     assert run.end_time - run.start_time == 10
 
 
+@pytest.mark.parametrize(
+    ("asked", "nodes"),
+    [
+        ({}, (1, 0)),
+        ({"min_nodes": 1, "max_nodes": 2}, (1, 2)),
+        ({"tres_per_job": "", "tres_per_node": "gres:gpu:4", "min_nodes": 1, "max_nodes": 1}, (1, 1)),
+    ],
+)
+def test_a_run_has_its_time_limit_and_the_nodes_that_its_owner_asked_for(bench, asked, nodes):
+    job_id = bench.slurm.submit(4, time_limit=7200.0, **asked)
+    bench.cycle(10)
+    bench.slurm.change(job_id, min_nodes=1, max_nodes=7)  # of a running job, Slurm shows the allocation
+    bench.slurm.end(job_id)
+    bench.cycle()
+    run = bench.runs()[job_id]
+    assert (run.time_limit_s, run.min_nodes, run.max_nodes) == (7200, *nodes)
+
+
 def test_a_job_cancelled_while_pending_is_not_recorded(bench):
     bench.slurm.submit(12)
     waiting = bench.slurm.submit(4)

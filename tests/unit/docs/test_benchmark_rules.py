@@ -1,5 +1,6 @@
 """The figures of benchmarks.rules, and its scenarios; the measuring itself needs a lab."""
 
+import json
 import math
 import subprocess
 
@@ -8,7 +9,7 @@ import pytest
 from benchmarks import rule_figures as figures
 from benchmarks.rule_figures import NEVER, Limit, Played, Run
 from benchmarks.rule_scenarios import BY_NAME, SCENARIOS, Work
-from benchmarks.rules import Job, Side, compare, lab_spec, main, measured, parse_runs, shadow_report
+from benchmarks.rules import Job, Side, an_hour_ago, compare, lab_spec, main, measured, parse_runs, shadow_report
 
 
 def run(role: str, since: float, start: float, end: float, gpus: int = 1) -> Run:
@@ -19,6 +20,20 @@ def test_a_job_is_pending_again_two_minutes_after_a_run_that_was_requeued():
     runs = figures.in_order("1", "scavenger", 2, 100.0, [(300.0, 310.0), (101.0, 120.0)])
     assert [(r.since, r.start, r.end) for r in runs] == [(100, 101, 120), (241, 300, 310)]
     assert figures.in_order("2", "never", 2, 100.0, []) == [Run("2", "never", 2, 100, NEVER, NEVER)]
+
+
+def test_the_runs_that_teach_ended_an_hour_ago_whatever_their_labs_clock_showed():
+    """Two runs of a lab whose clock was ahead: the next lab must not take them for its own, or for future ones."""
+    runs = [
+        {"submit_time": 5000, "start_time": 5010, "end_time": 5100, "forecast_low": 0},
+        {"submit_time": 8000, "start_time": 8010, "end_time": 9000, "forecast_low": 8005},
+    ]
+    moved = an_hour_ago("".join(json.dumps(run) + "\n" for run in runs), 7000.5)
+    assert [json.loads(line) for line in moved.splitlines()] == [
+        {"submit_time": -600, "start_time": -590, "end_time": -500, "forecast_low": 0},
+        {"submit_time": 2400, "start_time": 2410, "end_time": 3400, "forecast_low": 2405},
+    ]
+    assert an_hour_ago("", 7000.0) == ""
 
 
 def test_utilisation_counts_the_time_in_which_jobs_are_pending():
@@ -156,10 +171,15 @@ def test_lengths_vary_by_the_number_of_the_job_within_their_share():
 def test_what_shadow_report_says_of_a_side():
     side = Side(Played([], 32, 0, 60), 0.0, {}, {})
     assert shadow_report(side) == {}
-    rows = [{}, {"policy": "asrpt-gated", "jobs": 3, "mean_jct_s": 8.0, "jct_over_real": 0.8}]
+    rows = [
+        {},
+        {"policy": "slurm-backfill", "jct_over_real": 1.01},
+        {"policy": "asrpt-gated", "jobs": 3, "mean_jct_s": 8.0, "jct_over_real": 0.8},
+    ]
     side.report = {"rows": rows, "notes": {"predicted_zero": 0.0}}
     found = shadow_report(side)["shadow"]
-    assert (found["mean_ratio"], found["jobs"], found["predicted_zero"]) == (0.8, 3, 0.0)
+    assert (found["mean_ratio"], found["slurm_ratio"]) == (0.8, 1.01)
+    assert (found["jobs"], found["predicted_zero"]) == (3, 0.0)
 
 
 def test_an_unknown_name_lists_the_valid_ones(capsys):

@@ -54,7 +54,7 @@ def test_the_run_time_of_a_profiled_job_depends_on_its_placement() -> None:
     assert found.past.table.iterations.tolist() == [100, 10]
     assert found.past.table.predicted.tolist() == [90, 0]
     assert found.past.notes["profiled"] == 1
-    done = found.outcomes[1].figures["mean_jct_s"] * 2 - 10
+    done = found.outcomes[-1].figures["mean_jct_s"] * 2 - 10
     assert done == pytest.approx(100 * together)
     assert done < 200
 
@@ -64,15 +64,15 @@ def test_without_a_profile_or_placement_a_job_keeps_its_recorded_run_time(change
     run = replace(run_of(1, 0, 0, 300, profile="spread", alpha=3.0), **change)  # type: ignore[arg-type]
     found = shadow.report([run], site(2), FIFO)
     assert found.past.notes["profiled"] == 0
-    assert found.outcomes[1].figures["mean_jct_s"] == 300
+    assert found.outcomes[-1].figures["mean_jct_s"] == 300
 
 
 def test_an_unnecessary_wait_under_slurm_is_shown() -> None:
     """One server of two GPUs, used only by these jobs."""
     runs = [run_of(1, 0, 0, 1000), run_of(2, 10, 2000, 100, gpus=1, user="bob"), run_of(3, 1500, 0, 500, user="cy")]
     found = shadow.report(runs, site(2), FIFO)
-    real, then = found.outcomes
-    assert (real.name, then.name) == (what_if.AS_IT_WAS, "fifo")
+    real, simulated, then = found.outcomes
+    assert (real.name, simulated.name, then.name) == (what_if.AS_IT_WAS, "slurm-backfill", "fifo")
     assert real.figures["mean_wait_s"] == pytest.approx(2000 / 3)
     assert then.figures["mean_wait_s"] == pytest.approx(990 / 3)
     assert [(s.name, s.verdict) for s in found.users] == [("bob", "wins"), ("ann", "same"), ("cy", "same")]
@@ -99,7 +99,7 @@ def test_predictions_are_those_made_at_submission_in_seconds() -> None:
     ]
     found = shadow.report(runs, site(2), PolicySettings(name="wcs-duration"))
     assert found.past.table.predicted.tolist() == [150, 100, 0]
-    assert found.outcomes[1].wait.tolist() == [910, 10, 0]
+    assert found.outcomes[-1].wait.tolist() == [910, 10, 0]
     assert found.past.notes["predicted_zero"] == pytest.approx(1 / 3)
     assert "as the hook gave them" in shadow.remarks(found, 0, 0)[0]
 
@@ -109,6 +109,36 @@ def test_only_runs_observed_by_asrptd_count() -> None:
     assert len(shadow.report([run_of(1, 0, 0, 10), *others], site(2), FIFO).past.table) == 1
     with pytest.raises(InputError, match="--since"):
         shadow.report(others, site(2), FIFO)
+
+
+def test_this_slurm_is_simulated_beside_the_policy_with_its_limits_and_nodes() -> None:
+    """8 GPUs, 6 of them busy until 1000 (limit 1200). Job 2 is planned at 1200, so job 3 (limit 2000) must wait."""
+    runs = [
+        run_of(1, 0, 0, 1000, gpus=6, time_limit_s=1200, min_nodes=1, max_nodes=1),
+        run_of(2, 10, 1190, 100, gpus=8, time_limit_s=200, min_nodes=1, max_nodes=1),
+        run_of(3, 20, 1280, 100, gpus=2, time_limit_s=2000, min_nodes=1, max_nodes=1),
+        run_of(4, 30, 0, 100, gpus=2, time_limit_s=900, min_nodes=2, max_nodes=2),
+    ]
+    found = shadow.report(runs, site(8, 8), FIFO)
+    assert [request.min_nodes for request in found.past.table.requests] == [1, 1, 1, 2]
+    found = shadow.report(runs[:3], site(8), FIFO)
+    real, simulated, fifo = found.outcomes
+    assert simulated.wait.tolist() == [0, 990, 1080]
+    assert fifo.wait.tolist() == [0, 990, 1080]
+    short = shadow.report([*runs[:2], replace(runs[2], time_limit_s=900)], site(8), FIFO)
+    assert short.outcomes[1].wait.tolist() == [0, 990, 20]  # at the next backfill cycle
+    assert simulated.figures["jct_over_simulated"] == 1
+    means = [each.figures["mean_jct_s"] for each in (real, fifo)]
+    assert [each.figures["jct_over_simulated"] for each in (real, fifo)] == pytest.approx(
+        [mean / simulated.figures["mean_jct_s"] for mean in means]
+    )
+    told = shadow.remarks(found, 0, 0)
+    assert any(
+        line.startswith("slurm-backfill simulates this Slurm: bf_interval 30 s, bf_window 1 days") for line in told
+    )
+    assert not any("without a known time limit" in line for line in told)
+    old = shadow.report([replace(run, time_limit_s=0) for run in runs], site(8), FIFO)
+    assert any(line.startswith("4 jobs without a known time limit") for line in shadow.remarks(old, 0, 0))
 
 
 def test_sizes_have_names() -> None:
@@ -152,13 +182,13 @@ def test_the_jobs_count_against_the_limits_of_their_accounts() -> None:
     association = Association("lab", "ann", job={}, group={"GrpTRES=gres/gpu": 2.0})
     limits = SiteLimits({}, {("lab", "ann", ""): association})
     free, held = (shadow.report(runs, site(8), FIFO, limits=each) for each in (None, limits))
-    assert (free.outcomes[1].figures["max_wait_s"], held.outcomes[1].figures["max_wait_s"]) == (0, 100)
+    assert (free.outcomes[-1].figures["max_wait_s"], held.outcomes[-1].figures["max_wait_s"]) == (0, 100)
     told = " ".join(shadow.remarks(held, 0, 0))
     assert "2 of 3 jobs counted against limits of today" in told
     assert "GrpTRES=gres/gpu of users in account lab (2)" in told
     assert "1 job without a known account and QOS" in told
-    assert "limits per user" in shadow.limitations(free.past)[1]
-    assert "limits per user" not in shadow.limitations(held.past)[1]
+    assert "Limits per user" in shadow.limitations(free.past)[1]
+    assert "Limits per user" not in shadow.limitations(held.past)[1]
 
 
 # the command
@@ -194,11 +224,11 @@ def test_the_shadow_report_command(config: Path, tmp_path: Path) -> None:
     assert "not simulated" in done.stdout
     assert "By user" in (tmp_path / "r.html").read_text()
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
-    assert [row["policy"] for row in found["rows"]] == [what_if.AS_IT_WAS, PolicySettings().name]
+    assert [row["policy"] for row in found["rows"]] == [what_if.AS_IT_WAS, "slurm-backfill", PolicySettings().name]
     assert found["notes"]["jobs"] == 2  # the third job is older
     assert found["notes"]["gpus"] == 28  # of the recorded partition gpu
     assert found["users"][0]["verdict"] == "wins"
-    assert any("limits of QOS and accounts are not simulated" in line for line in found["remarks"])  # a poor scontrol
+    assert any("Neither the limits of QOS and accounts nor" in line for line in found["remarks"])  # a poor scontrol
     limits = Path(__file__).parents[2] / "recorded" / "22.05" / "assoc_mgr.txt"
     found = json.loads(CliRunner().invoke(app, [*words, "--json", "--limits", str(limits)]).stdout)
     assert found["notes"]["site_limits"]["unknown"] == 2

@@ -137,8 +137,11 @@ def test_a_view_of_only_ones_own_jobs_is_reported():
 
 def test_the_default_policies_exist():
     names = whatif.default_policies()
-    assert names[:4] == ["fifo", "easy-backfill", "wcs-workload", "asrpt"]
+    assert names[:4] == ["slurm-backfill", "fifo", "wcs-workload", "asrpt"]
     assert whatif.checked_policies(",".join(names)) == names
+    assert whatif.checked_policies("easy-backfill, slurm-backfill:bf_interval_s=60,fifo") == [
+        *("easy-backfill", "slurm-backfill:bf_interval_s=60", "fifo")
+    ]
     with pytest.raises(InputError, match="known: "):
         whatif.checked_policies("fifo,magic")
 

@@ -107,7 +107,28 @@ def test_one_row() -> None:
         "account": "",
         "qos": "",
         "tres": "billing=2,cpu=2,gres/gpu=2,mem=1G,node=1",
+        "min_nodes": pytest.approx(np.nan, nan_ok=True),
+        "max_nodes": pytest.approx(np.nan, nan_ok=True),
     }
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "bounds"),
+    [(1, 1, (1, 1)), (2, 2, (2, 2)), (1, 3, (1, np.nan)), (2, 4, (2, np.nan)), (0, 1, (np.nan, np.nan))],
+)
+def test_the_nodes_asked_for_bound_those_of_a_job_that_got_no_more(
+    asked: int, given: int, bounds: tuple[float, float]
+) -> None:
+    request = f"cpu=2,gres/gpu=4{f',node={asked}' if asked else ''}"
+    (job,) = parse(row(ReqTRES=request, AllocTRES=f"cpu=2,gres/gpu=4,node={given}")).jobs.to_dict("records")
+    assert (job["min_nodes"], job["max_nodes"]) == pytest.approx(bounds, nan_ok=True)
+
+
+def test_the_nodes_of_a_heterogeneous_job_are_not_known() -> None:
+    parts = [row(JobID=f"5+{part}", ReqTRES="gres/gpu=2,node=1") for part in range(2)]
+    (job,) = parse(*parts).jobs.to_dict("records")
+    assert job["gpus"] == 4
+    assert np.isnan([job["min_nodes"], job["max_nodes"]]).all()
 
 
 @pytest.mark.parametrize(

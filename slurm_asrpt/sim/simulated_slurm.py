@@ -1,0 +1,155 @@
+"""A site's own Slurm in the simulator: policy slurm-backfill with the site's settings, shares and priorities.
+
+What is not known of the site is Slurm's default. The reports say where each setting comes from, and what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.multifactor import ROOT, Claim, Leaf, ShareTree
+from slurm_asrpt.core.policies.slurm_backfill import SlurmBackfill
+from slurm_asrpt.lazy_pandas import pd
+from slurm_asrpt.slurm.limits import parse_tres
+from slurm_asrpt.slurm.priorities import SitePriorities, Weights, fixed_points
+from slurm_asrpt.slurm.scheduler import BACKFILL
+from slurm_asrpt.slurm.site import Site
+from slurm_asrpt.text import counted, span
+from slurm_asrpt.traces.trace import LIMIT_COLUMNS
+
+NAME = "slurm-backfill"
+DEFAULTS = "Slurm's defaults"
+_COLUMNS = ("user", *LIMIT_COLUMNS, "queue", "gpus")
+
+
+@dataclass(frozen=True)
+class SimulatedSlurm:
+    """settings: of policy slurm-backfill. tree, claims: for its priorities; None, empty without any.
+
+    facts: what reports say, JSON values.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    tree: ShareTree | None = None
+    claims: Mapping[JobId, Claim] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=lambda: _facts(DEFAULTS))
+
+    def prepare(self, policy: object) -> None:
+        """Give the policy what it needs for priorities; no other policy needs anything."""
+        if self.tree is not None and isinstance(policy, SlurmBackfill):
+            policy.use_accounts(self.tree, self.claims)
+
+
+def _facts(source: str, priority: str = "") -> dict[str, Any]:
+    return {"source": source, "priority": priority, "unknown_accounts": 0}
+
+
+def of_site(site: Site, jobs: pd.DataFrame, gpus: int, source: str) -> SimulatedSlurm:
+    """The Slurm of a site for these jobs. jobs: columns of a trace, in the order of the simulation.
+
+    gpus: of the cluster. source: where the settings come from, for reports.
+    """
+    scheduler, priorities = site.scheduler, site.priorities
+    settings: dict[str, Any] = {
+        name: getattr(scheduler, name)
+        for name in ("bf_interval_s", "bf_window_s", "bf_resolution_s", "bf_max_job_test", "bf_max_job_user")
+    }
+    facts = _facts(source, _priority_text(priorities))
+    if scheduler.type != BACKFILL:
+        facts["scheduler"] = scheduler.type
+    tiers = {each.tier for each in priorities.partitions.values()}
+    if priorities.weights is None and len(tiers) < 2:
+        return SimulatedSlurm(settings, facts=facts)
+    settings |= _weights(priorities.weights or Weights())
+    claims, unknown = _claims(jobs, priorities, gpus)
+    needed = priorities.weights is not None and priorities.weights.accounts
+    return SimulatedSlurm(settings, _tree(site), claims, {**facts, "unknown_accounts": unknown if needed else 0})
+
+
+def _weights(weights: Weights) -> dict[str, Any]:
+    """As settings of the policy; what is added to each job (QOS, partition, association, TRES) is in its claim."""
+    return {
+        "weight_age": weights.age,
+        "weight_fair_share": weights.fair_share,
+        "weight_job_size": weights.job_size,
+        "max_age_s": min(weights.max_age_s, 1e12),  # UNLIMITED
+        "half_life_s": weights.half_life_s,
+        "calc_period_s": weights.period_s,
+        "fair_tree": weights.fair_tree,
+        "favor_small": weights.favor_small,
+    }
+
+
+def _tree(site: Site) -> ShareTree:
+    """The shares of all accounts and users. A user with an association in a partition counts once."""
+    each = site.associations.values()
+    accounts = [one for one in each if not one.user and one.account != ROOT]
+    users = [one for one in each if one.user and not one.partition]
+    return ShareTree(
+        {one.account: one.parent or ROOT for one in accounts},
+        {one.account: one.shares for one in accounts},
+        {Leaf(one.account, one.user): one.shares for one in users},
+    )
+
+
+def _claims(jobs: pd.DataFrame, priorities: SitePriorities, gpus: int) -> tuple[dict[JobId, Claim], int]:
+    """By job; and the number of jobs without a known account."""
+    jobs = jobs.assign(**{name: "" for name in LIMIT_COLUMNS if name not in jobs})
+    known: dict[tuple[Any, ...], Claim] = {}
+    found = {}
+    for number, row in enumerate(jobs[list(_COLUMNS)].itertuples(index=False, name=None)):
+        if row not in known:
+            known[row] = _claim(row, priorities, gpus)
+        found[JobId(str(number))] = known[row]
+    return found, int((jobs["account"] == "").sum())
+
+
+def _claim(row: tuple[Any, ...], priorities: SitePriorities, gpus: int) -> Claim:
+    user, account, qos, tres, partition, count = row
+    points = fixed_points(account, user, qos, partition, priorities)
+    if priorities.weights is not None:
+        points += priorities.weights.tres * count / gpus
+    known = priorities.partitions.get(partition)
+    return Claim(Leaf(account, user), parse_tres(tres).get("billing", float(count)), points, known.tier if known else 1)
+
+
+def _priority_text(priorities: SitePriorities) -> str:
+    """``age 1000, fair share 10000 (half-life 7 days)``."""
+    weights = priorities.weights
+    if weights is None:
+        return ""
+    half_life = f"half-life {span(weights.half_life_s)}" if weights.half_life_s else "no decay"
+    named = {
+        "age": weights.age,
+        f"fair share ({half_life})": weights.fair_share,
+        f"job size ({'small' if weights.favor_small else 'large'} first)": weights.job_size,
+        "QOS": weights.qos,
+        "partition": weights.partition,
+        "association": weights.assoc,
+        "TRES": weights.tres,
+    }
+    return ", ".join(f"{name} {weight:g}" for name, weight in named.items() if weight) or "no weights"
+
+
+def remarks(facts: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    """How the Slurm is simulated, in sentences. settings: of the policy."""
+    each = (
+        f"bf_interval {span(settings['bf_interval_s'])}, bf_window {span(settings['bf_window_s'])}, "
+        f"bf_max_job_test {settings['bf_max_job_test']}"
+    )
+    if settings["bf_max_job_user"]:
+        each += f", bf_max_job_user {settings['bf_max_job_user']}"
+    priority = f"priorities by {facts['priority']}" if facts["priority"] else "jobs in order of submission"
+    lines = [f"{NAME} simulates this Slurm: {each}; {priority} ({facts['source']})."]
+    if facts.get("scheduler"):
+        lines.append(f"This Slurm runs {facts['scheduler']}; backfill is simulated all the same.")
+    if settings["weight_fair_share"]:
+        lines.append("Shares are those of today.")
+    if facts["unknown_accounts"]:
+        lines.append(
+            f"{counted(facts['unknown_accounts'], 'job')} without a known account: fair share counts them by user."
+        )
+    return lines
