@@ -51,8 +51,8 @@ WARNINGS = ("history.sqlite is damaged", "and are lost")
 def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = False) -> Iterator[Arena]:
     """A lab with accounting, wrappers around Slurm's commands, and a state directory on its own small file system.
 
-    plain: without asrptd, to see what Slurm alone does. asrpt-gated has priority/multifactor, where it releases jobs ahead;
-    the other policies have priority/basic.
+    plain: without asrptd, to see what Slurm alone does. asrpt-gated has priority/multifactor, where it releases jobs
+    ahead; the other policies have priority/basic.
     """
     directory = Path(tempfile.mkdtemp(prefix="asrpt-f-", dir="/tmp"))
     directory.rmdir()
