@@ -17,6 +17,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
@@ -109,6 +110,10 @@ class Timetable:
         self.planned.append(planned)
         for name in planned.nodes:
             insort(self.by_node.setdefault(name, []), planned, key=_begin)
+
+    def is_open(self, name: str, begin: float, end: float) -> bool:
+        """Whether a node has free GPUs, and no plan in this time."""
+        return self.free[name] > 0 and not any(plan.overlaps(begin, end) for plan in self.by_node.get(name, ()))
 
     def earliest(self, job: Job, now: float, window_s: float) -> tuple[float, frozenset[str]] | None:
         """When the job can start beside all plans, and on which nodes; None if not within the window."""
@@ -315,7 +320,13 @@ class SlurmBackfill(QueuePolicy):
                 table.ends.setdefault(name, []).append((max(run.end, now + 1.0), count))
         for ends in table.ends.values():
             ends.sort()
-        for job in self._tested(order):
+        tested = self._tested(order)
+        shortest = list(accumulate((_limit(job) for job in reversed(tested)), min))[::-1]
+        able = [name for name, free in table.free.items() if free]
+        for job, least in zip(tested, shortest, strict=True):
+            able = [name for name in able if table.is_open(name, now, now + least)]
+            if not able:  # no job behind can start in this cycle
+                break
             found = None if plan.over_limit(job) else table.earliest(job, now, self.options.bf_window_s)
             if found is None:
                 continue

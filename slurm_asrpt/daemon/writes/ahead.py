@@ -63,7 +63,8 @@ class ReleaseAhead:
         leases = [job for job in pending if job.site_factor is not None and job.record.job_id not in wanted]
         step = max(STEP, self._priorities.continuous)
         changes = site_factors(following, step, writeback.AHEAD_PRIORITY)
-        releases = [(job, factor) for job, factor in changes if factor != job.site_factor]
+        fixed = [(job, 0) for job in following if job.standing.fixed]  # Slurm adds nothing to an admin's priority
+        releases = [(job, factor) for job, factor in [*fixed, *changes] if factor != job.site_factor]
         for job, _ in releases:
             job.site_factor_is(UNKNOWN_FACTOR)
         self._leases.intend(leases, now)
@@ -112,12 +113,5 @@ class ReleaseAhead:
 
 def _is_plain(job: ManagedJob) -> bool:
     """Whether Slurm would start the job as asrptd would: on any node, one job of the record, by its priority alone."""
-    unusual = (
-        job.by_slurm,
-        job.record.array_tasks,
-        job.failures,
-        job.reservations,
-        job.admitted_by,
-        job.standing.fixed,
-    )
+    unusual = (job.by_slurm, job.record.array_tasks, job.failures, job.reservations, job.admitted_by)
     return job.state is JobState.QUEUED and "," not in job.record.partition and not any(unusual)

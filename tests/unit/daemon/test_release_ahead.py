@@ -83,12 +83,21 @@ def test_a_higher_priority_goes_first(ahead):
 
 
 def test_a_job_with_a_priority_of_an_admin_keeps_it(ahead):
-    """Slurm adds no SiteFactor to it."""
-    bench = ahead(site=SITE)
-    fill(bench)
-    job_id = bench.slurm.submit(1, 100, qos="normal", priority=700)
+    """Slurm adds no SiteFactor to it; the jobs before and behind it get priorities above and below."""
+    bench = ahead(most=3, site=SITE)
+    running = fill(bench)
+    raised = bench.slurm.submit(1, 900, qos="normal", priority=7000)
+    normal = bench.slurm.submit(1, 100, qos="normal", priority=1)
+    bench.cycle(2)
+    lowered = bench.slurm.submit(1, 50, qos="high", priority=500)
     bench.cycle(3)
-    assert leased(bench, job_id)
+    jobs = (raised, lowered, normal)
+    assert not any(leased(bench, job_id) for job_id in jobs)
+    priorities = [bench.slurm.records[job_id].priority for job_id in jobs]
+    assert priorities[:2] == [7000, 500]
+    assert priorities == sorted(priorities, reverse=True)
+    bench.slurm.end(running[0])
+    assert bench.state(raised) == "RUNNING"
 
 
 def test_nothing_is_released_if_it_depends_on_which_job_ends(ahead):
