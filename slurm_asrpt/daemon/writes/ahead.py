@@ -83,9 +83,14 @@ class ReleaseAhead:
         return found
 
     def _others_compete(self) -> bool:
-        """Whether Slurm has jobs to start by itself: a job before them that cannot start would delay them."""
-        left = self._jobs.pending(JobState.LEFT_TO_SLURM)
-        return any(waits_for_slurm(job.record) is None and job.record.reason != "BeginTime" for job in left)
+        """Whether Slurm has other jobs to start, which released ones would pass or delay.
+
+        Jobs that are left to it: its main scheduler starts nothing behind a job that cannot start. And pinned jobs with
+        a priority that an admin has set: Slurm adds no SiteFactor to it, so it may be below those of released ones.
+        """
+        left, pinned = (self._jobs.pending(state) for state in (JobState.LEFT_TO_SLURM, JobState.PINNED))
+        idle = any(waits_for_slurm(job.record) is None and job.record.reason != "BeginTime" for job in left)
+        return idle or any(job.standing.fixed for job in pinned)
 
     def write_leases(self, intended: IntendedReleases, now: float) -> None:
         """Lease jobs again, before the pins of others are written. Raises SlurmError."""

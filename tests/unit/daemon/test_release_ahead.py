@@ -100,6 +100,28 @@ def test_a_job_with_a_priority_of_an_admin_keeps_it(ahead):
     assert bench.state(raised) == "RUNNING"
 
 
+def test_released_jobs_are_leased_again_before_a_job_with_a_priority_of_an_admin_is_pinned(ahead):
+    """Its priority stays below theirs, so that Slurm would start them in its place."""
+    bench = ahead(site=SITE)
+    running = fill(bench)
+    released = [bench.slurm.submit(1, 100, qos="normal", priority=1) for _ in range(2)]
+    bench.cycle(2)
+    raised = bench.slurm.submit(2, 900, qos="normal", priority=7000)
+    bench.cycle(2)
+    assert all(leased(bench, job_id) for job_id in released), "the first job needs two GPUs of a node"
+    bench.slurm.starts_jobs = False
+    for job_id in running[:2]:
+        bench.slurm.end(job_id)
+    bench.slurm.writes.clear()
+    bench.cycle(2)
+    assert bench.job_state(raised) is JobState.PINNED
+    assert all(leased(bench, job_id) for job_id in released)
+    bench.slurm.starts_jobs = True
+    bench.cycle(3)
+    assert bench.state(raised) == "RUNNING"
+    assert not leased(bench, released[0])
+
+
 def test_nothing_is_released_if_it_depends_on_which_job_ends(ahead):
     """The first job needs two GPUs of one node, and the end of a job frees only one."""
     bench = ahead()
