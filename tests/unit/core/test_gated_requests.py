@@ -202,3 +202,21 @@ def test_memory_does_not_grow_over_time():
             early = len(pickle.dumps(bench.policy))
     assert len(pickle.dumps(bench.policy)) < 2 * early
     assert not bench.policy.dump()["runs"]
+
+
+def test_jobs_that_were_estimated_again_start_behind_a_job_that_holds_a_reservation():
+    """Their keys are equal to what they were, but other objects. They do not count as jobs that were put back."""
+    inside, outside = frozenset({"n2", "n3"}), frozenset({"n0", "n1"})
+    bench = Bench(8, 8, 8, 8)
+    bench.submit(*[job(str(number), gpus=2, candidates=outside) for number in range(1, 25)], now=1.0)
+    bench.decide(1.0)
+    owners = [job(str(number), gpus=2, submit=10.0, candidates=inside | outside, within=(inside, outside))
+              for number in range(65, 81)]  # fmt: skip
+    bench.submit(*owners, now=11.0)
+    assert len(bench.decide(11.0)) == 8
+    for number in range(1, 9):
+        bench.end(str(number), 12.0)
+    assert len(bench.decide(12.0)) == 8
+    for number in range(65, 73):
+        bench.end(str(number), 22.0)
+    assert list(bench.decide(22.0)) == [str(number) for number in range(73, 81)]

@@ -356,24 +356,26 @@ class Gated(Policy):
             return
         # keys differ by job ID, so kinds and lines are never compared
         lines = self._queue.lines.values()
-        heads = [(key, kind, line) for line in lines for kind, key in line.heads.items() if math.ceil(key[0]) < before]
+        heads = [
+            (key, False, kind, line) for line in lines for kind, key in line.heads.items() if math.ceil(key[0]) < before
+        ]
         if ranks:
             heads = [head for head in heads if _rank(self._queue.entries[head[0][-1]], ranks) == rank]
         heapq.heapify(heads)
         while heads and servers.room:
-            key, kind, line = heapq.heappop(heads)
+            key, again, kind, line = heapq.heappop(heads)
             entry = self._queue.entries[key[-1]]
-            again = key is not entry.key
             if again and self.reservation is not None:
                 continue
             if self._may_start(entry, servers, {} if again else failed):
                 yield entry
                 following = line.heads.get(kind)
-                if following is entry.key:  # it could not start
+                waits = following == entry.key  # it could not start
+                if waits:
                     failed[entry.shape] = entry.seconds
                     following = None if again else self._put_back.get(entry.job.id)
                 if following is not None:
-                    heapq.heappush(heads, (following, kind, line))
+                    heapq.heappush(heads, (following, waits, kind, line))
 
     def _may_start(self, entry: Waiting, servers: Servers, failed: Mapping[Hashable, float]) -> bool:
         job = entry.job
