@@ -265,7 +265,7 @@ def conditions(demo: Demo, window: Window) -> dict[str, Any]:
         "servers": window.servers,
         "gpus_a_server": GPUS,
         "longest_h": demo.longest_h,
-        "learned_from": len(window.past),
+        "learned_from": len(window.known),
     }
 
 
@@ -373,7 +373,7 @@ def plan(demo: Demo, window: Window, cost: Pace | None) -> str:
     stretched = "" if window.stretch == 1 else f", {window.stretch:.2f} times as far apart as there"
     lines = [
         f"{counted(len(window.jobs), 'job')} of {window.trace.name} in {demo.hours:g} hours{stretched}, on",
-        f"{window.servers} x {GPUS} GPUs: load {window.load:.2f}. asrptd has learned from {len(window.past)} before.",
+        f"{window.servers} x {GPUS} GPUs: load {window.load:.2f}. asrptd has learned from {len(window.known)} before.",
         f"Side by side: {', '.join(site.name for site in demo.sites)}.",
     ]
     if cost:

@@ -92,6 +92,11 @@ class Window:
         """GPU-seconds of the jobs over those of the cluster between the first and the last submission."""
         return self.load_of_log / self.stretch
 
+    @property
+    def known(self) -> tuple[SiteJob, ...]:
+        """The past jobs that had ended when the window began."""
+        return tuple(job for job in self.past if job.submit_s + job.run_s < 0)
+
 
 def last_hours(trace: Trace, hours: float, load: float, servers: int, longest_s: float, seed: int) -> Window:
     """The last jobs of a trace, submitted in ``hours``; the jobs before them are the past.

@@ -16,7 +16,7 @@ from threading import Event
 from typing import NamedTuple
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY, GroupSettings
-from slurm_asrpt.errors import MachineError
+from slurm_asrpt.errors import InputError, MachineError
 from slurm_asrpt.history.csv_json import write_json_lines
 from slurm_asrpt.history.store import COMPLETED, Run, Source
 from slurm_asrpt.hook.group import dissect
@@ -194,9 +194,17 @@ def _queue(lab: Lab, submitted: int) -> Queue:
 
 
 def spec(site: Site, window: Window, setup: Setup) -> LabSpec:
-    """The lab of a side."""
+    """The lab of a side, in a new directory. Raises InputError."""
     directory = Path(tempfile.mkdtemp(prefix="asrpt-site-"))
     directory.chmod(0o755)
+    try:
+        return _spec_in(directory, site, window, setup)
+    except InputError:
+        directory.rmdir()
+        raise
+
+
+def _spec_in(directory: Path, site: Site, window: Window, setup: Setup) -> LabSpec:
     return LabSpec(
         directory=directory,
         nodes=f"{window.servers}x{GPUS}",
@@ -326,10 +334,8 @@ def _completion_file(directory: Path) -> Path:
 def past_runs(window: Window, now: float) -> Iterator[Run]:
     """The jobs before the window that had ended when it began, as asrptd would have recorded them in mode shadow."""
     settings = GroupSettings()
-    for number, job in enumerate(window.past, start=1):
+    for number, job in enumerate(window.known, start=1):
         end = now + job.submit_s + job.run_s
-        if end >= now:
-            continue
         uid = identity(job.user)[0]
         known = dissect(uid, job.name.encode(), job.script.encode(), b"", job.gpus, settings)
         yield Run(

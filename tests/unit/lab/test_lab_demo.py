@@ -51,7 +51,7 @@ def test_the_plan_fits_a_terminal_and_tells_speed_and_load():
     for words in (
         "253 jobs of philly-sample in 24 hours, 1.26 times",
         "load 1.01",
-        "147 before",
+        "120 before",
         "x360",
         "About 5 min",
     ):

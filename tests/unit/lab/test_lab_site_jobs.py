@@ -44,6 +44,12 @@ def test_the_shipped_sample_keeps_its_run_times(servers):
     assert all(job.submit_s < 0 for job in found.past)
 
 
+def test_only_jobs_that_ended_before_the_window_are_known():
+    found = last_hours(trace(run_h=3.0, every_h=1.0), 12.0, 1.0, 0, 8 * HOUR, 1)
+    assert len(found.past) - len(found.known) == 3
+    assert all(job.submit_s + job.run_s < 0 for job in found.known)
+
+
 def test_no_job_is_larger_than_the_cluster_and_each_asks_for_its_fewest_nodes():
     found = last_hours(load_trace("philly"), 24.0, 1.0, 2, 12 * HOUR, 1)
     assert max(job.gpus for job in found.jobs) <= 16

@@ -3,9 +3,9 @@
 import pytest
 
 from slurm_asrpt.config.settings import DaemonSettings
-from slurm_asrpt.errors import MachineError
+from slurm_asrpt.errors import InputError, MachineError
 from slurm_asrpt.lab.site import sides
-from slurm_asrpt.lab.site.jobs import SiteJob
+from slurm_asrpt.lab.site.jobs import SiteJob, Window
 from slurm_asrpt.lab.site.sides import Queue, Record
 
 START = "2026-01-01T00:00:00"
@@ -71,3 +71,11 @@ def test_a_fast_clock_gives_asrptd_seconds_of_the_machine():
         assert found.interval_s >= 30
         assert found.interval_s / speed >= 0.5
         assert found.lease_s == 86400
+
+
+def test_a_lab_that_cannot_be_leaves_no_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr(sides.tempfile, "tempdir", str(tmp_path))
+    window = Window("log", 1, (JOB,), (), None, 1.0)
+    with pytest.raises(InputError, match="path too long|--base-port 1"):
+        sides.spec(sides.OURS, window, sides.Setup(60.0, 3600.0, port=1))
+    assert list(tmp_path.iterdir()) == []
