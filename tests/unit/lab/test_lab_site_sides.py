@@ -76,6 +76,6 @@ def test_a_fast_clock_gives_asrptd_seconds_of_the_machine():
 def test_a_lab_that_cannot_be_leaves_no_directory(tmp_path, monkeypatch):
     monkeypatch.setattr(sides.tempfile, "tempdir", str(tmp_path))
     window = Window("log", 1, (JOB,), (), None, 1.0)
-    with pytest.raises(InputError, match="path too long|--base-port 1"):
+    with pytest.raises(InputError, match=r"path too long|--base-port 1"):
         sides.spec(sides.OURS, window, sides.Setup(60.0, 3600.0, port=1))
     assert list(tmp_path.iterdir()) == []
