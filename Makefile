@@ -33,7 +33,7 @@ $(STAMP): | packages
 	@rm -f $(VENV)/setup-*
 	@touch $@
 
-demo: setup ## Bring up a real Slurm on this machine and watch jobs being scheduled
+demo: setup ## Play a day of a GPU cluster on real Slurms on this machine, plain and with asrptd: five minutes
 	@$(BIN)/python -m slurm_asrpt.lab.demo
 
 test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real Slurm included

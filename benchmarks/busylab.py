@@ -21,6 +21,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks.training_rounds import SLURM_CONF
 from slurm_asrpt.config.settings import DaemonSettings, GroupSettings, SlurmSettings
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.files import replace_file
@@ -28,7 +29,6 @@ from slurm_asrpt.hook.hook_conf import write_hook_conf
 from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.lab.cluster import Lab, up
-from slurm_asrpt.lab.demo import SLURM_CONF
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.profile.schema import library_names, load_profile
 from slurm_asrpt.slurm import writeback

@@ -43,8 +43,8 @@ from benchmarks.start_coverage import Verdict, start_coverage
 from benchmarks.swing import swinging
 from slurm_asrpt.config.settings import DEFAULT_POLICY, load_settings
 from slurm_asrpt.history.store import FILE_NAME, History, Run
+from slurm_asrpt.lab.asrptd import asrptd
 from slurm_asrpt.lab.cluster import Lab
-from slurm_asrpt.lab.demo import asrptd
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.sources import load_trace
 

@@ -50,8 +50,8 @@ from benchmarks.busylab import (
 from slurm_asrpt.config.settings import DEFAULT_POLICY, DaemonSettings
 from slurm_asrpt.daemon.state import FILE_NAME as STATE
 from slurm_asrpt.errors import MachineError
+from slurm_asrpt.lab.asrptd import asrptd
 from slurm_asrpt.lab.cluster import Lab
-from slurm_asrpt.lab.demo import asrptd
 from slurm_asrpt.lab.spec import LabSpec
 
 LEASE_S = 600

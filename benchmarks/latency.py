@@ -23,8 +23,8 @@ from benchmarks.busylab import big_lab, cpu_s
 from slurm_asrpt.config.settings import DEFAULT_POLICY
 from slurm_asrpt.daemon.wakeup import Wakeups
 from slurm_asrpt.errors import MachineError
+from slurm_asrpt.lab.asrptd import asrptd
 from slurm_asrpt.lab.cluster import Lab
-from slurm_asrpt.lab.demo import asrptd
 from slurm_asrpt.lab.spec import LabSpec
 
 USER = "asrpt1"

@@ -36,15 +36,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.busylab import big_lab, replay_spec
+from benchmarks.training_rounds import TrainingJob, measure, play, submit
 from slurm_asrpt.config.settings import DEFAULT_POLICY
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import best_alpha
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.lab.asrptd import asrptd
 from slurm_asrpt.lab.cluster import Lab
-from slurm_asrpt.lab.demo import asrptd, measure, play, submit
 from slurm_asrpt.lab.spec import LabSpec
-from slurm_asrpt.lab.workload import DemoJob
 from slurm_asrpt.profile.schema import library_names, load_profile
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.traces import Trace, read_trace
@@ -110,7 +110,7 @@ def most_at_once(window: Sequence[Submitted]) -> int:
     return int(max(itertools.accumulate(gpus for _, gpus in changes)))
 
 
-def as_lab_jobs(window: Sequence[Submitted], spec: LabSpec, fabric: Fabric, compress: float) -> list[DemoJob]:
+def as_lab_jobs(window: Sequence[Submitted], spec: LabSpec, fabric: Fabric, compress: float) -> list[TrainingJob]:
     """Jobs for the lab: same tenant, size and order of magnitude of runtime give the same model, so jobs recur."""
     nodes = [Node(node.name, node.gpus, number) for number, node in enumerate(spec.node_list)]
     profiles = {name: load_profile(name, []) for name in library_names()}
@@ -122,7 +122,9 @@ def as_lab_jobs(window: Sequence[Submitted], spec: LabSpec, fabric: Fabric, comp
         iterations = max(1, round(max(SHORTEST_S, job.run_s / compress) / best[name]))
         user = spec.user_names[int(job.vc or "0", 16) % len(spec.user_names)]
         submit_s = (job.submit_s - window[0].submit_s) / compress
-        made.append(DemoJob(f"{name}-{number}", user, job.gpus, name, iterations, submit_s, iterations * best[name]))
+        made.append(
+            TrainingJob(f"{name}-{number}", user, job.gpus, name, iterations, submit_s, iterations * best[name])
+        )
     return made
 
 
@@ -132,7 +134,7 @@ class Round(NamedTuple):
     began: float
     records: Mapping[str, JobRecord]
 
-    def as_due(self, jobs: Sequence[DemoJob]) -> dict[str, JobRecord]:
+    def as_due(self, jobs: Sequence[TrainingJob]) -> dict[str, JobRecord]:
         """The records as if each job had been submitted when it was due.
 
         sbatch is slow while jobs start, which would favor a scheduler that starts jobs at once.
@@ -141,7 +143,7 @@ class Round(NamedTuple):
         return {name: replace(record, submit_time=due[name]) for name, record in self.records.items()}
 
 
-def figures(jobs: Sequence[DemoJob], played: Round, gpus: int, learned: bool) -> dict[str, object]:
+def figures(jobs: Sequence[TrainingJob], played: Round, gpus: int, learned: bool) -> dict[str, object]:
     records = played.as_due(jobs)
     found = measure(jobs, records, predicted=learned)
     done = [(job, r) for job in jobs if (r := records.get(job.name)) is not None and r.state == "COMPLETED"]
@@ -158,7 +160,7 @@ def figures(jobs: Sequence[DemoJob], played: Round, gpus: int, learned: bool) ->
     }
 
 
-def play_round(lab: Lab, jobs: Sequence[DemoJob], progress: Progress, title: str, longest_s: float) -> Round:
+def play_round(lab: Lab, jobs: Sequence[TrainingJob], progress: Progress, title: str, longest_s: float) -> Round:
     """Jobs due at the start are submitted on hold and released together, so that the queue exists from the start."""
     held = {submit(lab, job, "--hold"): job.name for job in jobs if not job.submit_s}
     began = time.time()
@@ -166,7 +168,7 @@ def play_round(lab: Lab, jobs: Sequence[DemoJob], progress: Progress, title: str
     return Round(began, play(lab, jobs, progress, title, longest_s, held))
 
 
-def rounds(lab: Lab, jobs: Sequence[DemoJob], longest_s: float) -> tuple[Round, Round]:
+def rounds(lab: Lab, jobs: Sequence[TrainingJob], longest_s: float) -> tuple[Round, Round]:
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         with asrptd(lab, "shadow", DEFAULT_POLICY):
@@ -182,7 +184,7 @@ class Plan(NamedTuple):
     spec: LabSpec
     fabric: Fabric
     window: list[Submitted]
-    jobs: list[DemoJob]
+    jobs: list[TrainingJob]
     sum_up: dict[str, object]
 
 

@@ -52,8 +52,8 @@ from slurm_asrpt.audit.trail import FILE_NAME as AUDIT
 from slurm_asrpt.audit.trail import entries
 from slurm_asrpt.config.settings import DEFAULT_POLICY, DaemonSettings
 from slurm_asrpt.errors import AsrptError, InputError, MachineError, one_line
+from slurm_asrpt.lab.asrptd import asrptd
 from slurm_asrpt.lab.cluster import Lab
-from slurm_asrpt.lab.demo import asrptd
 from slurm_asrpt.lab.spec import LabSpec
 
 PLAIN = "plain"

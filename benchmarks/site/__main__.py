@@ -47,16 +47,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks.real_windows import GPUS, VARIABLE, Log, log_table, traces_folder
-from benchmarks.site import figures, simulated
-from benchmarks.site.jobs import MIXED, ORDER, PLACEMENT, REGIMES, Window, draw
-from benchmarks.site.sides import OURS, OURS_FAIR, PAPER, PLAIN, SCATTERED, Played, Setup, Site, play
+from benchmarks.real_windows import VARIABLE, Log, log_table, traces_folder
+from benchmarks.site.jobs import MIXED, ORDER, PLACEMENT, REGIMES, draw
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, MachineError, one_line
+from slurm_asrpt.lab.pace import bearable_for
+from slurm_asrpt.lab.site import figures, simulated
+from slurm_asrpt.lab.site.jobs import GPUS, Window
+from slurm_asrpt.lab.site.sides import OURS, OURS_FAIR, PAPER, PLAIN, SCATTERED, Played, Setup, Site, play
 
 PORTS_A_LAB = 60
-CPU_S_A_JOB = 0.12
-"""What submitting, starting and ending a job costs."""
-MOST_CPU = 0.4
 SLOWEST, FASTEST = 20.0, 120.0
 LOADS = (0.8, 1.0, 1.2)
 QUICK = ("philly", "itp/cluster06", "itp/cluster02")
@@ -111,7 +110,7 @@ def play_sides(cell: Cell, window: Window, sites: Sequence[Site], options: argpa
             logs = options.keep / title.replace("/", "-") if options.keep else None
             setup = Setup(speed, longest_s, port, logs, stop)
             try:
-                return play(site, window, setup, lambda done: progress.update(task, completed=done))
+                return play(site, window, setup, lambda queue: progress.update(task, completed=queue.ended))
             except AsrptError as error:
                 raise MachineError(f"{site.name}: {one_line(error)}") from error
 
@@ -128,8 +127,7 @@ def play_sides(cell: Cell, window: Window, sites: Sequence[Site], options: argpa
 
 def bearable(jobs: int, span_s: float) -> float:
     """A speed at which submissions, starts and ends leave most of the CPUs idle."""
-    least_s = jobs * CPU_S_A_JOB / (MOST_CPU * (os.cpu_count() or 1))
-    return float(round(min(FASTEST, max(SLOWEST, span_s / least_s))))
+    return float(round(min(FASTEST, max(SLOWEST, bearable_for(jobs, span_s)))))
 
 
 def row(cell: Cell, window: Window, played: Mapping[str, Played], longest_s: float) -> dict[str, Any]:

@@ -1,60 +1,61 @@
-"""make demo: run the same jobs on a real Slurm under its own backfill, under asrpt, and under the default policy.
+"""make demo: play a day of a GPU cluster in about four minutes, under plain Slurm and under asrptd, side by side.
 
-Round one is plain Slurm, with asrptd in mode shadow, which records the runs. Then the predictor is trained, once. In
-the other two rounds asrptd is in mode enforce, first with the paper's policy. Nothing else differs: same cluster, same
-slurm.conf, same submissions.
+Each side is a real Slurm on this machine whose clock goes some hundred times as fast (asrpt-lab up --speed). The same
+jobs are submitted to all of them at the same times: those of the last hours of a trace, with their own run times.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
+from threading import Event
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from slurm_asrpt import __version__
-from slurm_asrpt.config.settings import DEFAULT_POLICY, PolicySettings, load_settings, parse_settings
-from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.config.settings import DEFAULT_POLICY, load_settings
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, MachineError, one_line
 from slurm_asrpt.files import replace_file
-from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.lab.cluster import Lab, tail, up
+from slurm_asrpt.lab import pace
+from slurm_asrpt.lab.cluster import Lab, up
+from slurm_asrpt.lab.pace import Pace
 from slurm_asrpt.lab.processes import interrupts_deferred
-from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.site import figures, simulated
+from slurm_asrpt.lab.site.jobs import GPUS, Window, last_hours
+from slurm_asrpt.lab.site.report import ratios, show_picture, table, verdict, write_plot
+from slurm_asrpt.lab.site.sides import AGE, NO_WEIGHTS, Played, Queue, Setup, Site, down, play_on, spec
+from slurm_asrpt.lab.spec import MAX_SPEED
 from slurm_asrpt.lab.train import Parser
-from slurm_asrpt.lab.workload import LONGEST_S, DemoJob, Shape, make_workload
-from slurm_asrpt.slurm.parse import parse_config, parse_jobs
-from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
-from slurm_asrpt.traces import read_trace
-from slurm_asrpt.traces.samples import PHILLY
+from slurm_asrpt.slurm.parse import parse_config
+from slurm_asrpt.text import counted
+from slurm_asrpt.traces.sources import KNOWN, load_trace
 
 BASE_PORT = 16900
-NODES = "8x8"
-USERS = 4
 OUTPUT = Path("build/demo.json")
-PAPER = "asrpt"
-"""The policy of round two: A-SRPT as published."""
-ROUNDS = 3
-FABRIC = Fabric(inter=12.5e9, intra=300e9)
-"""100 Gbit/s between servers and NVLink inside, as is common today; scattered jobs lose little."""
-LONGEST_ROUND_S = 600.0
-UP_AND_DOWN_S = 25.0
-# Time limits guide backfill, but do not end jobs: jobs in bad placements would otherwise be killed.
-SLURM_CONF = "OverTimeLimit=UNLIMITED"
+PLAIN = Site("plain Slurm", AGE)
+TRACE = "philly"
+SUBMISSIONS_S = 240.0
+"""Of the machine's time, in which all jobs are submitted if nothing else is asked for."""
+SLOWEST = 20.0
+MOST_HOURS = 24.0 * 31
+MOST_LOAD = 5.0
+TRIES = 3
+"""Times that the labs are started to find a speed that this machine bears."""
+USUALLY_LONGER = 1.15
+"""Time until the last job has started, over that in which jobs are submitted."""
 RECORDED_SETTINGS = (
     "SLURM_VERSION",
     "SchedulerType",
@@ -62,308 +63,301 @@ RECORDED_SETTINGS = (
     "SelectType",
     "SelectTypeParameters",
     "PriorityType",
+    "PriorityWeightAge",
+    "PriorityMaxAge",
+    "OverTimeLimit",
 )
 """Slurm's settings that demo.json records."""
+EXAMPLES = """
+examples:
+  python -m slurm_asrpt.lab.demo                              # the day that make demo plays
+  python -m slurm_asrpt.lab.demo --policies asrpt-gated,asrpt # the paper's policy, too
+  python -m slurm_asrpt.lab.demo --load 1.2 --seed 2          # more jobs, other time limits
+  python -m slurm_asrpt.lab.demo --servers 0                  # the last day of the trace at its own times
+  python -m slurm_asrpt.lab.demo --hours 6 --speed 120        # six hours in three minutes: starts cost less of the time
+  python -m slurm_asrpt.lab.demo --trace itp --simulate       # another trace, in asrpt-sim: takes seconds
+"""
 
 console = Console(stderr=True)
-
-DONE = "COMPLETED"
-
-
-@dataclass(frozen=True)
-class Round:
-    """Results of one round. Times in seconds; lost_gpu_hours: runtime beyond that of the best placement.
-
-    prediction_error: mean of |predicted - actual| / actual iterations; None for the first round.
-    """
-
-    completed: int
-    avg_jct_s: float
-    total_jct_s: float
-    makespan_s: float
-    lost_gpu_hours: float
-    prediction_error: float | None
-
-
-def measure(jobs: Sequence[DemoJob], records: Mapping[str, JobRecord], predicted: bool) -> Round:
-    """Results of a round, over its completed jobs. records: by job name. Raises MachineError if no job completed."""
-    done = [(job, records[job.name]) for job in jobs if job.name in records and records[job.name].state == DONE]
-    if not done:
-        raise MachineError("no job completed; run the demo with --keep and look into the logs")
-    times = [record.end_time - record.submit_time for _, record in done]
-    lost = [job.gpus * max(0.0, r.end_time - r.start_time - job.ideal_s) for job, r in done]
-    errors = [abs(_prediction(job, record) - job.iterations) / job.iterations for job, record in done]
-    return Round(
-        completed=len(done),
-        avg_jct_s=sum(times) / len(times),
-        total_jct_s=sum(times),
-        makespan_s=max(r.end_time for _, r in done) - min(r.submit_time for _, r in done),
-        lost_gpu_hours=sum(lost) / 3600,
-        prediction_error=sum(errors) / len(errors) if predicted else None,
-    )
-
-
-def _prediction(job: DemoJob, record: JobRecord) -> int:
-    tag = parse_tag(record.admin_comment)
-    return tag.in_iterations(job.ideal_s / job.iterations).iterations if tag else 0
-
-
-def table(rounds: Mapping[str, Round]) -> Table:
-    """The rounds side by side, with ratios to the first one. Readable from 40 columns."""
-    first = next(iter(rounds.values()))
-    shown = Table(title="Same jobs, same Slurm", caption="in parentheses: ratio to the first column")
-    shown.add_column("", overflow="fold")
-    for name in rounds:
-        shown.add_column(name, justify="right", overflow="fold")
-    rows: dict[str, tuple[str, str]] = {
-        "jobs completed": ("completed", "d"),
-        "average completion time, s": ("avg_jct_s", ".1f"),
-        "total completion time, s": ("total_jct_s", ".0f"),
-        "makespan, s": ("makespan_s", ".0f"),
-        "GPU hours lost to placement": ("lost_gpu_hours", ".3f"),
-    }
-    for title, (field, form) in rows.items():
-        shown.add_row(title, *(_cell(found, first, field, form) for found in rounds.values()))
-    errors = [found.prediction_error for found in rounds.values()]
-    shown.add_row("mean prediction error", *("-" if error is None else f"{error:.1%}" for error in errors))
-    return shown
-
-
-def _cell(found: Round, first: Round, field: str, form: str) -> str:
-    value, before = getattr(found, field), getattr(first, field)
-    over = f" ({value / before:.2f})" if before and form != "d" and found is not first else ""
-    return format(value, form) + over
-
-
-def ratio(backfill: Round, other: Round) -> float:
-    """Average completion time of a round over that of backfill; below 1, backfill is slower."""
-    return other.avg_jct_s / backfill.avg_jct_s
-
-
-def summary(backfill: Round, other: Round, name: str) -> str:
-    """The ratio as a sentence. The completion time of a job is the time from submission to end, waiting included."""
-    change = ratio(backfill, other) - 1
-    if abs(change) < 0.005:
-        verdict = "the same as under backfill"
-    else:
-        verdict = f"{abs(change):.0%} {'shorter' if change < 0 else 'longer'} than under backfill"
-    return f"{name}: the average completion time is {verdict} (ratio {1 + change:.2f}; below 1 is better)"
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The command line. tau: policy.tau, for policies that have it. default_policy: the policy of round three.
+    """The command line. hours: in which jobs are submitted. longest_h: the site's MaxTime. speed: 0 for a default.
 
-    keep: keep the lab's files.
+    servers: 0 for as many as the load needs at the trace's own times of submission. keep: where to keep logs and audit
+    trails. simulate: play in asrpt-sim instead.
     """
 
-    shape: Shape
-    output: Path
-    base_port: int
-    keep: bool
-    tau: float = PolicySettings().tau
-    default_policy: str = DEFAULT_POLICY
+    trace: str = TRACE
+    hours: float = 24.0
+    load: float = 1.0
+    servers: int = 16
+    longest_h: float = 12.0
+    speed: float = 0.0
+    seed: int = 1
+    policies: tuple[str, ...] = (DEFAULT_POLICY,)
+    output: Path = OUTPUT
+    base_port: int = BASE_PORT
+    keep: Path | None = None
+    simulate: bool = False
 
     @property
-    def default_title(self) -> str:
-        return self.default_policy if self.default_policy != PAPER else f"{PAPER} again"
+    def longest_s(self) -> float:
+        return self.longest_h * 3600
+
+    @property
+    def image(self) -> Path:
+        return self.output.with_suffix(".png")
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        return (PLAIN, *(Site(name, NO_WEIGHTS, policy=name) for name in self.policies))
+
+    def window(self) -> Window:
+        """The jobs. Raises InputError."""
+        trace = load_trace(self.trace, seed=self.seed, processors_as_gpus=True)
+        return last_hours(trace, self.hours, self.load, self.servers, self.longest_s, self.seed)
+
+    def first_speed(self, jobs: int) -> float:
+        """The speed to try first."""
+        if self.speed:
+            return self.speed
+        bearable = pace.bearable_for(jobs * len(self.sites), self.hours * 3600)
+        return float(round(max(SLOWEST, min(self.hours * 3600 / SUBMISSIONS_S, bearable))))
 
 
-def submit(lab: Lab, job: DemoJob, *options: str) -> str:
-    """Run sbatch with tasks, GPUs and a time limit. The script does not contain the iterations, so that it recurs."""
-    script = f"#!/bin/sh\nexec {lab.train} --profile {job.profile} --iterations $DEMO_ITERATIONS\n"
-    minutes = max(1, -(-int(2 * job.ideal_s) // 60))
-    command = ["sbatch", "--parsable", f"--job-name={job.name}", f"--ntasks={job.gpus}", "--cpus-per-task=1"]
-    command += [
-        "--gpus-per-task=1",
-        f"--time={minutes}",
-        "--output=/dev/null",
-        f"--comment=asrpt:profile={job.profile}",
-    ]
-    variables = {"DEMO_ITERATIONS": str(job.iterations)}  # not by --export: Slurm 26.05 would then need a login shell
-    return lab.run([*command, *options], user=job.user, input=script, env=variables).stdout.strip()
+# labs
+
+
+@dataclass(frozen=True)
+class Running:
+    """A side and its lab."""
+
+    site: Site
+    setup: Setup
+    lab: Lab
 
 
 @contextmanager
-def asrptd(lab: Lab, mode: str, policy: str = PAPER, log_level: str = "info") -> Iterator[int]:
-    """Run asrptd on the lab; yields its pid. Ended by SIGTERM, after 30 s by SIGKILL.
+def labs(demo: Demo, window: Window, stop: Event) -> Iterator[tuple[list[Running], Pace]]:
+    """The labs of all sides at a speed that this machine bears, and that pace. Ended on leaving. Raises AsrptError."""
+    speed = demo.first_speed(len(window.jobs))
+    for _ in range(TRIES):
+        running: list[Running] = []
+        try:
+            _start(demo, window, speed, stop, running)
+            tried = _pace(running)
+            if tried.bearable >= speed:
+                yield running, tried
+                return
+        finally:
+            with interrupts_deferred():
+                for each in running:
+                    down(each.lab, each.site, each.setup)
+        if demo.speed:
+            break
+        speed = max(SLOWEST, pace.rounded(tried.bearable))
+    raise MachineError(f"{tried}; this machine bears at most --speed {pace.rounded(tried.bearable):g} now")
 
-    Raises MachineError.
-    """
-    program = str(Path(sys.executable).parent / "asrptd")
-    command = [program, "--mode", mode, "--policy", policy, "--log-level", log_level]
-    path = lab.directory / "log" / (f"asrptd-{mode}.log" if mode == "shadow" else f"asrptd-{mode}-{policy}.log")
-    with path.open("ab") as log:
-        # a session of its own: on Ctrl-C, this process ends the daemon in order
-        daemon = subprocess.Popen(command, env=lab.env, stdout=log, stderr=log, start_new_session=True)
+
+def _start(demo: Demo, window: Window, speed: float, stop: Event, running: list[Running]) -> None:
+    """Start the labs; each is in ``running`` before it is."""
+    ports = window.servers + 12
+    with console.status(f"starting {counted(len(demo.sites), 'cluster')} with {window.servers} x {GPUS} GPUs"):
+        for number, site in enumerate(demo.sites):
+            port = demo.base_port + number * ports
+            setup = Setup(speed, demo.longest_s, port, demo.keep, stop, to_the_end=False)
+            running.append(Running(site, setup, Lab(spec(site, window, setup))))
+            up(running[-1].lab.spec)
+
+
+def _pace(running: Sequence[Running]) -> Pace:
+    """What the labs cost when they are all tried at the same time."""
+    with console.status("trying the pace"), ThreadPoolExecutor(len(running)) as pool:
+        return pace.together(list(pool.map(lambda each: pace.measure(each.lab), running)))
+
+
+# play
+
+
+def play(running: Sequence[Running], window: Window, cost: Pace, stop: Event) -> dict[str, Played]:
+    """Play all sides at the same time. Raises AsrptError, KeyboardInterrupt."""
+    text = TextColumn("{task.fields[queue]}")
+    shown = (TextColumn("{task.description}"), BarColumn(20), text, TimeElapsedColumn())
+    pool = ThreadPoolExecutor(len(running))
+    with Progress(*shown, console=console) as progress:
+        sides: list[Future[Played]] = []
+        try:
+            for each in running:
+                task = progress.add_task(each.site.name, total=len(window.jobs), queue="")
+                sides.append(pool.submit(_play_one, each, window, cost, progress, task))
+            for side in as_completed(sides):
+                side.result()
+        finally:
+            stop.set()
+            with interrupts_deferred():
+                pool.shutdown(cancel_futures=True)
+    return {side.result().site.name: side.result() for side in sides}
+
+
+def _play_one(each: Running, window: Window, cost: Pace, progress: Progress, task: TaskID) -> Played:
+    def listener(queue: Queue) -> None:
+        text = f"{queue.ended} of {len(window.jobs)} ended, {queue.running} run, {queue.waiting} wait"
+        progress.update(task, completed=queue.submitted - queue.waiting, queue=text)
+
     try:
-        time.sleep(2.0)
-        if daemon.poll() is not None:
-            raise MachineError(f"asrptd exited immediately: {tail(path)}")
-        yield daemon.pid
-    finally:
-        with interrupts_deferred():
-            _end(daemon)
+        return play_on(each.lab, each.site, window, each.setup, listener, cost)
+    except AsrptError as error:
+        raise MachineError(f"{each.site.name}: {one_line(error)}") from error
 
 
-def _end(daemon: subprocess.Popen[bytes]) -> None:
-    daemon.terminate()
-    try:
-        daemon.wait(timeout=30)
-    except subprocess.TimeoutExpired:
-        daemon.kill()
-        daemon.wait()
+# the simulator
 
 
-def play(
-    lab: Lab,
-    jobs: Sequence[DemoJob],
-    progress: Progress,
-    title: str,
-    longest_s: float = LONGEST_ROUND_S,
-    submitted: Mapping[str, str] = MappingProxyType({}),
-) -> dict[str, JobRecord]:
-    """Submit the jobs at their times and wait until all have ended. Returns Slurm's last records by job name.
-
-    submitted: names by id of jobs that are already submitted. Jobs that have not ended after ``longest_s`` seconds are
-    cancelled, so that they do not run into the next round.
-    """
-    task = progress.add_task(title, total=len(jobs))
-    start = time.monotonic()
-    names = dict(submitted)
-    records: dict[str, JobRecord] = {}  # Slurm forgets ended jobs after a few minutes
-    there = set(names.values())
-    waiting = [job for job in jobs if job.name not in there]
-    while time.monotonic() - start < longest_s:
-        while waiting and waiting[0].submit_s <= time.monotonic() - start:
-            job = waiting.pop(0)
-            names[submit(lab, job)] = job.name
-        now = parse_jobs(lab.run(["squeue", "--json", "--states=all"]).stdout)
-        records.update({names[r.job_id]: r for r in now if r.job_id in names})
-        ended = sum(not _active(record) for record in records.values())
-        progress.update(task, completed=ended)
-        if ended == len(jobs):
-            return records
-        time.sleep(0.3)
-    lab.cancel_jobs()
-    return records
+def in_simulator(demo: Demo, window: Window) -> dict[str, Played]:
+    """The same jobs in asrpt-sim, on the sides that it has."""
+    found = {}
+    for site in demo.sites:
+        with suppress(InputError):  # not every policy has nodes=fewest
+            found[site.name] = simulated.play(site, window, demo.longest_s)
+    return found
 
 
-def _active(record: JobRecord) -> bool:
-    return record.state == PENDING or record.state in RUNNING_STATES or not record.end_time
+# the report
 
 
-def run(lab: Lab, demo: Demo, jobs: Sequence[DemoJob]) -> dict[str, Any]:
-    """Run all rounds. Returns the contents of demo.json."""
-    backfill, asrpt, default = _rounds(lab, demo, jobs)
-    shown = {"backfill": backfill, PAPER: asrpt, demo.default_title: default}
-    Console().print(table(shown))
-    for name, found in list(shown.items())[1:]:
-        print(summary(backfill, found, name))
-    for name, found in shown.items():
-        if found.completed < len(jobs):
-            lost = len(jobs) - found.completed
-            print(
-                f"demo: {lost} of {len(jobs)} jobs did not complete under {name} and are not counted", file=sys.stderr
-            )
-    return {
-        "jobs": len(jobs),
-        "completed_backfill": backfill.completed,
-        "completed_asrpt": asrpt.completed,
-        "completed_default": default.completed,
-        "avg_jct_backfill_s": backfill.avg_jct_s,
-        "avg_jct_asrpt_s": asrpt.avg_jct_s,
-        "avg_jct_default_s": default.avg_jct_s,
-        "ratio": ratio(backfill, asrpt),
-        "ratio_default": ratio(backfill, default),
-        "policy_default": demo.default_policy,
-        "backfill": asdict(backfill),
-        "asrpt": asdict(asrpt),
-        "default": asdict(default),
-        "made": _provenance(lab, demo.shape, jobs),
-    }
+def report(demo: Demo, window: Window, played: Mapping[str, Played]) -> dict[str, Any]:
+    """Print the picture, the table and the sentences, and write the plot. Returns the figures of all sides."""
+    records = {name: side.records for name, side in played.items()}
+    found = figures_of(window, played)
+    there = found if demo.simulate else figures_of(window, in_simulator(demo, window))
+    out = Console(highlight=False)
+    show_picture(out, window, records)
+    out.print(table(found))
+    for name in found if len(found) > 1 else ():
+        if name != PLAIN.name:
+            out.print(verdict(found, name), soft_wrap=True)
+    if not demo.simulate:
+        shown = ", ".join(f"{name} {over:.2f}" for name, over in ratios(there).items())
+        out.print(f"In asrpt-sim, where a start takes no time, the ratio is: {shown}", soft_wrap=True)
+    write_plot(window, records, demo.image)
+    for name, side in found.items():
+        if failed := len(window.jobs) - side["completed"]:
+            print(f"demo: {counted(failed, 'job')} did not complete under {name}", file=sys.stderr)
+    return {"jobs": len(window.jobs), "ratio": ratios(found), "sides": found, "simulated": there}
 
 
-def _rounds(lab: Lab, demo: Demo, jobs: Sequence[DemoJob]) -> tuple[Round, Round, Round]:
-    """Run backfill, the paper's policy and the default policy; the last two with the same predictions."""
-    titles = [f"{title:<14}" for title in ("Slurm backfill", PAPER, demo.default_title)]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        with asrptd(lab, "shadow"):
-            first = play(lab, jobs, progress, f"1/{ROUNDS} {titles[0]}")
-        admin = str(Path(sys.executable).parent / "asrpt-admin")
-        lab.run([admin, "retrain"], timeout_s=120)
-        with asrptd(lab, "enforce", PAPER):
-            second = play(lab, jobs, progress, f"2/{ROUNDS} {titles[1]}")
-        with asrptd(lab, "enforce", demo.default_policy):
-            third = play(lab, jobs, progress, f"3/{ROUNDS} {titles[2]}")
-    return (
-        measure(jobs, first, predicted=False),
-        measure(jobs, second, predicted=True),
-        measure(jobs, third, predicted=True),
-    )
+def figures_of(window: Window, played: Mapping[str, Played]) -> dict[str, Any]:
+    return {name: figures.figures(window, side.records) for name, side in played.items()}
 
 
-def _provenance(lab: Lab, shape: Shape, jobs: Sequence[DemoJob]) -> dict[str, Any]:
-    """What is needed to reproduce the results."""
-    settings = load_settings(lab.settings_path)
-    slurm = parse_config(lab.run(["scontrol", "show", "config"]).stdout)
+def conditions(demo: Demo, window: Window) -> dict[str, Any]:
+    """What the figures were made from."""
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "slurm_asrpt": __version__,
-        "trace": PHILLY.name,
-        "shape": asdict(shape),
-        "work_gpu_s": sum(job.gpus * job.ideal_s for job in jobs),
-        "nodes": lab.spec.nodes,
-        "fabric": settings.fabric.model_dump(),
-        "policy": settings.policy.model_dump(),
-        "daemon": settings.daemon.model_dump(mode="json", exclude={"mode"}),
-        "slurm": {name: slurm.get(name, "") for name in RECORDED_SETTINGS} | {"slurm_conf_extra": SLURM_CONF},
+        "trace": demo.trace,
+        "hours": demo.hours,
+        "load": window.load,
+        "stretch_of_arrivals": window.stretch,
+        "seed": demo.seed,
+        "servers": window.servers,
+        "gpus_a_server": GPUS,
+        "longest_h": demo.longest_h,
+        "learned_from": len(window.known),
     }
+
+
+def provenance(running: Sequence[Running], cost: Pace) -> dict[str, Any]:
+    """What they were made on."""
+    plain = running[0].lab
+    slurm = parse_config(plain.run(["scontrol", "show", "config"]).stdout)
+    settings = load_settings(plain.settings_path)
+    return {
+        "cpus": os.cpu_count(),
+        "speed": cost.speed,
+        "late_s": cost.late_s,
+        "cpu": cost.cpu,
+        "daemon": settings.daemon.model_dump(mode="json", exclude={"mode"}),
+        "slurm": {name: slurm.get(name, "") for name in RECORDED_SETTINGS},
+    }
+
+
+# the command
 
 
 def parse_options(arguments: Sequence[str] | None) -> Demo:
     """Parse the command line. Raises InputError."""
-    parser = Parser(prog="demo", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=Shape.jobs, help="number of jobs (default %(default)s)")
-    parser.add_argument(
-        "--seed", type=int, default=Shape.seed, help="random seed for the choice of models (default %(default)s)"
+    made = Parser(
+        prog="demo",
+        description=(__doc__ or "").splitlines()[0],
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--load", type=float, default=Shape.load, help="requested work over capacity (default %(default)s)"
-    )
-    parser.add_argument(
-        "--span", type=float, default=Shape.span_s, help="seconds in which jobs arrive (default %(default)s)"
-    )
-    parser.add_argument("--tau", type=float, default=PolicySettings().tau, help="policy.tau (default %(default)s)")
     names = ", ".join(policy_names())
-    parser.add_argument(
-        "--default-policy",
-        default=DEFAULT_POLICY,
-        metavar="NAME",
-        help=f"policy of round three: {names} (default %(default)s)",
+    made.add_argument("--hours", type=float, default=Demo.hours, help="hours of submissions (default %(default)g)")
+    made.add_argument("--load", type=float, default=Demo.load, help="work over capacity (default %(default)g)")
+    made.add_argument(
+        "--servers",
+        type=int,
+        default=Demo.servers,
+        help="with 8 GPUs each; 0: as many as the load needs without stretching arrivals (default %(default)s)",
     )
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="file for the results (default %(default)s)")
-    parser.add_argument("--base-port", type=int, default=BASE_PORT, help="first port (default %(default)s)")
-    parser.add_argument("--keep", action="store_true", help="keep the cluster's files (logs, audit trail)")
-    options = parser.parse_args(arguments)
-    shape = Shape(options.jobs, options.span, options.load, options.seed)
-    try:
-        shape.check()
-    except ValueError as error:
-        raise InputError(str(error)) from None
-    if options.span > LONGEST_ROUND_S / 2:
-        raise InputError(
-            f"--span {options.span:g}: must be at most {LONGEST_ROUND_S / 2:g} (a round ends after {LONGEST_ROUND_S:g})"
-        )
-    parse_settings({"policy": {"tau": options.tau}}, "--tau")
-    if options.default_policy not in policy_names():
-        raise InputError(f"--default-policy {options.default_policy}: unknown policy; valid: {names}")
-    return Demo(shape, options.output, options.base_port, options.keep, options.tau, options.default_policy)
+    made.add_argument(
+        "--longest", type=float, default=Demo.longest_h, help="MaxTime in hours; cuts run times (default %(default)g)"
+    )
+    made.add_argument(
+        "--speed",
+        type=float,
+        default=0.0,
+        help="of the clocks (default: a day in four minutes, if the machine keeps up)",
+    )
+    made.add_argument("--seed", type=int, default=Demo.seed, help="of the drawn time limits (default %(default)s)")
+    made.add_argument(
+        "--policies", default=DEFAULT_POLICY, metavar="NAME,...", help=f"of asrptd: {names} (default %(default)s)"
+    )
+    made.add_argument("--trace", default=TRACE, help=f"{KNOWN} (default %(default)s)")
+    made.add_argument("--output", type=Path, default=OUTPUT, help="figures, beside a .png (default %(default)s)")
+    made.add_argument("--base-port", type=int, default=BASE_PORT, help="first port (default %(default)s)")
+    made.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and audit trails here")
+    made.add_argument("--simulate", action="store_true", help="play the same jobs in asrpt-sim instead: seconds")
+    options = made.parse_args(arguments)
+    policies = tuple(dict.fromkeys(options.policies.split(",")))
+    for name in policies:
+        if name not in policy_names():
+            raise InputError(f"--policies {name}: unknown policy; valid: {names}")
+    for flag, least, most in (("hours", 0.1, MOST_HOURS), ("load", 0.01, MOST_LOAD), ("longest", 0.1, MOST_HOURS)):
+        _check_range(flag, getattr(options, flag), least, most)
+    if options.speed:
+        _check_range("speed", options.speed, 2.0, MAX_SPEED)
+    if options.servers < 0:
+        raise InputError(f"--servers {options.servers}: must be at least 0")
+    return Demo(
+        options.trace,
+        options.hours,
+        options.load,
+        options.servers,
+        options.longest,
+        options.speed,
+        options.seed,
+        policies,
+        options.output,
+        options.base_port,
+        options.keep,
+        options.simulate,
+    )
+
+
+def _check_range(flag: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise InputError(f"--{flag} {value:g}: valid: {least:g} to {most:g}")
 
 
 def _check_output(path: Path) -> None:
-    """Raises InputError if the results cannot be written. Checked before the rounds."""
+    """Raises InputError if the results cannot be written. Checked before the clusters start."""
+    if path.suffix == ".png":
+        raise InputError(f"--output {path}: name the file for the figures, such as {path.with_suffix('.json')}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
@@ -374,50 +368,43 @@ def _check_output(path: Path) -> None:
         raise InputError(f"--output {path}: cannot be written ({error.strerror}); specify another file") from None
 
 
-def _spec(demo: Demo, directory: Path) -> LabSpec:
-    settings: dict[str, dict[str, Any]] = {
-        "daemon": {"interval_s": 0.5, "lease_s": 60},
-        "fabric": {"inter_bytes_per_s": FABRIC.inter, "intra_bytes_per_s": FABRIC.intra},
-        "policy": {"name": PAPER, "tau": demo.tau},
-    }
-    return LabSpec(directory, NODES, demo.base_port, USERS, slurm_conf_extra=SLURM_CONF, settings=settings)
-
-
-def _jobs(shape: Shape, spec: LabSpec) -> list[DemoJob]:
-    """Raises InputError if the trace has too few jobs."""
-    nodes = [Node(node.name, node.gpus, number) for number, node in enumerate(spec.node_list)]
-    try:
-        return make_workload(read_trace(PHILLY), nodes, FABRIC, spec.user_names, shape)
-    except ValueError as error:
-        raise InputError(f"--jobs {shape.jobs}: {error}") from None
-
-
-def plan(demo: Demo) -> str:
-    """What the demo will do, and how long it takes."""
-    shape = demo.shape
-    work_off = max(0.0, shape.load - 1) * shape.span_s
-    minutes = max(1, round((ROUNDS * (shape.span_s + work_off + LONGEST_S) + UP_AND_DOWN_S) / 60))
-    return (
-        f"{shape.jobs} jobs on a real Slurm with {NODES} GPUs on this machine, in {ROUNDS} rounds:\n"
-        f"backfill, {PAPER}, {demo.default_policy}. About {minutes} min. Ctrl-C stops everything."
-    )
+def plan(demo: Demo, window: Window, cost: Pace | None) -> str:
+    """What the demo does, and how long it takes."""
+    stretched = "" if window.stretch == 1 else f", {window.stretch:.2f} times as far apart as there"
+    lines = [
+        f"{counted(len(window.jobs), 'job')} of {window.trace.name} in {demo.hours:g} hours{stretched}, on",
+        f"{window.servers} x {GPUS} GPUs: load {window.load:.2f}. asrptd has learned from {len(window.known)} before.",
+        f"Side by side: {', '.join(site.name for site in demo.sites)}.",
+    ]
+    if cost:
+        minutes = max(1, round(demo.hours * 3600 / cost.speed * USUALLY_LONGER / 60))
+        lines += [f"Clocks at {cost}.", f"About {minutes} min. Ctrl-C stops everything."]
+    return "\n".join(lines)
 
 
 def perform(demo: Demo) -> dict[str, Any]:
-    """Run the demo; the cluster is shut down when this returns. Raises AsrptError, KeyboardInterrupt."""
+    """Play the demo, and print what it found; all clusters have ended when this returns.
+
+    Returns the contents of demo.json. Raises AsrptError, KeyboardInterrupt.
+    """
     _check_output(demo.output)
-    spec = _spec(demo, Path(tempfile.gettempdir()) / f"asrpt-demo-{os.getpid()}")
-    jobs = _jobs(demo.shape, spec)
-    console.print(plan(demo), highlight=False, soft_wrap=True)
-    with console.status(f"starting a Slurm cluster with {NODES} GPUs in {spec.directory}"):
-        lab = up(spec)
-    try:
-        return run(lab, demo, jobs)
-    finally:
-        with interrupts_deferred(), console.status("stopping the cluster"):
-            lab.down(purge=not demo.keep)
-        if demo.keep:
-            console.print(f"logs and audit trail are in {spec.directory}", highlight=False, soft_wrap=True)
+    began, window = time.monotonic(), demo.window()
+    made = conditions(demo, window)
+    if demo.simulate:
+        say(plan(demo, window, None))
+        played = in_simulator(demo, window)
+    else:
+        stop = Event()
+        with labs(demo, window, stop) as (running, cost):
+            say(plan(demo, window, cost))
+            made |= provenance(running, cost)
+            played = play(running, window, cost, stop)
+    made["took_s"] = round(time.monotonic() - began, 1)
+    return {**report(demo, window, played), "made": made}
+
+
+def say(text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -428,7 +415,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = perform(demo)
         replace_file(demo.output, (json.dumps(found, indent=2) + "\n").encode())
     except KeyboardInterrupt:
-        print("demo: interrupted; the cluster has been stopped", file=sys.stderr)
+        print("demo: interrupted; all clusters have been stopped", file=sys.stderr)
         return EXIT_INTERRUPTED
     except OSError as error:
         print(f"demo: {error.filename}: {error.strerror}", file=sys.stderr)
@@ -436,7 +423,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AsrptError as error:
         print(f"demo: {one_line(error)}", file=sys.stderr)
         return error.exit_code
-    print(f"results written to {demo.output}")
+    print(
+        f"figures are in {demo.output}, the picture is in {demo.image}; it took {found['made']['took_s'] / 60:.1f} min"
+    )
     return 0
 
 

@@ -20,6 +20,9 @@ MOST_LATE_S = 60.0
 """In the lab's time. Slurm's time limits are whole minutes."""
 MOST_CPU = 0.5
 """Share of the machine's CPUs that the lab's daemons may take when nothing waits."""
+CPU_S_A_JOB = 0.12
+"""What submitting, starting and ending a job costs."""
+_JOBS_CPU = 0.4
 _TRIAL_S = 1.0
 _PATIENCE_S = 30.0
 
@@ -45,7 +48,7 @@ def check(lab: Lab) -> Pace:
     """Try the pace of a lab that has just started. Raises MachineError if this machine does not bear it."""
     pace = measure(lab)
     if pace.bearable < pace.speed:
-        raise MachineError(f"{pace}; this machine bears at most --speed {_rounded(pace.bearable):g}")
+        raise MachineError(f"{pace}; this machine bears at most --speed {rounded(pace.bearable):g}")
     return pace
 
 
@@ -56,6 +59,16 @@ def measure(lab: Lab) -> Pace:
     late = _lateness(lab, cpus := os.cpu_count() or 1)
     passed = time.monotonic() - began
     return Pace(lab.spec.speed, median(late), (_cpu_s(pids) - cpu) / passed / cpus)
+
+
+def together(paces: Sequence[Pace]) -> Pace:
+    """The pace of labs of the same speed that were tried at the same time."""
+    return Pace(paces[0].speed, max(each.late_s for each in paces), sum(each.cpu for each in paces))
+
+
+def bearable_for(jobs: int, span_s: float) -> float:
+    """The speed at which so many jobs in so many seconds of the lab leave most of this machine's CPUs idle."""
+    return span_s / (jobs * CPU_S_A_JOB / (_JOBS_CPU * (os.cpu_count() or 1)))
 
 
 def _lateness(lab: Lab, count: int) -> list[float]:
@@ -82,7 +95,7 @@ def _cpu_s(pids: Sequence[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _rounded(speed: float) -> float:
+def rounded(speed: float) -> float:
     """A speed for people: down to two digits."""
     digits = 10 ** max(0, len(str(int(speed))) - 2)
     return max(1.0, float(speed // digits * digits))

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import replay
-from slurm_asrpt.lab.workload import DemoJob
+from benchmarks.training_rounds import TrainingJob
 from slurm_asrpt.slurm.records import JobRecord
 
 HOUR = 3600.0
@@ -41,8 +41,8 @@ def test_without_a_fold_no_later_job_is_carried_in():
     assert replay.carried_in([job(166, 5)], 1 * HOUR, 9 * HOUR) == []
 
 
-def lab_job(name: str, submit_s: float) -> DemoJob:
-    return DemoJob(name, "asrpt1", 8, "vgg19-dp8", 10, submit_s, 5.0)
+def lab_job(name: str, submit_s: float) -> TrainingJob:
+    return TrainingJob(name, "asrpt1", 8, "vgg19-dp8", 10, submit_s, 5.0)
 
 
 def record(name: str, submit: float, start: float, end: float) -> JobRecord:

@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 
 from benchmarks.real_windows import Log
-from benchmarks.site import figures, jobs, sides
+from benchmarks.site import jobs
 from benchmarks.site.__main__ import Cell, bearable, cells, main, parse, sides_of
-from benchmarks.site.simulated import bound, policy_of
 from slurm_asrpt.errors import InputError, MachineError
+from slurm_asrpt.lab.site import figures, sides
+from slurm_asrpt.lab.site.jobs import POPULAR_MIN, SiteJob, Window
+from slurm_asrpt.lab.site.simulated import bound, policy_of
 from slurm_asrpt.sim.scenario import parse_policy
 from slurm_asrpt.traces import Trace
 
@@ -39,7 +41,7 @@ def log(limits: bool = False) -> Log:
     return Log("made-up", None, Trace("made-up", frame, JOBS), (4, 8), edges, held_out=1)
 
 
-def window(regime: str = jobs.ORDER, held_out: bool = False, limits: bool = False, seed: int = 1) -> jobs.Window:
+def window(regime: str = jobs.ORDER, held_out: bool = False, limits: bool = False, seed: int = 1) -> Window:
     return jobs.draw(log(limits), SERVERS, 1.0, 12.0, LONGEST_S, regime, seed, held_out)
 
 
@@ -56,7 +58,7 @@ def test_a_window_has_its_load_and_lasts_its_hours():
 def test_jobs_end_within_their_limits_and_these_are_popular_values():
     found = window()
     assert all(job.run_s <= 60 * job.limit_min <= LONGEST_S + 60 for job in found.jobs)
-    assert {job.limit_min - 1 for job in found.jobs} <= set(jobs.POPULAR_MIN)
+    assert {job.limit_min - 1 for job in found.jobs} <= set(POPULAR_MIN)
 
 
 def test_limits_of_the_log_are_kept_unless_a_job_ran_longer():
@@ -64,12 +66,12 @@ def test_limits_of_the_log_are_kept_unless_a_job_ran_longer():
 
 
 def test_windows_are_drawn_from_the_held_out_part_or_from_the_others():
-    edges = log().edges
     submit = log().trace.jobs["submit_s"].to_numpy()
-    for seed in range(8):
-        inside = edges[1] <= submit[window(held_out=True, seed=seed).first] < edges[2]
-        assert inside
-        assert not edges[1] <= submit[window(seed=seed).first] < edges[2]
+    for held_out in (True, False):
+        for seed in range(8):
+            rng = np.random.default_rng(seed)
+            first, _ = jobs.rows(log().trace.jobs, log(), SERVERS * 8 * 12 * 3600.0, rng, held_out)
+            assert (log().edges[1] <= submit[first] < log().edges[2]) == held_out
 
 
 def test_a_log_that_is_too_short_is_an_error():
@@ -98,13 +100,13 @@ def record(due: float, start: float, end: float) -> sides.Record:
     return sides.Record(due, due, start, end, "COMPLETED")
 
 
-def job(user: str, gpus: int, run: float, at: float) -> jobs.SiteJob:
-    return jobs.SiteJob("g", user, gpus, 1, 60, run, at)
+def job(user: str, gpus: int, run: float, at: float) -> SiteJob:
+    return SiteJob("g", user, gpus, 1, 60, run, at)
 
 
 def two(*records: sides.Record) -> dict:
     rows = (job("ann", 8, 100.0, 0.0), job("bob", 1, 300.0, 200.0))
-    made = jobs.Window("log", 1, 0, rows, (), None, 1.0)
+    made = Window("log", 1, rows, (), None, 1.0)
     return figures.figures(made, records)
 
 

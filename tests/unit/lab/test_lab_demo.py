@@ -1,182 +1,203 @@
-"""The demo: figures from made-up records, and bad input, which is one line, exit code 2, and no output."""
+"""The demo: what it plays at which speed, and bad input, which is one line, exit code 2, and no output."""
 
+import json
 from contextlib import contextmanager
-from io import StringIO
-from types import SimpleNamespace
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
 
 import pytest
-from rich.console import Console
 
 from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.lab import demo
-from slurm_asrpt.lab.demo import Round, measure, summary
-from slurm_asrpt.lab.workload import DemoJob
-from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.lab.pace import Pace
+from slurm_asrpt.lab.site.sides import NO_WEIGHTS, Played, Record
+from slurm_asrpt.lab.spec import LabSpec
 
 
-def job(name, gpus=4, iterations=100, ideal_s=10.0):
-    return DemoJob(name, "asrpt1", gpus, "vgg19-dp4", iterations, 0.0, ideal_s)
+def parse(*arguments):
+    return demo.parse_options(arguments)
 
 
-def record(name, submit, start, end, state="COMPLETED", predicted=0):
-    tag = f"asrpt1:g={'0' * 16};n={predicted}"
-    return JobRecord(
-        "1", name, "asrpt1", 1, "gpu", state, "None", submit, start_time=start, end_time=end, admin_comment=tag
-    )
+def test_the_demo_compares_plain_slurm_with_the_default_policy():
+    assert [(site.name, site.policy) for site in parse().sites] == [
+        ("plain Slurm", ""),
+        (PolicySettings().name, PolicySettings().name),
+    ]
 
 
-def records(*found):
-    return {r.name: r for r in found}
+def test_each_policy_is_a_side_once_and_without_slurms_weights():
+    sites = parse("--policies", "asrpt,fifo,asrpt").sites
+    assert [site.policy for site in sites] == ["", "asrpt", "fifo"]
+    assert [site.weights == NO_WEIGHTS for site in sites] == [False, True, True]
+    assert all(site.fewest for site in sites)
 
 
-def test_the_figures_of_a_round_are_computed_from_its_records():
-    found = measure(
-        [job("a"), job("b")],
-        records(record("a", 0, 5, 15, predicted=110), record("b", 10, 10, 40, predicted=50)),
-        predicted=True,
-    )
-    assert found == Round(
-        completed=2,
-        avg_jct_s=22.5,
-        total_jct_s=45,
-        makespan_s=40,
-        lost_gpu_hours=4 * 20 / 3600,
-        prediction_error=pytest.approx(0.3),
-    )
+def test_a_day_takes_four_minutes_unless_its_jobs_are_too_many(monkeypatch):
+    monkeypatch.setattr(demo.pace.os, "cpu_count", lambda: 2)
+    assert parse().first_speed(100) == 360.0
+    assert parse().first_speed(4000) == 72.0
+    assert parse("--policies", "asrpt,fifo,spjf").first_speed(4000) == 36.0
+    assert parse("--speed", "17").first_speed(2000) == 17.0
+    assert parse("--hours", "0.5").first_speed(1) == demo.SLOWEST
 
 
-def test_the_learning_round_has_no_prediction_error():
-    assert measure([job("a")], records(record("a", 0, 1, 2)), predicted=False).prediction_error is None
-
-
-@pytest.mark.parametrize("state", ["FAILED", "CANCELLED", "RUNNING", "PENDING", "TIMEOUT", "NODE_FAIL"])
-def test_jobs_that_did_not_complete_do_not_count(state):
-    found = measure([job("a"), job("b")], records(record("a", 0, 0, 10), record("b", 0, 0, 99, state)), predicted=False)
-    assert (found.completed, found.avg_jct_s, found.makespan_s) == (1, 10, 10)
-
-
-def test_a_job_that_was_never_submitted_does_not_count():
-    assert measure([job("a"), job("b")], records(record("b", 0, 0, 9)), predicted=False).completed == 1
-
-
-def test_a_job_without_a_prediction_has_an_error_of_one():
-    found = record("a", 0, 0, 9)
-    assert measure([job("a")], records(found), predicted=True).prediction_error == 1.0
-
-
-def test_a_run_faster_than_ideal_loses_no_gpu_hours():
-    assert measure([job("a")], records(record("a", 0, 0, 9)), predicted=False).lost_gpu_hours == 0
-
-
-def test_a_round_without_completed_jobs_is_an_error():
-    with pytest.raises(MachineError, match="no job completed"):
-        measure([job("a")], records(record("a", 0, 0, 9, "FAILED")), predicted=False)
-
-
-@pytest.mark.parametrize(
-    ("after", "says"),
-    [
-        (5.0, "asrpt-gated: the average completion time is 50% shorter than under backfill (ratio 0.50;"),
-        (15.0, "50% longer than under backfill"),
-        (10.0, "the same as under backfill"),
-    ],
-)
-def test_the_summary_states_the_ratio(after, says):
-    before = Round(1, 10.0, 10.0, 10.0, 0.0, None)
-    assert says in summary(before, Round(1, after, after, after, 0.0, 0.1), "asrpt-gated")
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_the_table_is_readable_in_a_narrow_terminal(width):
-    rounds = {
-        "backfill": Round(80, 24.2, 1936.0, 112.4, 1.234, None),
-        "asrpt": Round(80, 13.0, 1040.0, 98.0, 0.1, 0.051),
-        "asrpt-gated": Round(80, 12.1, 968.0, 97.0, 0.05, 0.052),
-    }
-    out = StringIO()
-    Console(file=out, width=width).print(demo.table(rounds))
-    lines = out.getvalue().splitlines()
-    assert max(map(len, lines)) <= width
-    words = out.getvalue()
-    for shown in ("24.2", "13.0", "(0.54)", "12.1", "(0.50)", "5.1%", "1.234"):
-        assert shown in words
-    if width >= 80:
-        assert any(all(w in line for w in ("average", "24.2 ", "13.0 (0.54)", "12.1 (0.50)")) for line in lines)
-
-
-def test_the_table_works_when_backfill_lost_no_gpu_hours():
-    nothing = Round(1, 10.0, 10.0, 10.0, 0.0, None)
-    assert demo.table({"backfill": nothing, "asrpt": nothing}).row_count == 6
-
-
-def run_demo(monkeypatch, options, lost=()):
-    """Run the demo on made-up rounds. Returns the figures and the daemons that it started."""
-    jobs, daemons, ends = [job("a"), job("b")], [], iter([30.0, 15.0, 12.0])
-
-    @contextmanager
-    def asrptd(lab, mode, policy="asrpt"):
-        daemons.append((mode, policy))
-        yield
-
-    def play(lab, jobs, progress, title):
-        end = next(ends)
-        return records(*(record(j.name, 0, 0, end, predicted=100) for j in jobs if (title[0], j.name) not in lost))
-
-    for name, stand_in in (("asrptd", asrptd), ("play", play), ("_provenance", lambda *_: {})):
-        monkeypatch.setattr(demo, name, stand_in)
-    lab = SimpleNamespace(run=lambda command, **_: daemons.append(command[1]))
-    return demo.run(lab, demo.parse_options(options), jobs), daemons
-
-
-def test_the_demo_runs_three_rounds_and_compares_them(monkeypatch, capsys):
-    found, daemons = run_demo(monkeypatch, ["--default-policy", "wcs-workload"])
-    assert daemons == [("shadow", "asrpt"), "retrain", ("enforce", "asrpt"), ("enforce", "wcs-workload")]
-    assert (found["avg_jct_backfill_s"], found["avg_jct_asrpt_s"], found["avg_jct_default_s"]) == (30, 15, 12)
-    assert (found["ratio"], found["ratio_default"], found["policy_default"]) == (0.5, 0.4, "wcs-workload")
-    assert found["default"]["prediction_error"] == 0
-    out = capsys.readouterr().out
-    assert out.count("ratio 0.") == 2
-    assert "wcs-workload: the average completion time is" in out
-
-
-def test_the_default_policy_runs_even_if_it_is_the_papers_policy(monkeypatch, capsys):
-    found, daemons = run_demo(monkeypatch, ["--default-policy", "asrpt"], lost={("3", "b")})
-    assert daemons[-1] == ("enforce", "asrpt")
-    assert (found["ratio"], found["ratio_default"]) == (0.5, 0.4)
-    assert found["completed_default"] == 1
-    shown = capsys.readouterr()
-    assert "asrpt again" in shown.out
-    assert "1 of 2 jobs did not complete under asrpt again" in shown.err
-
-
-def test_the_demo_and_the_settings_have_the_same_default_policy():
-    assert demo.parse_options([]).default_policy == PolicySettings().name
-
-
-def test_the_plan_fits_a_terminal(tmp_path):
-    lines = demo.plan(demo.parse_options([])).splitlines()
-    assert len(lines) <= 2
+def test_the_plan_fits_a_terminal_and_tells_speed_and_load():
+    found = parse()
+    lines = demo.plan(found, found.window(), Pace(360.0, 16.5, 0.03)).splitlines()
     assert max(map(len, lines)) <= 80
-    assert "80 jobs on a real Slurm" in lines[0]
-    assert "About 5 min" in lines[1]
+    text = " ".join(lines)
+    for words in (
+        "253 jobs of philly-sample in 24 hours, 1.26 times",
+        "load 1.01",
+        "120 before",
+        "x360",
+        "About 5 min",
+    ):
+        assert words in text
+
+
+# labs and sides in memory
+
+
+class FakeLab:
+    """up and down are written down."""
+
+    def __init__(self, spec):
+        self.spec = spec
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """What happens to the labs, which end jobs 90 s late at x360, the later the faster their clock goes."""
+    found = []
+    monkeypatch.setattr(demo, "Lab", FakeLab)
+    monkeypatch.setattr(demo, "spec", lambda site, window, setup: LabSpec(Path("/nowhere"), speed=setup.speed))
+    monkeypatch.setattr(demo, "up", lambda spec: found.append(f"up x{spec.speed:g}"))
+    monkeypatch.setattr(demo, "down", lambda lab, site, setup: found.append(f"down x{lab.spec.speed:g}"))
+    monkeypatch.setattr(demo.pace, "measure", lambda lab: Pace(lab.spec.speed, 90.0 * lab.spec.speed / 360, 0.0))
+    monkeypatch.setattr(demo, "provenance", lambda running, cost: {"speed": cost.speed})
+    return found
+
+
+def play_on(lab, site, window, setup, listener, cost):
+    wait = 0.0 if site.policy else 3600.0
+    made = [
+        Record(j.submit_s, j.submit_s, j.submit_s + wait, j.submit_s + wait + j.run_s, "RUNNING") for j in window.jobs
+    ]
+    return Played(site, made, cost, 1.0)
+
+
+def test_a_machine_that_is_too_slow_gets_a_slower_clock(events, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(demo, "play_on", play_on)
+    assert demo.main(["--output", str(tmp_path / "demo.json")]) == 0
+    assert events == ["up x360"] * 2 + ["down x360"] * 2 + ["up x240"] * 2 + ["down x240"] * 2
+    assert "x240" in capsys.readouterr().err
+
+
+def test_a_speed_that_was_asked_for_is_not_changed(events, tmp_path, capsys):
+    assert demo.main(["--speed", "300", "--output", str(tmp_path / "demo.json")]) == 1
+    assert events == ["up x300"] * 2 + ["down x300"] * 2
+    assert "bears at most --speed 240" in capsys.readouterr().err
+
+
+def test_the_figures_and_what_they_were_made_from(events, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(demo, "play_on", play_on)
+    output = tmp_path / "new" / "demo.json"
+    assert demo.main(["--policies", "asrpt-gated,fifo", "--servers", "16", "--output", str(output)]) == 0
+    found = json.loads(output.read_text())
+    plain, ours = found["sides"]["plain Slurm"], found["sides"]["asrpt-gated"]
+    assert (plain["wait_s"]["mean"], ours["wait_s"]["mean"]) == (pytest.approx(3600.0), pytest.approx(0.0))
+    assert found["ratio"]["asrpt-gated"] == ours["completion_s"]["mean"] / plain["completion_s"]["mean"]
+    assert {"plain Slurm", "asrpt-gated"} <= found["simulated"].keys()
+    assert (found["made"]["trace"], found["made"]["servers"], found["made"]["speed"]) == ("philly", 16, 240.0)
+    assert found["made"]["load"] == pytest.approx(1.0, abs=0.05)
+    assert (tmp_path / "new" / "demo.png").stat().st_size > 1000
+    out = capsys.readouterr().out
+    assert "Jobs waiting" in out
+    assert "asrpt-gated: mean completion is" in out
+    assert "fifo: mean completion is" in out
+
+
+def test_jobs_that_failed_are_told(events, monkeypatch, tmp_path, capsys):
+    def one_fails(*arguments):
+        played = play_on(*arguments)
+        return Played(played.site, [*played.records[:-1], replace(played.records[-1], state="FAILED")], None, 1.0)
+
+    monkeypatch.setattr(demo, "play_on", one_fails)
+    assert demo.main(["--output", str(tmp_path / "demo.json")]) == 0
+    assert "demo: 1 job did not complete under plain Slurm\n" in capsys.readouterr().err
+
+
+def test_if_one_side_fails_the_others_are_stopped_and_nothing_is_written(events, monkeypatch, tmp_path, capsys):
+    stopped, started = [], Event()
+
+    def fails(lab, site, window, setup, listener, cost):
+        if not site.policy:
+            assert started.wait(timeout=30)
+            raise MachineError("no answer")
+        started.set()
+        stopped.append(setup.stop.wait(timeout=30))
+        setup.check()
+
+    monkeypatch.setattr(demo, "play_on", fails)
+    assert demo.main(["--output", str(tmp_path / "demo.json")]) == 1
+    assert stopped == [True]
+    assert events[-2:] == ["down x240"] * 2
+    assert capsys.readouterr().err.endswith("demo: plain Slurm: no answer\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lab_that_does_not_start_is_ended_as_well(events, monkeypatch, tmp_path):
+    def fails(spec):
+        events.append("fails")
+        raise MachineError("port taken")
+
+    monkeypatch.setattr(demo, "up", fails)
+    assert demo.main(["--output", str(tmp_path / "demo.json")]) == 1
+    assert events == ["fails", "down x360"]
+
+
+def test_simulate_starts_no_lab(events, tmp_path, capsys):
+    output = tmp_path / "demo.json"
+    assert demo.main(["--simulate", "--output", str(output)]) == 0
+    assert events == []
+    found = json.loads(output.read_text())
+    assert found["sides"] == found["simulated"]
+    assert "speed" not in found["made"]
+    assert found["sides"]["plain Slurm"]["completed"] == found["jobs"]
+
+
+def test_help_has_examples(capsys):
+    with pytest.raises(SystemExit):
+        parse("--help")
+    out = capsys.readouterr().out
+    assert "python -m slurm_asrpt.lab.demo --servers 0" in out
+    for line in demo.EXAMPLES.splitlines()[2:]:
+        words = line.partition("#")[0].split()
+        assert parse(*words[3:])
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--jobs", "100000"], "only 400 jobs"),
-        (["--jobs", "0"], "--jobs 0"),
-        (["--jobs", "many"], "--jobs"),
+        (["--hours", "0"], "--hours 0: valid: 0.1 to 744"),
+        (["--hours", "many"], "--hours"),
+        (["--hours", "700"], "philly-sample: too few jobs for 700 hours"),
         (["--load", "-1"], "--load -1"),
         (["--load", "nan"], "--load nan"),
-        (["--span", "0"], "--span 0"),
-        (["--span", "1e9"], "--span 1e+09"),
+        (["--longest", "0"], "--longest 0"),
+        (["--servers", "-1"], "--servers -1"),
+        (["--speed", "1"], "--speed 1: valid: 2 to 1000"),
         (["--base-port", "1"], "--base-port 1"),
-        (["--default-policy", "best"], "--default-policy best: unknown policy; valid: asrpt"),
+        (["--policies", "best"], "--policies best: unknown policy; valid: asrpt"),
+        (["--policies", ""], "--policies : unknown policy"),
+        (["--trace", "/nowhere"], "/nowhere"),
         (["--nonsense"], "--nonsense"),
         (["--output", "/proc/nowhere/demo.json"], "/proc/nowhere/demo.json: cannot be written"),
         (["--output", "/"], "a directory"),
+        (["--output", "a.png"], "such as a.json"),
     ],
 )
 def test_bad_input(arguments, says, capsys, tmp_path, monkeypatch):
@@ -184,13 +205,14 @@ def test_bad_input(arguments, says, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "up", lambda spec: pytest.fail("brought a cluster up"))
     assert demo.main(arguments) == 2
     captured = capsys.readouterr()
-    assert (captured.out, captured.err.count("\n")) == ("", 1)
-    assert captured.err.startswith("demo: ")
-    assert says in captured.err
+    lines = captured.err.splitlines()
+    assert (captured.out, len(lines)) == ("", 1)
+    assert lines[0].startswith("demo: ")
+    assert says in lines[0]
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_failure_keeps_the_previous_figures(capsys, tmp_path, monkeypatch):
+def test_a_failure_keeps_the_previous_figures(events, capsys, tmp_path, monkeypatch):
     def fails(spec):
         raise MachineError("port taken")
 
@@ -201,3 +223,16 @@ def test_a_failure_keeps_the_previous_figures(capsys, tmp_path, monkeypatch):
     assert capsys.readouterr().err.endswith("demo: port taken\n")
     assert [path.name for path in tmp_path.iterdir()] == ["demo.json"]
     assert old.read_text() == "{}"
+
+
+def test_an_interrupt_ends_all_labs(events, monkeypatch, tmp_path, capsys):
+    @contextmanager
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(demo, "Progress", interrupted)
+    assert demo.main(["--output", str(tmp_path / "demo.json")]) == 130
+    assert events[-2:] == ["down x240"] * 2
+    assert capsys.readouterr().err.endswith("demo: interrupted; all clusters have been stopped\n")
+    assert not Path(tmp_path / "demo.json").exists()

@@ -1,4 +1,4 @@
-"""One side of a cell: a new accelerated lab, under plain Slurm or asrptd, where users submit the jobs of a window."""
+"""One side of a comparison: an accelerated lab, under plain Slurm or asrptd, where users submit a window's jobs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
-from benchmarks.real_windows import GPUS
-from benchmarks.site.jobs import MOST_USERS, SiteJob, Window
 from slurm_asrpt.config.settings import DEFAULT_POLICY, GroupSettings
-from slurm_asrpt.errors import MachineError
+from slurm_asrpt.errors import InputError, MachineError
 from slurm_asrpt.history.csv_json import write_json_lines
 from slurm_asrpt.history.store import COMPLETED, Run, Source
 from slurm_asrpt.hook.group import dissect
 from slurm_asrpt.lab import pace
+from slurm_asrpt.lab.asrptd import asrptd
 from slurm_asrpt.lab.cluster import Lab, up
-from slurm_asrpt.lab.demo import asrptd
 from slurm_asrpt.lab.machine import identity
+from slurm_asrpt.lab.site.jobs import GPUS, MOST_USERS, SiteJob, Window
 from slurm_asrpt.lab.spec import LabSpec
 
 PARTITION = "gpu"
@@ -34,6 +34,7 @@ LOOK_S = 1.0
 RETRAIN_S = 6 * 3600.0
 """asrptd learns from what has ended this often, in the lab's time. The packaged timer does so hourly; retraining takes
 the machine's time."""
+LEASE_S = 86400
 BACKFILL = "bf_interval=30,bf_continue,bf_resolution=300,bf_max_job_test=1000,bf_max_time=3600"
 
 
@@ -78,7 +79,10 @@ PAPER = Site("asrptd, asrpt", NO_WEIGHTS, policy="asrpt")
 
 @dataclass(frozen=True)
 class Record:
-    """What Slurm recorded of a job, in seconds of the lab since the window began. due: when it was to be submitted."""
+    """What Slurm recorded of a job, in seconds of the lab since the window began. due: when it was to be submitted.
+
+    state: of a job that was still running: RUNNING, and its end is its start and its run time.
+    """
 
     due: float
     submit: float
@@ -104,7 +108,8 @@ class Played:
 class Setup:
     """speed: of the lab's clock. longest_s: the site's MaxTime. port: the lab's first. logs: where to keep them.
 
-    stop: ends the side.
+    stop: ends the side. to_the_end: play until the last job has ended, and not only until it has started: from then on
+    nothing can change, as jobs without a model end after their run time.
     """
 
     speed: float
@@ -112,6 +117,7 @@ class Setup:
     port: int
     logs: Path | None = None
     stop: Event = field(default_factory=Event)
+    to_the_end: bool = True
 
     def check(self) -> None:
         """Raises MachineError once ``stop`` is set."""
@@ -119,35 +125,86 @@ class Setup:
             raise MachineError("stopped")
 
 
-def play(site: Site, window: Window, setup: Setup, progress: Callable[[int], None]) -> Played:
-    """Play the window. progress: called with the number of jobs that have ended. Raises AsrptError."""
-    began = time.monotonic()
-    lab = up(_spec(site, window, setup))
+class Queue(NamedTuple):
+    """How many jobs have been submitted, wait, and run."""
+
+    submitted: int
+    waiting: int
+    running: int
+
+    @property
+    def ended(self) -> int:
+        return self.submitted - self.waiting - self.running
+
+
+Listener = Callable[[Queue], None]
+"""Called while a side is played."""
+
+
+def play(site: Site, window: Window, setup: Setup, progress: Listener) -> Played:
+    """Play the window on a lab of its own. Raises AsrptError."""
+    lab = up(spec(site, window, setup))
     try:
         cost = pace.measure(lab)
-        with ExitStack() as stack:
-            learn = _start_asrptd(lab, site, window, stack, "debug" if setup.logs else "info")
-
-            def each_look() -> None:
-                setup.check()
-                learn()
-
-            names, start = submit_all(lab, window.jobs, site.fewest, setup.speed, each_look)
-            while pending := set(lab.run(["squeue", "-h", "-t", "PD,R,CG", "-o", "%A"]).stdout.split()):
-                progress(len(names) - len(pending))
-                each_look()
-                time.sleep(LOOK_S)
-            found = records(lab, window.jobs, names, start)
-        return Played(site, found, cost, time.monotonic() - began)
+        return play_on(lab, site, window, setup, progress, cost)
     finally:
-        if setup.logs:
-            _keep(lab, setup.logs / site.name)
-        lab.down(purge=True)
+        down(lab, site, setup)
 
 
-def _spec(site: Site, window: Window, setup: Setup) -> LabSpec:
+def down(lab: Lab, site: Site, setup: Setup) -> None:
+    """End the lab of a side; its logs and audit trail are kept if ``setup`` says so."""
+    if setup.logs:
+        _keep(lab, setup.logs / site.name)
+    lab.down(purge=True)
+
+
+def play_on(lab: Lab, site: Site, window: Window, setup: Setup, progress: Listener, cost: pace.Pace) -> Played:
+    """Play the window on a lab that is up. Raises AsrptError."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        learn = _start_asrptd(lab, site, window, stack, "debug" if setup.logs else "info")
+        looked = 0.0
+
+        def each_look(submitted: int) -> Queue | None:
+            """What there is to do now and then. Returns the queue, if it is time to look at it."""
+            nonlocal looked
+            setup.check()
+            learn()
+            if time.monotonic() < looked + LOOK_S:
+                return None
+            progress(queue := _queue(lab, submitted))
+            looked = time.monotonic()
+            return queue
+
+        names, start = submit_all(lab, window.jobs, site.fewest, setup.speed, each_look)
+        while not ((queue := each_look(len(names))) and _over(queue, setup.to_the_end)):
+            time.sleep(LOOK_S / 4)
+        found = records(lab, window.jobs, names, start, setup.to_the_end)
+    return Played(site, found, cost, time.monotonic() - began)
+
+
+def _over(queue: Queue, to_the_end: bool) -> bool:
+    return not queue.waiting and not (to_the_end and queue.running)
+
+
+def _queue(lab: Lab, submitted: int) -> Queue:
+    states = lab.run(["squeue", "-h", "-t", "PD,R,CG", "-o", "%t"]).stdout.split()
+    waiting = states.count("PD")
+    return Queue(submitted, waiting, len(states) - waiting)
+
+
+def spec(site: Site, window: Window, setup: Setup) -> LabSpec:
+    """The lab of a side, in a new directory. Raises InputError."""
     directory = Path(tempfile.mkdtemp(prefix="asrpt-site-"))
     directory.chmod(0o755)
+    try:
+        return _spec_in(directory, site, window, setup)
+    except InputError:
+        directory.rmdir()
+        raise
+
+
+def _spec_in(directory: Path, site: Site, window: Window, setup: Setup) -> LabSpec:
     return LabSpec(
         directory=directory,
         nodes=f"{window.servers}x{GPUS}",
@@ -158,9 +215,18 @@ def _spec(site: Site, window: Window, setup: Setup) -> LabSpec:
         multifactor=True,
         scheduler_parameters=f"{BACKFILL},bf_window={round(setup.longest_s / 60)},default_queue_depth=1000",
         slurm_conf_extra=f"{site.slurm_conf}\nJobCompType=jobcomp/filetxt\nJobCompLoc={_completion_file(directory)}",
-        settings={"daemon": {"interval_s": max(30.0, setup.speed / 4)}},
+        settings={"daemon": daemon_settings(setup.speed)},
         speed=setup.speed,
     )
+
+
+def daemon_settings(speed: float) -> dict[str, float]:
+    """asrptd's settings on a fast clock, where a second of the machine's is minutes.
+
+    It may be late by a few seconds of the machine, as on a busy controller. With leases of ten minutes, which are
+    renewed 200 s before they end, Slurm would start waiting jobs by itself whenever asrptd is late.
+    """
+    return {"interval_s": max(30.0, speed / 2), "unpin_after_s": max(10.0, 2 * speed), "lease_s": LEASE_S}
 
 
 def _start_asrptd(lab: Lab, site: Site, window: Window, stack: ExitStack, log_level: str) -> Callable[[], None]:
@@ -200,37 +266,51 @@ class Retraining:
 
 
 def submit_all(
-    lab: Lab, jobs: Sequence[SiteJob], fewest: bool, speed: float, each_look: Callable[[], None]
+    lab: Lab, jobs: Sequence[SiteJob], fewest: bool, speed: float, each_look: Callable[[int], object]
 ) -> tuple[list[str], float]:
     """Submit the jobs when they are due. Returns their ids, and the lab's time at which the window began."""
     began, start = time.time(), lab.time()
     path = {"PATH": f"{lab.paths.bin}:/usr/bin:/bin"}
-    names = []
+    names: list[str] = []
     for job in jobs:
         while (left := began + job.submit_s / speed - time.time()) > 0:
-            time.sleep(min(left, LOOK_S))
-            each_look()
-        each_look()
+            time.sleep(min(left, LOOK_S / 4))
+            each_look(len(names))
+        each_look(len(names))
         done = lab.run(job.command(fewest), user=job.user, input=job.script, env=job.variables | path)
         names.append(done.stdout.strip())
     return names, start
 
 
-def records(lab: Lab, jobs: Sequence[SiteJob], names: Sequence[str], start: float) -> list[Record]:
-    """What slurmctld recorded of the jobs' last runs. Raises MachineError.
+def records(
+    lab: Lab, jobs: Sequence[SiteJob], names: Sequence[str], start: float, to_the_end: bool = True
+) -> list[Record]:
+    """What slurmctld recorded of the jobs' last runs. to_the_end: all have ended. Raises MachineError.
 
     Not what slurmdbd did: where jobs last less than a second of the machine, it misses starts.
     """
     deadline = time.monotonic() + RECORDED_S
-    while missing := set(names) - (rows := _completions(lab)).keys():
+    running: dict[str, str] = {}
+    while missing := set(names) - (rows := _completions(lab)).keys() - running.keys():
         if time.monotonic() > deadline:
             raise MachineError(f"slurmctld did not record the end of {len(missing)} jobs (first: {min(missing)})")
         time.sleep(LOOK_S)
+        running = {} if to_the_end else _running(lab)
     found = []
     for job, name in zip(jobs, names, strict=True):
-        times = [_instant(rows[name][key]) - start for key in ("SubmitTime", "StartTime", "EndTime")]
-        found.append(Record(job.submit_s, *times, rows[name]["JobState"]))
+        if name in rows:
+            submit, began, end = (_instant(rows[name][key]) - start for key in ("SubmitTime", "StartTime", "EndTime"))
+            found.append(Record(job.submit_s, submit, began, end, rows[name]["JobState"]))
+        else:
+            began = _instant(running[name]) - start
+            found.append(Record(job.submit_s, job.submit_s, began, began + job.run_s, "RUNNING"))
     return found
+
+
+def _running(lab: Lab) -> dict[str, str]:
+    """When the running jobs started."""
+    lines = lab.run(["squeue", "-h", "-t", "R,CG", "-o", "%A %S"]).stdout.splitlines()
+    return dict(line.split() for line in lines)
 
 
 def _completions(lab: Lab) -> dict[str, dict[str, str]]:
@@ -254,10 +334,8 @@ def _completion_file(directory: Path) -> Path:
 def past_runs(window: Window, now: float) -> Iterator[Run]:
     """The jobs before the window that had ended when it began, as asrptd would have recorded them in mode shadow."""
     settings = GroupSettings()
-    for number, job in enumerate(window.past, start=1):
+    for number, job in enumerate(window.known, start=1):
         end = now + job.submit_s + job.run_s
-        if end >= now:
-            continue
         uid = identity(job.user)[0]
         known = dissect(uid, job.name.encode(), job.script.encode(), b"", job.gpus, settings)
         yield Run(
@@ -284,6 +362,8 @@ def past_runs(window: Window, now: float) -> Iterator[Run]:
 
 def _keep(lab: Lab, folder: Path) -> None:
     """Keep logs and audit trail."""
+    if not lab.paths.log.is_dir():
+        return
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(lab.paths.log, folder / "log", ignore_dangling_symlinks=True)
     shutil.copytree(lab.paths.asrpt / "state", folder / "state")

@@ -6,11 +6,10 @@ import time
 from statistics import fmean
 from typing import Any
 
-from benchmarks.real_windows import GPUS
-from benchmarks.site.figures import SHORT_WAIT_S, distance
-from benchmarks.site.jobs import Window
-from benchmarks.site.sides import FAIR, Played, Record, Site
 from slurm_asrpt.history.store import COMPLETED
+from slurm_asrpt.lab.site.figures import SHORT_WAIT_S, distance
+from slurm_asrpt.lab.site.jobs import GPUS, Window
+from slurm_asrpt.lab.site.sides import FAIR, Played, Record, Site
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.metrics import bounds
 from slurm_asrpt.sim.scenario import parse_policy

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.real_windows import GPUS
-from benchmarks.site.jobs import SiteJob, Window
-from benchmarks.site.sides import Record
+from slurm_asrpt.lab.site.jobs import GPUS, SiteJob, Window
+from slurm_asrpt.lab.site.sides import Record
 
 BOUND_S = 60.0
 """Run time of shorter jobs in the bounded slowdown: a start takes some of the lab's time."""
@@ -19,6 +18,8 @@ DAY_S = 86400.0
 LEAST_CLASS = 20
 """Jobs of a user or a size class that count for the worst-off."""
 PERCENTILES = (50, 95, 99)
+GOOD = ("COMPLETED", "RUNNING")
+"""The states of jobs that completed, or would have."""
 
 
 def figures(window: Window, records: Sequence[Record]) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def figures(window: Window, records: Sequence[Record]) -> dict[str, Any]:
         "slowdown": _summary(slowdown),
         "makespan_s": float(end.max() - due.min()),
         "utilisation": used / (window.servers * GPUS * span),
-        "completed": sum(record.state == "COMPLETED" for record in records),
+        "completed": sum(record.state in GOOD for record in records),
         "sizes": _by(jobs, completion, size_class),
         "users": _by(jobs, completion, lambda job: job.user),
         "finish_time_fairness": _by(jobs, completion / np.maximum(run, BOUND_S) / users, lambda job: job.user),
@@ -111,4 +112,4 @@ def _worst(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
 
 
 def _most(side: Mapping[str, Any]) -> float:
-    return max(each["mean"] for each in side["finish_time_fairness"].values())
+    return max(float(each["mean"]) for each in side["finish_time_fairness"].values())
