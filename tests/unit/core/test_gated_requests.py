@@ -220,3 +220,15 @@ def test_jobs_that_were_estimated_again_start_behind_a_job_that_holds_a_reservat
     for number in range(65, 73):
         bench.end(str(number), 22.0)
     assert list(bench.decide(22.0)) == [str(number) for number in range(73, 81)]
+
+
+def test_a_reservation_protects_only_servers_that_its_job_could_use():
+    """n0 and n1 cannot serve the job with a reservation on n2, so others may use them for longer than predicted."""
+    bench = Bench(4, 4, 4)
+    bench.submit(job("1", gpus=2, iterations=100.0, candidates=frozenset({"n0"})))
+    bench.submit(job("2", gpus=4, iterations=100.0, candidates=frozenset({"n2"})))
+    assert set(bench.decide()) == {"1", "2"}
+    bench.submit(job("3", gpus=4, iterations=1.0, candidates=frozenset({"n2"})), now=10.0)
+    bench.submit(job("4", gpus=2, iterations=500.0, candidates=frozenset({"n0"})), now=10.0)
+    assert bench.decide(10.0) == {"4": {"n0": 2}}
+    assert bench.policy.reservation.job.id == "3"

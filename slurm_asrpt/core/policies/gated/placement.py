@@ -24,16 +24,16 @@ class Placer:
         self._singles: dict[tuple[JobProfile, int], Placement] = {}  # placements on one server of a group of equal size
 
     def find(
-        self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, reserved: bool
+        self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, protected: int
     ) -> Placement | None:
         """The placement on the ``allowed`` servers of a choice, given the predicted end; None if it cannot start there.
 
-        reserved: whether there is a reservation. Then the job must not delay the time at which a server will be free.
+        protected: the servers of which the job must not delay the time at which they will be free, as a mask.
         """
         allowed &= choice.group.mask
         if choice.group.size and servers.plain(job):
-            return self._packed(job, choice, servers, allowed, end, reserved)
-        allowed = servers.free_later(allowed, end) if reserved else allowed
+            return self._packed(job, choice, servers, allowed, end, protected)
+        allowed = servers.free_later(allowed, end, protected)
         return self.general(job, choice, servers, self._nearest(job, choice, servers, allowed, end), self._gate)
 
     def on_first(self, job: Job, choice: Choice, servers: Servers, among: Sequence[int]) -> Placement | None:
@@ -56,17 +56,17 @@ class Placer:
         return self._contention.wider(servers.view, job, found)
 
     def _packed(
-        self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, reserved: bool
+        self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, protected: int
     ) -> Placement | None:
         """A plain request on servers of equal size: one server, or whole servers and one for the remainder."""
         size = choice.group.size
         if job.gpus <= size:
-            at = servers.nearest(job.gpus, size, allowed, end, later_only=reserved)
+            at = servers.nearest(job.gpus, size, allowed, end, protected)
             return None if at is None else self._on_one(at, job.profile)
         whole, rest = divmod(job.gpus, size)
         if (servers.masks[size] & allowed).bit_count() < whole:
             return None
-        for among in self._unused_nics_first(servers, servers.free_later(allowed, end) if reserved else allowed):
+        for among in self._unused_nics_first(servers, servers.free_later(allowed, end, protected)):
             chosen = servers.several(whole, rest, size, among)
             if chosen is not None:
                 found = placement_on([self._nodes[at] for at in chosen[0]], chosen[1], job.profile, self._fabric)
@@ -105,7 +105,7 @@ class Placer:
             return allowed
         view = servers.view
         able = [view.bits[node.name] for node, usable in offers(view, job.request) if usable >= job.gpus]
-        at = servers.nearest(job.gpus, size, sum(able) & allowed, end, later_only=False)
+        at = servers.nearest(job.gpus, size, sum(able) & allowed, end, protected=0)
         return 0 if at is None else 1 << at
 
     def general(self, job: Job, choice: Choice, servers: Servers, allowed: int, gate: float) -> Placement | None:

@@ -10,9 +10,9 @@ It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for
    chosen by the time at which they will be free, so that jobs that end together run together. (With ``contention``, a
    job uses more servers if that is faster and no other job waits: docs/decisions/0013.)
 3. Reservation. A job that cannot start reserves the servers that are predicted to be free soonest. Jobs behind it may
-   use them only until then, and must not delay the time at which any other busy server will be free. GPU time that
-   the reservation is predicted to leave idle counts as the job's own work: the job gets its reservation in the place
-   in the order that it has with it (docs/decisions/0033).
+   use them only until then, and must not delay the time at which any other busy server that it could use will be free.
+   GPU time that the reservation is predicted to leave idle counts as the job's own work: the job gets its reservation
+   in the place in the order that it has with it (docs/decisions/0033).
 4. Patience. A job that has waited for ``patience_s`` goes before all younger jobs of its band, and keeps the servers
    that it reserves, after twice that time for itself alone. Such jobs hold at most ``late_share`` of all GPUs, or one
    of them holds more, which is then made up for (module ``late_share``). Jobs with a turn do so at once and without
@@ -446,10 +446,10 @@ class Gated(Policy):
 
     def _place(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Placement | None:
         """The best placement in which a job may start now, or None."""
-        job, reserved = entry.job, self._puts_off()
+        job, protected = entry.job, self._protected()
         for choice in entry.choices:
             end = now + entry.lasts(choice.best)
-            found = self._placer.find(job, choice, servers, self._allowed(servers, end), end, reserved)
+            found = self._placer.find(job, choice, servers, self._allowed(servers, end), end, protected)
             if found is not None:
                 alone = len(self._queue.entries) == 1
                 return self._placer.wider(job, servers, found) if alone else found
@@ -464,19 +464,20 @@ class Gated(Policy):
         for choice in entry.choices:
             end = now + entry.lasts(choice.best)
             allowed = self._allowed(able, end) & choice.group.mask & ~able.masks[0]
-            allowed = able.free_later(allowed, end) if self._puts_off() else allowed
+            allowed = able.free_later(allowed, end, self._protected())
             names = servers.preemption.by_loss(job, [self._nodes[at].name for at in bits(allowed)])
             found = self._placer.on_first(job, choice, able, [able.view.bits[name] for name in names])
             if found is not None:
                 return found
         return None
 
-    def _puts_off(self) -> bool:
-        """Whether other jobs could put off the time at which servers will be free for the reservation.
+    def _protected(self) -> int:
+        """Servers that others must not keep busy for longer than predicted: the reservation might move there.
 
         A late job keeps its servers for itself alone, so that the others do not matter.
         """
-        return self.reservation is not None and not self.reservation.kept
+        held = self.reservation
+        return 0 if held is None or held.kept else held.able
 
     def _allowed(self, servers: Servers, end: float) -> int:
         """The servers without a reservation before this predicted end, as a mask."""
@@ -541,10 +542,10 @@ class Gated(Policy):
         exclusive = first and (job.turn is not None or entry.since + EXCLUSIVE_AFTER * self.patience_s <= now)
         if first and own is not None and own.mask & self._running_jobs.used:
             time = max([now, *(self._running_jobs.free_at[at] for at in bits(own.mask))])
-            return replace(own, time=time, exclusive=exclusive)
+            return replace(own, time=time, exclusive=exclusive, able=_able(entry))
         found = [(self._soonest(job, choice, servers, now), choice.best) for choice in entry.choices]
         (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
-        return Reservation(job, mask, time, kept=first, exclusive=exclusive)
+        return Reservation(job, mask, time, kept=first, exclusive=exclusive, able=_able(entry))
 
     def _soonest(self, job: Job, choice: Choice, servers: Servers, now: float) -> tuple[int, float]:
         """The servers of a choice that will be free soonest, and when; jobs that it may preempt do not count."""
@@ -636,3 +637,11 @@ class Gated(Policy):
 
 def _rank(entry: Waiting, ranks: Ranks) -> int:
     return ranks.get(entry.job.preemption, 0) if ranks else 0
+
+
+def _able(entry: Waiting) -> int:
+    """The servers that a job could use, as a mask."""
+    able = 0
+    for choice in entry.choices:
+        able |= choice.group.free_times.needs(entry.job).mask
+    return able

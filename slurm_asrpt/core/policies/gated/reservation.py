@@ -19,7 +19,7 @@ _KINDS = 4096  # size of the cache: a daemon runs for years
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The servers that jobs of one form need: ``servers`` of those at ``places``, in node-table order.
+    """The servers that jobs of one form need: ``servers`` of those at ``places``, in node-table order. mask: the same.
 
     largest: GPUs of the largest of these servers.
     spare: for each place, how many GPUs fewer its server has than the largest; the least are preferred.
@@ -29,6 +29,7 @@ class Needs:
     largest: int
     places: tuple[int, ...]
     spare: tuple[int, ...]
+    mask: int
 
 
 class FreeTimes:
@@ -73,7 +74,8 @@ class FreeTimes:
         places = tuple(at for at, node in self._among if node.name in names and node.gpus >= least)
         sizes = [self._nodes[at].gpus for at in places]
         even = number == 1 or job.request.per_node is not None
-        return Needs(number, max(sizes), places, tuple([0 if even else max(sizes) - size for size in sizes]))
+        spare = tuple([0 if even else max(sizes) - size for size in sizes])
+        return Needs(number, max(sizes), places, spare, sum(1 << at for at in places))
 
     def _times(self, job: Job, needs: Needs, servers: Servers, now: float) -> list[float]:
         """When each server can run the job; when it is completely free, if the job needs several servers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.free_index import Plan
@@ -20,6 +20,7 @@ class Reservation:
 
     kept: the job goes first, and keeps these servers from decision to decision.
     exclusive: no other job may use them meanwhile, however short.
+    able: mask of the servers that the job could use; -1 for all.
     """
 
     job: Job
@@ -27,6 +28,7 @@ class Reservation:
     time: float
     kept: bool = False
     exclusive: bool = False
+    able: int = field(default=-1, compare=False)
 
 
 class Servers:
@@ -102,21 +104,21 @@ class Servers:
             found |= mask
         return found
 
-    def free_later(self, among: int, end: float) -> int:
-        """The servers of ``among`` that are idle or not predicted to be free before ``end``."""
+    def free_later(self, among: int, end: float, protected: int) -> int:
+        """The servers of ``among`` but those of ``protected`` that are busy and predicted to be free before ``end``."""
         free_at = self._running_jobs.free_at
-        for at in bits(among & self._running_jobs.used & ~self.masks[0]):
+        for at in bits(among & protected & self._running_jobs.used & ~self.masks[0]):
             if free_at[at] < end:
                 among ^= 1 << at
         return among
 
-    def nearest(self, gpus: int, size: int, among: int, end: float, later_only: bool) -> int | None:
+    def nearest(self, gpus: int, size: int, among: int, end: float, protected: int) -> int | None:
         """A server of ``among``, all of ``size`` GPUs, that has ``gpus`` free; None if there is none.
 
         Prefers the busy server with the nearest predicted end at or after ``end``, then the nearest before it (never
-        with ``later_only``), then an idle server.
+        one of ``protected``), then an idle server.
         """
-        free_at, used = self._running_jobs.free_at, self._running_jobs.used if later_only else 0
+        free_at, used = self._running_jobs.free_at, self._running_jobs.used & protected
         after, before, first, last = _INF, _INF, -1, -1  # the nearest ends after and before, and their places
         left = self.with_free(gpus, size - 1) & among
         while left:  # ``bits``, inlined: a decision spends most of its time here
@@ -132,8 +134,8 @@ class Servers:
         if first >= 0 or last >= 0:
             return first if first >= 0 else last
         idle = self.masks[size] & among
-        if later_only:
-            idle = self.free_later(idle, end)
+        if protected:
+            idle = self.free_later(idle, end, protected)
         return (idle & -idle).bit_length() - 1 if idle else None
 
     def several(self, whole: int, rest: int, size: int, among: int) -> tuple[list[int], tuple[int, ...]] | None:
