@@ -93,7 +93,7 @@ def assemble(
     release = Release(jobs, withdrawal, client, audit, mode, settings.daemon.lease_s)
     order = OrderWriter(policy, jobs, rules.priorities, client)
     most = settings.daemon.release_ahead if slurm.multifactor else 0
-    ahead = ReleaseAhead(most, policy, jobs, cluster, rules.priorities, leases, client, audit)
+    ahead = ReleaseAhead(most, policy, jobs, cluster, leases, client, audit)
     writer = SlurmWriter(starts, withdrawal, release, order, ahead, preemption, saver, audit, mode)
 
     reader = SlurmReader(client, lifecycle, rules, leases)

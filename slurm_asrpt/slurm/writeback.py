@@ -92,7 +92,7 @@ def site_factor(job_id: str, factor: int) -> Update:
 
 
 AHEAD_PRIORITY = 500_000_000
-"""Of jobs that are released ahead: above all other jobs, below pins (multifactor)."""
+"""Jobs that are released ahead have at most this priority, below those of pins (multifactor)."""
 
 
 def release_ahead(job_id: str, factor: int) -> Update:

@@ -14,14 +14,16 @@ from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.admission import waits_for_slurm
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
-from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
 from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR, JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.writes.leases import Leases
-from slurm_asrpt.daemon.writes.order import STEP, site_factors
+from slurm_asrpt.daemon.writes.order import factor_for, new_priorities
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.client import SlurmClient
+
+STEP = 10
+"""Distance of new priorities where there is room."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,13 @@ class ReleaseAhead:
         policy: Policy,
         jobs: JobTable,
         cluster: ClusterState,
-        priorities: PriorityWatch,
         leases: Leases,
         client: SlurmClient,
         audit: AuditWriter,
     ) -> None:
         """most: so many jobs are released at most; 0 with priority/basic, which has no SiteFactors."""
         self._most, self._policy, self._jobs, self._cluster = most, policy, jobs, cluster
-        self._priorities, self._leases, self._client, self._audit = priorities, leases, client, audit
+        self._leases, self._client, self._audit = leases, client, audit
 
     def intend(self, now: float) -> IntendedReleases:
         """Note what is about to be written; to be saved before it is.
@@ -61,10 +62,7 @@ class ReleaseAhead:
         wanted = {job.record.job_id for job in following}
         pending = self._jobs.pending(JobState.INELIGIBLE, JobState.QUEUED, JobState.LEFT_TO_SLURM)
         leases = [job for job in pending if job.site_factor is not None and job.record.job_id not in wanted]
-        step = max(STEP, self._priorities.continuous)
-        changes = site_factors(following, step, writeback.AHEAD_PRIORITY)
-        fixed = [(job, 0) for job in following if job.standing.fixed]  # Slurm adds nothing to an admin's priority
-        releases = [(job, factor) for job, factor in [*fixed, *changes] if factor != job.site_factor]
+        releases = [(job, factor) for job, factor in small_factors(following) if factor != job.site_factor]
         for job, _ in releases:
             job.site_factor_is(UNKNOWN_FACTOR)
         self._leases.intend(leases, now)
@@ -114,6 +112,25 @@ class ReleaseAhead:
                 job.released_ahead(now, factor)
             if new or error:
                 self._audit.record(now, "released-ahead", job.record.job_id, **({"error": error} if error else {}))
+
+
+def small_factors(following: Sequence[ManagedJob]) -> list[tuple[ManagedJob, int]]:
+    """The SiteFactors with which the priorities of these jobs descend, as close to 0 as their own priorities allow.
+
+    With large ones, ``scontrol top`` would give other jobs nice values of the same size. Slurm adds nothing to a
+    priority that an admin has set.
+    """
+    jobs = {job.record.job_id: job for job in following}
+    unknown = {job_id for job_id, job in jobs.items() if job.site_factor == UNKNOWN_FACTOR}
+    live = {
+        job_id: round(job.standing.live) if job_id in unknown else job.record.priority for job_id, job in jobs.items()
+    }
+    fixed = {job_id: job.record.priority for job_id, job in jobs.items() if job.standing.fixed}
+    changes = new_priorities(list(jobs), live, fixed, STEP, writeback.AHEAD_PRIORITY)
+    kept = {job_id: 0 if job_id in unknown else job.site_factor or 0 for job_id, job in jobs.items()}
+    return [
+        (job, factor_for(job, changes[job_id]) if job_id in changes else kept[job_id]) for job_id, job in jobs.items()
+    ]
 
 
 def _is_plain(job: ManagedJob) -> bool:

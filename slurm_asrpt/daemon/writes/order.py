@@ -61,14 +61,14 @@ class OrderWriter:
             job.site_factor_is(before if error else factor)
 
 
-def site_factors(order: Sequence[ManagedJob], step: int, top: int = TOP) -> list[tuple[ManagedJob, int]]:
-    """The factors to write so that the live priorities descend along the order, from ``top`` at most."""
+def site_factors(order: Sequence[ManagedJob], step: int) -> list[tuple[ManagedJob, int]]:
+    """The factors to write so that the live priorities descend along the order."""
     jobs = {job.record.job_id: job for job in order}
     ids = list(jobs)
     live = {job_id: job.record.priority for job_id, job in jobs.items() if _is_placed(job)}
     fixed = {job_id: job.record.priority for job_id, job in jobs.items() if job.standing.fixed}
-    changes = new_priorities(ids, live, fixed, step, top)
-    return [(jobs[job_id], _factor(jobs[job_id], priority)) for job_id, priority in changes.items()]
+    changes = new_priorities(ids, live, fixed, step)
+    return [(jobs[job_id], factor_for(jobs[job_id], priority)) for job_id, priority in changes.items()]
 
 
 def _is_placed(job: ManagedJob) -> bool:
@@ -76,7 +76,8 @@ def _is_placed(job: ManagedJob) -> bool:
     return job.site_factor is not None and job.site_factor != UNKNOWN_FACTOR and not job.standing.fixed
 
 
-def _factor(job: ManagedJob, priority: int) -> int:
+def factor_for(job: ManagedJob, priority: int) -> int:
+    """The SiteFactor with which the job has this priority."""
     factor = priority - round(job.standing.live)
     return factor + 1 if factor == UNKNOWN_FACTOR else factor
 

@@ -42,7 +42,7 @@ def test_slurm_starts_the_next_jobs_without_a_cycle_of_asrptd_in_the_policys_ord
     long, short, middle = (bench.slurm.submit(1, iterations) for iterations in (900, 100, 300))
     bench.cycle(2)
     assert [leased(bench, job_id) for job_id in (long, short, middle)] == [True, False, False]
-    assert bench.slurm.records[short].priority > bench.slurm.records[middle].priority > 1000
+    assert bench.slurm.records[short].priority > bench.slurm.records[middle].priority
     bench.slurm.end(running[0])
     assert (bench.state(short), bench.state(middle)) == ("RUNNING", "PENDING")
     bench.slurm.end(running[1])
@@ -67,6 +67,29 @@ def test_a_job_that_is_no_longer_among_the_next_is_leased_again_with_its_own_pri
     assert bench.slurm.site_factors[first] == 0
     assert [event["job"] for event in bench.audit("released-ahead")] == [first, shorter]
     assert [event["job"] for event in bench.audit("leased-again")] == [first]
+
+
+def test_priorities_change_no_more_than_the_order_needs(ahead):
+    """scontrol top gives the other jobs of a user nice values as large as the priority that it has to exceed."""
+    bench = ahead(most=16)
+    fill(bench)
+    jobs = [bench.slurm.submit(1, 1000 - number) for number in range(10)]
+    bench.cycle(2)
+    priorities = [bench.slurm.records[job_id].priority for job_id in jobs]
+    assert priorities == sorted(set(priorities))
+    assert max(priorities) - 100 <= 16 * 10
+    writes = len(bench.slurm.writes)
+    bench.cycle(5)
+    assert len(bench.slurm.writes) == writes
+
+
+def test_jobs_whose_own_priorities_descend_keep_them(ahead):
+    bench = ahead()
+    fill(bench)
+    jobs = [bench.slurm.submit(1, 100 + number, priority=300 - number) for number in range(2)]
+    bench.cycle(2)
+    assert not any(leased(bench, job_id) for job_id in jobs)
+    assert [bench.slurm.records[job_id].priority for job_id in jobs] == [300, 299]
 
 
 def test_a_higher_priority_goes_first(ahead):
@@ -226,7 +249,7 @@ def test_disable_gives_released_jobs_their_own_priority_back(ahead):
     fill(bench)
     job_id = bench.slurm.submit(1, 300)
     bench.cycle(2)
-    assert bench.slurm.records[job_id].priority > 1000
+    assert not leased(bench, job_id)
     bench.mode.disabled = True
     bench.cycle(2)
     assert bench.slurm.records[job_id].priority == 100
