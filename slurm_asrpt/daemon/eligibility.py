@@ -50,7 +50,7 @@ class Eligibility:
         if job.state is JobState.RUNNING:
             job.waits_again()
         if job.state is JobState.PINNED and self._mode.enforcing and job.original is None:
-            self.feed.withdraw(job, JobState.INELIGIBLE, None, now)  # decided in mode shadow or order, not written
+            self.feed.withdraw(job, JobState.INELIGIBLE, None, now)  # decided, but not written
             job.pin_dropped()
         if job.state is JobState.PINNED:
             return False

@@ -88,7 +88,7 @@ class PolicyFeed(JobListener):
             assert job.job is not None  # noqa: S101  (eligible jobs have been admitted)
             if job.state is JobState.QUEUED:
                 continue
-            if job.failures:
+            if job.failures or job.postponed:
                 self._policy.returned(job.job, now)
             else:
                 since = min(now, job.job.submit_time) if self.cold else now

@@ -75,6 +75,7 @@ class ManagedJob(SavedJob):
     decided_tasks: str = ""  # mode order: the pending tasks of its array when the next one's start was decided
     decided_at: float = 0.0  # when this daemon first decided its start
     pin_written_at: float = 0.0  # later than the decision if slurmctld responds slowly
+    postponed: bool = False  # its start was left to Slurm, or waited for such starts: it is planned again
     avoided_nodes: dict[str, float] = field(default_factory=dict)  # where it did not start; until when to avoid them
     allocation: Mapping[str, int] | None = None  # GPUs by node that ``placement`` was made from
     _dumped: tuple[tuple[Any, ...], str] = ((), "")
@@ -224,9 +225,13 @@ class ManagedJob(SavedJob):
         """Set whether its ranks need an order other than Slurm's."""
         self.mapped = needed
 
+    def start_postponed(self) -> None:
+        """The pin is not written in this cycle. If the job has not started by the next one, it is planned again."""
+        self.original, self.postponed = None, True
+
     def pin_written(self, at: float) -> None:
         """The pin may be in Slurm, with a SiteFactor of its own."""
-        self.pin_written_at, self.site_factor = at, None
+        self.pin_written_at, self.site_factor, self.postponed = at, None, False
 
     def pin_dropped(self) -> None:
         """The pin will not be written, or nothing remains of it."""
@@ -301,7 +306,7 @@ class ManagedJob(SavedJob):
     def released_ahead(self, now: float, factor: int) -> None:
         """Slurm may start it as soon as there is room. factor: its SiteFactor. The older record is adjusted."""
         self.follow(replace(self.record, eligible_time=min(self.record.eligible_time, now)))
-        self.site_factor, self.lease_until = factor, 0.0
+        self.site_factor, self.lease_until, self.postponed = factor, 0.0, False
 
     def inherit_lease(self, rest: ManagedJob) -> None:
         """Set the lease of a task that was just split from its array: that of the array's other tasks."""

@@ -140,16 +140,18 @@ class Starts:
     def intend(self, starts: list[ManagedJob], now: float) -> IntendedStarts:
         """Note what is about to be written; to be saved before it is.
 
-        A job that is released ahead gets no pin in this cycle: Slurm is about to start it. It has one in the next cycle
-        if Slurm has not.
+        A job that is released ahead gets no pin in this cycle: Slurm is about to start it, on nodes of its own choice.
+        So the other starts wait for one cycle, too. Whatever has not started by then is planned again.
         """
         splits = next_splits(self._jobs.values())
         renewals, tasks = self._leases.due(now, splits)
-        left = [job for job in starts if job.site_factor is not None]
-        pinned = [job for job in self._jobs.pending(JobState.PINNED) if job.site_factor is not None and job not in left]
-        written = [*(job for job in starts if job not in left), *pinned]
+        left = any(job.site_factor is not None and not job.postponed for job in starts)
+        postponed = [job for job in starts if left and not job.postponed]
+        written = [job for job in starts if job not in postponed]
+        for job in postponed:
+            job.start_postponed()
         self._leases.intend([*written, *renewals], now)
-        return IntendedStarts(written, renewals, tasks, bool(left) or any(split.first for split in splits))
+        return IntendedStarts(written, renewals, tasks, left or any(split.first for split in splits))
 
     def write(self, intended: IntendedStarts, now: float) -> None:
         """Write what was intended; hand over leased jobs that are Slurm's. Raises SlurmError.

@@ -295,7 +295,7 @@ def test_released_jobs_are_planned_with_their_predicted_ends(ahead):
 
 
 def test_a_start_of_a_released_job_is_left_to_slurm_for_one_cycle(ahead):
-    """Slurm is about to make it. If it does not, the job is pinned, and withdrawn as any other one."""
+    """Slurm is about to make it. If it does not, the job is planned again and pinned, as any other one."""
     bench = ahead()
     running = fill(bench)
     job_id = bench.slurm.submit(1, 300)
@@ -306,7 +306,6 @@ def test_a_start_of_a_released_job_is_left_to_slurm_for_one_cycle(ahead):
     bench.cycle()
     assert bench.job_state(job_id) is JobState.PINNED
     assert len(bench.writes(job_id)) == before
-    bench.restart()
     bench.cycle()
     assert bench.job(job_id).site_factor is None
     assert [fields.get("ReqNodeList") for fields in bench.writes(job_id)[before:]] == [None, "n1"]
@@ -316,6 +315,43 @@ def test_a_start_of_a_released_job_is_left_to_slurm_for_one_cycle(ahead):
     bench.cycle(15)
     assert bench.state(job_id) == "RUNNING"
     assert bench.slurm.site_factors[job_id] == writeback.PINNED_SITE_FACTOR
+
+
+def test_other_starts_wait_for_those_that_are_left_to_slurm(ahead):
+    """Slurm chooses the nodes of these, perhaps the ones that the others would be pinned to."""
+    bench = ahead(sizes=(2, 2, 2), most=1)
+    running = fill(bench)
+    released, leased_job = bench.slurm.submit(1, 100), bench.slurm.submit(1, 300)
+    bench.cycle(2)
+    assert [leased(bench, job_id) for job_id in (released, leased_job)] == [False, True]
+    bench.slurm.starts_jobs = False
+    bench.slurm.end(running[0])
+    bench.slurm.end(running[5])
+    bench.cycle()
+    assert not [fields for fields in bench.writes(leased_job) if "ReqNodeList" in fields]
+    bench.slurm.starts_jobs = True
+    bench.slurm.tick(0.1)
+    assert bench.state(released) == "RUNNING"
+    bench.cycle(2)
+    assert bench.state(leased_job) == "RUNNING"
+    assert not bench.audit("not-started")
+    assert bench.slurm.used() == {"n1": 2, "n2": 2, "n3": 2}
+
+
+def test_a_restart_between_plans_the_start_again(ahead):
+    bench = ahead()
+    running = fill(bench)
+    job_id = bench.slurm.submit(1, 300)
+    bench.cycle(2)
+    bench.slurm.starts_jobs = False
+    bench.slurm.end(running[0])
+    bench.cycle()
+    bench.restart()
+    bench.slurm.starts_jobs = True
+    bench.slurm.tick(1.0)
+    bench.cycle(3)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert not bench.audit("not-started")
 
 
 def test_disable_also_takes_back_a_start_that_is_left_to_slurm(ahead):
