@@ -97,6 +97,8 @@ class ReleaseAhead:
         errors = self._client.update(updates)
         self._leases.note(jobs, errors)
         for job, error in zip(jobs, errors, strict=True):
+            if writeback.waits_no_more(error):
+                continue  # Slurm has started it
             if not error:
                 job.site_factor_is(None)
             self._audit.record(now, "leased-again", job.record.job_id, **({"error": error} if error else {}))
