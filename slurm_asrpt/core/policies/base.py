@@ -111,7 +111,7 @@ class Policy(ABC):
         """The waiting jobs that would start next, in this order, on whatever server a job's end makes room for them.
 
         As of the last decision; at most ``most``, and as many that a limit holds and the end of a job may let start.
-        Empty if it depends on which job ends.
+        Empty if Slurm, which goes by their order alone, might start another one than the policy.
         """
         return ()
 

@@ -75,6 +75,7 @@ class ManagedJob(SavedJob):
     decided_tasks: str = ""  # mode order: the pending tasks of its array when the next one's start was decided
     decided_at: float = 0.0  # when this daemon first decided its start
     pin_written_at: float = 0.0  # later than the decision if slurmctld responds slowly
+    pinned_before: bool = False  # when its start was decided, an older pin was still in Slurm
     postponed: bool = False  # its start was left to Slurm, or waited for such starts: it is planned again
     avoided_nodes: dict[str, float] = field(default_factory=dict)  # where it did not start; until when to avoid them
     allocation: Mapping[str, int] | None = None  # GPUs by node that ``placement`` was made from
@@ -214,6 +215,7 @@ class ManagedJob(SavedJob):
 
         grace_s: so much longer than others the start may take.
         """
+        self.pinned_before = self.original is not None
         self.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, original, grace_s)
         self.state, self.reason = JobState.PINNED, why
         self.decided_tasks = self.record.array_tasks

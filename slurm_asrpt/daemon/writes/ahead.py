@@ -1,8 +1,8 @@
 """Release ahead: the next jobs have no lease, so that Slurm starts them in the moment in which a job ends.
 
 A start behind an end otherwise takes about a second: asrptd sees the end, decides and writes, and Slurm starts a
-released job with its next full second. Only jobs that would start next whichever job ends are released, in the policy's
-order, by SiteFactors below those of pins (docs/decisions/0036). A job with a SiteFactor is released, or was.
+released job with its next full second. Only jobs that Slurm would start as the policy does are released, in the
+policy's order, by SiteFactors below those of pins (docs/decisions/0036). A job with a SiteFactor is released, or was.
 """
 
 from __future__ import annotations

@@ -145,8 +145,9 @@ class Starts:
         """
         splits = next_splits(self._jobs.values())
         renewals, tasks = self._leases.due(now, splits)
-        left = any(job.site_factor is not None and not job.postponed for job in starts)
-        postponed = [job for job in starts if left and not job.postponed]
+        able = [job for job in starts if not job.postponed and not job.pinned_before]
+        left = any(job.site_factor is not None for job in able)
+        postponed = able if left else []
         written = [job for job in starts if job not in postponed]
         for job in postponed:
             job.start_postponed()

@@ -2,7 +2,10 @@
 
 import pytest
 
+from slurm_asrpt.core.cluster import Placement
+from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR, JobState
+from slurm_asrpt.daemon.writes.starts import Starts
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
 from slurm_asrpt.slurm.records import Reservation
@@ -29,6 +32,17 @@ def fill(bench):
     bench.cycle(2)
     assert all(bench.state(job_id) == "RUNNING" for job_id in jobs)
     return jobs
+
+
+def released_with_room(ahead):
+    """A bench with a job that is released, and for which there is room; but Slurm starts nothing."""
+    bench = ahead()
+    running = fill(bench)
+    job_id = bench.slurm.submit(1, 300)
+    bench.cycle(2)
+    bench.slurm.starts_jobs = False
+    bench.slurm.end(running[0])
+    return bench, job_id
 
 
 def leased(bench, job_id):
@@ -296,12 +310,7 @@ def test_released_jobs_are_planned_with_their_predicted_ends(ahead):
 
 def test_a_start_of_a_released_job_is_left_to_slurm_for_one_cycle(ahead):
     """Slurm is about to make it. If it does not, the job is planned again and pinned, as any other one."""
-    bench = ahead()
-    running = fill(bench)
-    job_id = bench.slurm.submit(1, 300)
-    bench.cycle(2)
-    bench.slurm.starts_jobs = False
-    bench.slurm.end(running[0])
+    bench, job_id = released_with_room(ahead)
     before = len(bench.writes(job_id))
     bench.cycle()
     assert bench.job_state(job_id) is JobState.PINNED
@@ -338,13 +347,25 @@ def test_other_starts_wait_for_those_that_are_left_to_slurm(ahead):
     assert bench.slurm.used() == {"n1": 2, "n2": 2, "n3": 2}
 
 
+def test_a_job_with_an_older_pin_in_slurm_does_not_wait_for_them(ahead):
+    """asrptd would forget what that pin has overwritten."""
+    bench, released = released_with_room(ahead)
+    pinned, now = bench.slurm.submit(1, 900), bench.slurm.now
+    bench.cycle()
+    jobs = [bench.job(job_id) for job_id in (released, pinned)]
+    why, older = reason(Phase.STARTING, "starting"), writeback.original(jobs[1].record)
+    jobs[1].pinned(Placement({"n2": 1}, ("n2",), 1.0), now, older, True, why)
+    for job in jobs:
+        job.site_factor_is(0 if job is jobs[0] else None)
+        job.pinned(Placement({"n1": 1}, ("n1",), 1.0), now, job.original or writeback.original(job.record), True, why)
+    jobs[0].postponed = jobs[0].pinned_before = False
+    starts = Starts(bench.scheduling.jobs, bench.slurm, bench.scheduling.leases, None, None, None, None)
+    assert starts.intend(jobs, now).starts == [jobs[1]]
+    assert (jobs[0].original, jobs[1].original) == (None, older)
+
+
 def test_a_restart_between_plans_the_start_again(ahead):
-    bench = ahead()
-    running = fill(bench)
-    job_id = bench.slurm.submit(1, 300)
-    bench.cycle(2)
-    bench.slurm.starts_jobs = False
-    bench.slurm.end(running[0])
+    bench, job_id = released_with_room(ahead)
     bench.cycle()
     bench.restart()
     bench.slurm.starts_jobs = True
@@ -355,12 +376,7 @@ def test_a_restart_between_plans_the_start_again(ahead):
 
 
 def test_disable_also_takes_back_a_start_that_is_left_to_slurm(ahead):
-    bench = ahead()
-    running = fill(bench)
-    job_id = bench.slurm.submit(1, 300)
-    bench.cycle(2)
-    bench.slurm.starts_jobs = False
-    bench.slurm.end(running[0])
+    bench, job_id = released_with_room(ahead)
     bench.cycle()
     bench.mode.disabled = True
     bench.cycle()
