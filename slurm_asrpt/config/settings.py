@@ -110,7 +110,8 @@ class DaemonSettings(Section):
         16,
         description="Number of jobs at the head of the queue that Slurm may start by itself as soon as a job ends, if "
         "they would start next whichever job ends. Otherwise a start behind an end waits for asrptd, and then for "
-        "Slurm's next full second. Needs priority/multifactor and policy asrpt-gated. 0: none.",
+        "Slurm's next full second. With priority/basic only those that were submitted in the policy's order. Needs "
+        "policy asrpt-gated. 0: none.",
     )
     metrics: Annotated[str, Field(pattern=r"^(.*:[0-9]{1,5})?$")] = Field(
         "", description="ADDRESS:PORT on which to serve Prometheus metrics, e.g. 127.0.0.1:9821. Empty: no metrics."

@@ -77,6 +77,8 @@ class ClusterState:
         self._usable: list[NodeRecord] = []
         self.not_up = frozenset[str]()
         """Nodes of the view that are powered down, or on their way up or down."""
+        self.has_mixed = False
+        """Whether there are nodes with several kinds of GPUs, on which asrptd starts no job by itself."""
         self.startup_delay = StartupDelay(resume_timeout_s)
         self.other_rooms: dict[str, Room] = {}
         """What is free on usable nodes of managed partitions where policies place no jobs."""
@@ -118,6 +120,7 @@ class ClusterState:
             {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
         )
         self.not_up = frozenset(n.name for n in ours if n.powered_down or n.powering_down)
+        self.has_mixed = any(n.other_gres and n.partitions & self._managed for n in usable)
         others = [n for n in usable if n.partitions & self._managed and n.name not in names and not n.powering_down]
         unused = [n for n in (*ours, *others) if not (n.cpus_used or n.completing or n.powering_down)]
         self.other_rooms = {n.name: self._room(n) for n in others}

@@ -162,7 +162,7 @@ def _release(
     fences = Fences(Leases(settings, jobs, client, operating, time), listener, audit, save)
     pins = Pins(client, slurm, cluster, RankMaps(settings.paths.spool, cluster, client, time))
     withdrawal = StartWithdrawal(settings.daemon, jobs, listener, fences, pins, limits, audit, operating)
-    Release(jobs, withdrawal, client, audit, operating, settings.daemon.lease_s).release_all(now)
+    Release(jobs, withdrawal, client, audit, operating, settings.daemon.lease_s, slurm.multifactor).release_all(now)
 
 
 class _TrailSince:

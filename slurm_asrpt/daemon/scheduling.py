@@ -90,10 +90,10 @@ def assemble(
     fences, pins = Fences(leases, feed, audit, saver.save), Pins(client, slurm, cluster, rank_maps)
     withdrawal = StartWithdrawal(settings.daemon, jobs, feed, fences, pins, rules.limits, audit, mode)
     starts = Starts(jobs, client, leases, fences, pins, withdrawal, audit)
-    release = Release(jobs, withdrawal, client, audit, mode, settings.daemon.lease_s)
+    release = Release(jobs, withdrawal, client, audit, mode, settings.daemon.lease_s, slurm.multifactor)
     order = OrderWriter(policy, jobs, rules.priorities, client)
-    most = settings.daemon.release_ahead if slurm.multifactor else 0
-    ahead = ReleaseAhead(most, policy, jobs, cluster, leases, client, audit)
+    most = settings.daemon.release_ahead
+    ahead = ReleaseAhead(most, policy, jobs, cluster, leases, client, audit, slurm.multifactor)
     writer = SlurmWriter(starts, withdrawal, release, order, ahead, preemption, saver, audit, mode)
 
     reader = SlurmReader(client, lifecycle, rules, leases)

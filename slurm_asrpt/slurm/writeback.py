@@ -95,14 +95,14 @@ AHEAD_PRIORITY = 500_000_000
 """Jobs that are released ahead have at most this priority, below those of pins (multifactor)."""
 
 
-def release_ahead(job_id: str, factor: int) -> Update:
-    """Let Slurm start the job as soon as there is room, in the order of these factors (multifactor)."""
-    return Update(job_id, {**hand_over(job_id).fields, **site_factor(job_id, factor).fields})
+def release_ahead(job_id: str, factor: int, multifactor: bool) -> Update:
+    """Let Slurm start the job as soon as there is room, in the order of these factors (basic: of the priorities)."""
+    return Update(job_id, {**hand_over(job_id).fields, **_priority(multifactor, 0, factor)})
 
 
-def lease_again(job_id: str, seconds: float) -> Update:
+def lease_again(job_id: str, seconds: float, multifactor: bool) -> Update:
     """Undo ``release_ahead``."""
-    return Update(job_id, {**lease(job_id, seconds).fields, **site_factor(job_id, 0).fields})
+    return Update(job_id, {**lease(job_id, seconds).fields, **_priority(multifactor, 0, 0)})
 
 
 BOOST = 1_000_000_000

@@ -89,6 +89,7 @@ class Bench:
     def __init__(self, folder: Path, slurm: FakeSlurm, mode: str = "enforce", tau: float = 1.0, **daemon: Any) -> None:
         """The policy is asrpt unless ``policy`` names another one."""
         self.folder, self.slurm = folder, slurm
+        slurm.multifactor = slurm.multifactor or mode == "order"  # which has no order with priority/basic
         self.settings = make_settings(folder, mode, tau=tau, **daemon)
         self.history = History(folder / "state" / "history.sqlite")
         self.start()

@@ -323,11 +323,12 @@ class FakeSlurm:
         if self._throttled(job):
             self.records[job.job_id] = dataclasses.replace(job, reason="JobArrayTaskLimit")
             return
-        if not job.tres_per_task:
+        if not (job.tres_per_task or job.tres_per_job or job.tres_per_node):
             self._try_to_start_without_gpus(job)
             return
         free = self._free_for(job)
         names = expand(job.required_nodes) if job.required_nodes else self._most_free(free, job.tasks)
+        names = names[:1] if job.max_nodes == 1 else names
         counts = slurm_split([free.get(name, 0) for name in sorted(names)], job.tasks) if names else None
         if counts is not None and job.exclusive == "node":  # it gets all GPUs of each node
             counts = tuple(free[name] for name in sorted(names))

@@ -36,8 +36,9 @@ def play(arena: Arena, fault: Fault, seed: str, size: int) -> Counts:
     counts.twice, counts.slurms_own, counts.other = len(found.twice), len(found.slurms_own), len(found.other)
     for kind in ("lost", "stuck", "twice", "other"):
         counts.failures += [f"{seed}: {kind}: {_tell(arena, text)}" for text in getattr(found, kind)[:5]]
+    told = [text.split()[0] for text in found.other if text.split()[0] in arena.records]
     counts.evidence += [
-        line for token in (found.lost + found.stuck + found.twice)[:5] for line in arena.records_of(token)
+        line for token in (found.lost + found.stuck + found.twice + told)[:5] for line in arena.records_of(token)
     ]
     counts.evidence += arena.slurm_view() if found.stuck else []
     arena.tidy()

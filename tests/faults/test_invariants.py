@@ -178,6 +178,9 @@ def test_a_start_that_slurm_forgot_is_repeated_after_its_restart() -> None:
         assert recovered("\n".join([first, back, allocate])) == {"7"}
     assert recovered("\n".join([back, allocate, allocate])) == set()
     assert recovered("\n".join([allocate, back])) == set()
+    task, again = (f"sched: Allocate JobId=7_1({number}) NodeList=n1" for number in (8, 9))
+    assert recovered("\n".join([task, "Recovered JobId=7_* Assoc=4", again])) == {"7_1"}
+    assert recovered("\n".join([task, "Recovered JobId=77_* Assoc=4", again])) == set()
 
 
 def test_a_ghost_is_an_ended_job_that_runs_again() -> None:

@@ -25,12 +25,15 @@ def tokens_of(record: JobRecord) -> list[str]:
 
 
 def recovered(log: str) -> set[str]:
-    """Ids of jobs that slurmctld started, found pending after its restart, and started again."""
+    """Ids of jobs that slurmctld started, found pending after its restart, and started again.
+
+    It may find an array task in its array (12_*), if it has not saved that the task was split off.
+    """
     again = set[str]()
     begun: dict[str, bool] = {}  # whether slurmctld restarted since the start
     for what, job_id in re.findall(rf"(Allocate|Started|Recovered) {JOB}", log):
         if what == "Recovered":
-            begun |= {job_id: True} if job_id in begun else {}
+            begun |= {each: True for each in begun if each == job_id or each.startswith(f"{job_id}_")}
         else:
             again |= {job_id} if begun.get(job_id) else set()
             begun[job_id] = False

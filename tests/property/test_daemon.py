@@ -288,6 +288,12 @@ class WalkAhead(Walk):
         assert sum(job.site_factor is not None and job.state is JobState.QUEUED for job in jobs) <= 3
 
 
+class WalkAheadBasic(WalkAhead):
+    """With priority/basic: only in the order of submission."""
+
+    multifactor = False
+
+
 LONG = settings(
     max_examples=100,
     stateful_step_count=40,
@@ -298,6 +304,7 @@ LONG = settings(
 TestWalk = Walk.TestCase
 TestWalk.settings = LONG
 TestWalkAhead = WalkAhead.TestCase
+TestWalkAheadBasic = WalkAheadBasic.TestCase
 TestWalkAhead.settings = LONG
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.job import Job, JobId, unprofiled
+from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.limits import Headroom
 from tests.benches.gated import Bench
 
@@ -17,8 +17,9 @@ jobs = st.lists(
 
 
 def job(number: int, gpus: int, seconds: int, band: int) -> Job:
-    """A job like no other one, so that the end of another one says nothing about it."""
-    return Job(JobId(str(number)), f"user{number}", gpus, unprofiled(gpus), float(seconds), float(number), band=band)
+    """A job like no other one, so that the end of another one says nothing about it. Slurm may not scatter it."""
+    one = Job(JobId(str(number)), f"user{number}", gpus, unprofiled(gpus), float(seconds), float(number), band=band)
+    return replace(one, request=Request(max_nodes=1))
 
 
 @given(sizes, jobs)
@@ -99,3 +100,58 @@ def test_jobs_that_a_limit_holds_are_named_for_the_end_of_the_job_that_frees_it(
         after.view.headroom.give(waiting[running].charges)
         able = [each for each in named if not after.view.headroom.exceeded(waiting[each].charges)]
         assert next(iter(after.decide(1.0)), None) == next(iter(able), None)
+
+
+parts = st.sampled_from(["left", "right", "left", "right", "both"])
+placed = st.lists(st.tuples(st.sampled_from([1, 1, 1, 2, 4]), st.integers(1, 1000), parts), min_size=2, max_size=24)
+
+
+@given(sizes, sizes, placed)
+def test_each_of_two_partitions_starts_its_own_first_job(left, right, jobs):
+    """The same with jobs that may run on the servers of a partition only, or on those of both."""
+    bench = Bench(*left, *right)
+    names = [node.name for node in bench.view.nodes]
+    able = {"left": frozenset(names[: len(left)]), "right": frozenset(names[len(left) :]), "both": frozenset(names)}
+    waiting = {}
+    for number, (gpus, seconds, part) in enumerate(jobs):
+        if gpus <= max(node.gpus for node in bench.view.nodes if node.name in able[part]):
+            one = replace(job(number, gpus, seconds, 0), request=Request(candidates=able[part], max_nodes=1))
+            waiting[one.id] = one
+            bench.submit(one)
+    bench.decide()
+    named = bench.policy.next_starts(6)
+    event(f"partitions: {len({waiting[each].request for each in named})}")
+    for running in list(bench.placed) if named else ():
+        after = copy.deepcopy(bench)
+        after.end(running, 1.0)
+        free = after.view.free
+        fits = [
+            each for each in named if any(free[name] >= waiting[each].gpus for name in waiting[each].request.candidates)
+        ]
+        started = after.decide(1.0)
+        if not fits:
+            assert not set(started) & set(named)
+            continue
+        here = waiting[fits[0]].request.candidates
+        assert next(each for each, gpus in started.items() if set(gpus) & here) == fits[0]
+        same = [each for each in named if waiting[each].request == waiting[fits[0]].request]
+        assert same[0] == fits[0], "Slurm passes nobody of the partition"
+
+
+@given(sizes, st.lists(st.tuples(st.sampled_from([1, 2, 2, 2, 4]), st.integers(1, 1000)), min_size=2, max_size=24))
+def test_no_job_is_named_that_slurm_could_scatter(sizes, jobs):
+    """Without a limit on its nodes, Slurm starts a job on GPUs of several servers."""
+    bench = Bench(*sizes)
+    waiting = {}
+    for number, each in enumerate(jobs):
+        one = replace(job(number, *each, 0), request=Request())
+        waiting[one.id] = one
+        bench.submit(one)
+    bench.decide()
+    named = bench.policy.next_starts(4)
+    event(f"named with several GPUs: {sum(waiting[each].gpus > 1 for each in named)}")
+    for job_id in named:
+        gpus = waiting[job_id].gpus
+        if gpus > 1:
+            assert not any(bench.view.free.values())
+            assert {count for start in bench.placed.values() for count in start.placement.gpus.values()} == {gpus}

@@ -2,13 +2,15 @@
 
 A start behind an end otherwise takes about a second: asrptd sees the end, decides and writes, and Slurm starts a
 released job with its next full second. Only jobs that Slurm would start as the policy does are released, in the
-policy's order, by SiteFactors below those of pins (docs/decisions/0036). A job with a SiteFactor is released, or was.
+policy's order, by SiteFactors below those of pins (docs/decisions/0036). A job with a SiteFactor is released, or was;
+0 with priority/basic, which has none: there, only jobs are released that were submitted in the policy's order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.cluster import ClusterState
@@ -48,21 +50,23 @@ class ReleaseAhead:
         leases: Leases,
         client: SlurmClient,
         audit: AuditWriter,
+        multifactor: bool,
     ) -> None:
-        """most: so many jobs are released at most; 0 with priority/basic, which has no SiteFactors."""
+        """most: so many jobs are released at most. multifactor: whether Slurm has SiteFactors."""
         self._most, self._policy, self._jobs, self._cluster = most, policy, jobs, cluster
-        self._leases, self._client, self._audit = leases, client, audit
+        self._leases, self._client, self._audit, self._multifactor = leases, client, audit, multifactor
 
     def intend(self, now: float) -> IntendedReleases:
         """Note what is about to be written; to be saved before it is.
 
         The factors of these jobs are noted as unknown. If asrptd dies or the answer is lost, they are written again.
         """
-        following = self._next()
+        following = self._next() if self._multifactor else in_slurms_order(self._next())
         wanted = {job.record.job_id for job in following}
         pending = self._jobs.pending(JobState.INELIGIBLE, JobState.QUEUED, JobState.LEFT_TO_SLURM)
         leases = [job for job in pending if job.site_factor is not None and job.record.job_id not in wanted]
-        releases = [(job, factor) for job, factor in small_factors(following) if factor != job.site_factor]
+        factors = small_factors(following) if self._multifactor else [(job, 0) for job in following]
+        releases = [(job, factor) for job, factor in factors if factor != job.site_factor]
         for job, _ in releases:
             job.site_factor_is(UNKNOWN_FACTOR)
         self._leases.intend(leases, now)
@@ -71,11 +75,15 @@ class ReleaseAhead:
     def _next(self) -> list[ManagedJob]:
         """The jobs to release, in order."""
         found = list[ManagedJob]()
-        if not self._most or self._cluster.not_up or self._others_compete():
+        if not self._most or self._cluster.not_up or self._cluster.has_mixed or self._others_compete():
             return found
+        nodes: dict[tuple[str, str], frozenset[str] | None] = {}
         for job_id in self._policy.next_starts(self._most):
             job = self._jobs.get(job_id)
             if job is None or not _is_plain(job):
+                break
+            # in each partition and reservation Slurm's main scheduler stops at the first job that cannot start
+            if nodes.setdefault((job.record.partition, job.record.reservation), _candidates(job)) != _candidates(job):
                 break
             found.append(job)
         return found
@@ -93,7 +101,7 @@ class ReleaseAhead:
     def write_leases(self, intended: IntendedReleases, now: float) -> None:
         """Lease jobs again, before the pins of others are written. Raises SlurmError."""
         jobs = intended.leases
-        updates = [writeback.lease_again(job.record.address, job.lease_until - now) for job in jobs]
+        updates = [writeback.lease_again(job.record.address, job.lease_until - now, self._multifactor) for job in jobs]
         errors = self._client.update(updates)
         self._leases.note(jobs, errors)
         for job, error in zip(jobs, errors, strict=True):
@@ -105,7 +113,9 @@ class ReleaseAhead:
 
     def write_releases(self, intended: IntendedReleases, now: float) -> None:
         """Release jobs, after the pins are written. Raises SlurmError."""
-        updates = [writeback.release_ahead(job.record.address, factor) for job, factor in intended.releases]
+        updates = [
+            writeback.release_ahead(job.record.address, factor, self._multifactor) for job, factor in intended.releases
+        ]
         for (job, factor), error in zip(intended.releases, self._client.update(updates), strict=True):
             if writeback.waits_no_more(error):
                 continue  # Slurm has started it
@@ -114,6 +124,13 @@ class ReleaseAhead:
                 job.released_ahead(now, factor)
             if new or error:
                 self._audit.record(now, "released-ahead", job.record.job_id, **({"error": error} if error else {}))
+
+
+def in_slurms_order(following: Sequence[ManagedJob]) -> list[ManagedJob]:
+    """The first of these jobs that follow each other in Slurm's own order, too: by priority, then by job ID."""
+    keys = [(-job.record.priority, job.record.number) for job in following]
+    falls = [before > after for before, after in pairwise(keys)]
+    return list(following[: falls.index(True) + 1 if True in falls else len(following)])
 
 
 def small_factors(following: Sequence[ManagedJob]) -> list[tuple[ManagedJob, int]]:
@@ -135,7 +152,18 @@ def small_factors(following: Sequence[ManagedJob]) -> list[tuple[ManagedJob, int
     ]
 
 
+def _candidates(job: ManagedJob) -> frozenset[str] | None:
+    return job.job.request.candidates if job.job is not None else None
+
+
 def _is_plain(job: ManagedJob) -> bool:
-    """Whether Slurm would start the job as asrptd would: on any node, one job of the record, by its priority alone."""
-    unusual = (job.by_slurm, job.record.array_tasks, job.failures, job.reservations, job.admitted_by)
+    """Whether Slurm would start the job as asrptd would: one job of the record, by its priority alone.
+
+    Slurm would put a job that a magnetic reservation draws, or one with whole nodes, on other nodes than asrptd. To the
+    nodes of -w it adds others if these have too few free GPUs.
+    """
+    record = job.record
+    drawn = job.admitted_by and not record.reservation
+    spread = record.required_nodes and job.job is not None and job.job.gpus > 1
+    unusual = (job.by_slurm, record.array_tasks, job.failures, record.exclusive, drawn, spread)
     return job.state is JobState.QUEUED and "," not in job.record.partition and not any(unusual)

@@ -34,9 +34,10 @@ class Release:
         audit: AuditWriter,
         mode: OperatingMode,
         lease_s: float,
+        multifactor: bool,
     ) -> None:
         self._jobs, self._withdrawal, self._client, self._audit = jobs, withdrawal, client, audit
-        self._mode, self._lease_s = mode, lease_s
+        self._mode, self._lease_s, self._multifactor = mode, lease_s, multifactor
 
     def release_all(self, now: float) -> None:
         """Release all pending jobs. Raises SlurmError.
@@ -49,6 +50,9 @@ class Release:
             if job.original is not None:
                 self._audit.record(now, REFUSED, job.record.job_id, error="its node list could not be removed")
         wanted = [(job, self._undoing(job, now)) for job in self._jobs.pending() if job.original is None]
+        if not self._multifactor:
+            for job, _ in wanted:
+                job.site_factor_is(None)  # there are none; it was released ahead
         ours = [(job, fields) for job, fields in wanted if fields]
         errors = self._client.update([Update(job.record.address, fields) for job, fields in ours])
         for (job, fields), error in zip(ours, errors, strict=True):
@@ -66,6 +70,6 @@ class Release:
         leased = shown > max(now, job.not_before + LEASE_SLACK_S)
         if leased and is_lease(job, shown, now, self._lease_s, self._mode.enforcing):
             fields |= writeback.hand_over(job_id, job.not_before - now).fields
-        if job.site_factor is not None and self._mode.current is not Mode.ORDER:
+        if job.site_factor is not None and self._multifactor and self._mode.current is not Mode.ORDER:
             fields |= writeback.site_factor(job_id, 0).fields
         return fields

@@ -175,7 +175,7 @@ def test_a_job_that_asrptd_cannot_plan_at_all_is_left_to_slurm(gated: Bench) -> 
 
 @pytest.mark.parametrize(("allowed", "state"), [(True, JobState.LEFT_TO_SLURM), (False, JobState.QUEUED)])
 def test_an_admin_may_forbid_to_opt_out(make_bench: Callable[..., Bench], allowed: bool, state: JobState) -> None:
-    bench = make_bench(policy="asrpt-gated", tables={"slurm": {"allow_opt_out": allowed}})
+    bench = make_bench(policy="asrpt-gated", release_ahead=0, tables={"slurm": {"allow_opt_out": allowed}})
     for _ in range(3):
         bench.slurm.submit(4, 100)
     bench.cycle(2)

@@ -78,7 +78,7 @@ def computations():
 
 @pytest.fixture
 def bench_gated(make_bench):
-    return make_bench(policy="asrpt-gated")
+    return make_bench(policy="asrpt-gated", release_ahead=0)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Release ahead: Slurm starts the next jobs in the moment in which a job ends, in the policy's order."""
 
+from dataclasses import replace
+
 import pytest
 
 from slurm_asrpt.core.cluster import Placement
@@ -190,9 +192,9 @@ def test_other_policies_release_nothing_ahead(ahead, policy):
     assert not bench.audit("released-ahead")
 
 
-@pytest.mark.parametrize(("multifactor", "most"), [(False, 8), (True, 0)])
-def test_nothing_is_released_under_priority_basic_or_with_0(make_bench, multifactor, most):
-    bench = make_bench((2, 2), policy="asrpt-gated", release_ahead=most)
+@pytest.mark.parametrize("multifactor", [False, True])
+def test_nothing_is_released_with_0(make_bench, multifactor):
+    bench = make_bench((2, 2), policy="asrpt-gated", release_ahead=0)
     bench.slurm.multifactor = multifactor
     bench.restart()
     fill(bench)
@@ -201,12 +203,96 @@ def test_nothing_is_released_under_priority_basic_or_with_0(make_bench, multifac
     assert leased(bench, job_id)
 
 
-def test_a_job_that_waits_for_a_node_of_its_owner_is_not_released(ahead):
+@pytest.fixture
+def basic(make_bench):
+    """A bench with priority/basic, on which all GPUs are in use."""
+    bench = make_bench((2, 2), policy="asrpt-gated", release_ahead=3)
+    fill(bench)
+    return bench
+
+
+def descending(bench, *iterations):
+    """One-GPU jobs, with the default priorities of priority/basic."""
+    return [bench.slurm.submit(1, each, priority=90 - number) for number, each in enumerate(iterations)]
+
+
+def test_with_priority_basic_jobs_are_released_whose_priorities_descend_already(basic):
+    first, second, last, between = descending(basic, 100, 200, 900, 300)
+    basic.cycle(2)
+    assert [leased(basic, job_id) for job_id in (first, second, between, last)] == [False, False, False, True]
+    shortest = basic.slurm.submit(1, 10, priority=50)
+    basic.cycle(2)
+    assert [leased(basic, job_id) for job_id in (shortest, first, second)] == [False, True, True]
+    assert all("SiteFactor" not in update.fields for update in basic.slurm.writes)
+    basic.slurm.end("1")
+    assert basic.state(shortest) == "RUNNING"
+    basic.cycle(2)
+    assert not basic.audit("not-started")
+
+
+def test_with_priority_basic_a_disabled_asrptd_forgets_what_was_released(basic):
+    first, _ = descending(basic, 100, 200)
+    basic.cycle(2)
+    basic.mode.disabled = True
+    basic.cycle()
+    assert basic.job(first).site_factor is None
+    basic.mode.disabled = False
+    basic.cycle(2)
+    assert not leased(basic, first)
+
+
+@pytest.mark.parametrize(
+    ("asks", "released"), [({}, False), ({"max_nodes": 1}, True), ({"max_nodes": 1, "exclusive": "node"}, False)]
+)
+def test_only_jobs_that_slurm_cannot_scatter_are_released(ahead, asks, released):
+    """On 22.05, a job of two GPUs without a limit on its nodes starts on one GPU of each of two nodes."""
     bench = ahead()
     fill(bench)
-    chosen = bench.slurm.submit(1, 10, required_nodes="n1")
+    bench.slurm.end("2")
+    last = bench.slurm.submit(2, 1000)
+    bench.slurm.end("1")
+    bench.cycle(2)
+    assert bench.state(last) == "RUNNING"
+    job_id = bench.slurm.submit(2, 10, **asks)
     bench.cycle(3)
-    assert leased(bench, chosen)
+    assert leased(bench, job_id) is not released
+
+
+def test_nothing_is_released_beside_nodes_with_several_kinds_of_gpus(ahead):
+    """Slurm might start the job there."""
+    bench = ahead()
+    fill(bench)
+    bench.slurm.table[1] = replace(bench.slurm.table[1], other_gres=True)
+    job_id = bench.slurm.submit(1, 10)
+    bench.cycle(3)
+    assert leased(bench, job_id)
+
+
+def test_behind_a_job_for_some_of_the_nodes_of_a_partition_no_other_is_released(ahead):
+    """Slurm's main scheduler stops at the first job of a partition that cannot start."""
+    bench = ahead()
+    fill(bench)
+    chosen, other = bench.slurm.submit(1, 10, required_nodes="n1"), bench.slurm.submit(1, 20)
+    bench.cycle(3)
+    assert (leased(bench, chosen), leased(bench, other)) == (False, True)
+
+
+def test_each_reservation_has_its_own_next_jobs(ahead):
+    bench = ahead()
+    hour = 3600.0
+    owned = Reservation(
+        "owned", bench.slurm.now - hour, bench.slurm.now + 9 * hour, frozenset({"n2"}), users=frozenset({"asrpt1"})
+    )
+    bench.slurm.reserved = [owned]
+    inside = [bench.slurm.submit(1, 1000, reservation="owned") for _ in range(2)]
+    outside = [bench.slurm.submit(1, 1000, user="asrpt2") for _ in range(2)]
+    bench.cycle(2)
+    assert all(bench.state(job_id) == "RUNNING" for job_id in [*inside, *outside])
+    named, other = bench.slurm.submit(1, 20, reservation="owned"), bench.slurm.submit(1, 10, user="asrpt2")
+    bench.cycle(3)
+    assert not leased(bench, named)
+    assert not leased(bench, other)
+    assert bench.slurm.records[other].priority > bench.slurm.records[named].priority
 
 
 def test_nothing_is_released_beside_jobs_that_slurm_starts_by_itself(ahead):
@@ -220,14 +306,14 @@ def test_nothing_is_released_beside_jobs_that_slurm_starts_by_itself(ahead):
     assert leased(bench, job_id)
 
 
-def test_nothing_is_released_ahead_of_maintenance_that_the_job_reaches_into(ahead):
+def test_ahead_of_maintenance_no_job_passes_one_that_reaches_into_it(ahead):
     bench = ahead()
     fill(bench)
     start = bench.slurm.now + 3600.0
     bench.slurm.reserved = [Reservation("maint", start, start + 60.0, frozenset({"n1"}))]
-    job_id = bench.slurm.submit(1, 10, time_limit=7200.0)
+    long, short = bench.slurm.submit(1, 10, time_limit=7200.0), bench.slurm.submit(1, 20, time_limit=60.0)
     bench.cycle(3)
-    assert leased(bench, job_id)
+    assert (leased(bench, long), leased(bench, short)) == (False, True)
 
 
 def test_a_restart_knows_the_released_jobs(ahead):

@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -44,7 +43,6 @@ from typing import Any, NamedTuple
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, PreemptionClass, id_key
-from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.placement.selection import packed_alpha
 from slurm_asrpt.core.policies.base import (
     Decision,
@@ -65,6 +63,7 @@ from slurm_asrpt.core.policies.base import (
 from slurm_asrpt.core.policies.gated.estimates import Estimates, Known
 from slurm_asrpt.core.policies.gated.gpu_types import Choice, Choices, covering, within_limit
 from slurm_asrpt.core.policies.gated.late_share import LateShare
+from slurm_asrpt.core.policies.gated.next_starts import Pool, able_mask, next_starts
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.placement import Placer
 from slurm_asrpt.core.policies.gated.queue import Key, Waiting, Waitlist
@@ -83,8 +82,6 @@ from slurm_asrpt.core.policies.running_jobs import NO_END_S, RunningJob, Running
 from slurm_asrpt.core.preemptable import precedence
 
 Ranks = Mapping[PreemptionClass | None, int]
-OVER_LIMIT = 2
-"""So many jobs that a limit holds, and that count the same against limits, are named as the next to start."""
 EXCLUSIVE_AFTER = 2.0
 """After this many times ``patience_s``, a waiting job keeps its servers for itself alone."""
 _INF = float("inf")
@@ -405,42 +402,18 @@ class Gated(Policy):
         self._similar.started(job, now, slowdown, end)
 
     def next_starts(self, most: int) -> Sequence[JobId]:
-        """As ``Policy.next_starts``: the first jobs by work that fit on any server once a job there has ended.
-
-        If not each end makes room for one of them, no smaller job follows it: Slurm might start that instead.
-
-        Beside them at most as many jobs that a limit holds, ``OVER_LIMIT`` of those that count the same: the end of a
-        job may free their limit. If no other job waits for room, they may use what is free already.
-        """
+        """As ``Policy.next_starts``: the first jobs by work that fit on any server of their pool after an end there."""
         if self._left is None or self._queue.any_late or self._preempts or self.contention is not None:
             return ()
-        free = self._left.view().free
-        always, ever = self._running_jobs.freed(free)
-        too_few, largest = max(free.values(), default=0), 0
-        found, held, over = list[JobId](), 0, Counter[Charges]()
-        for entry in sorted(self._queue.entries.values(), key=lambda one: one.key):
-            job, limited = entry.job, self._limited(entry) is not None
-            follows = largest <= max(always, job.gpus)
-            able = follows and (too_few < job.gpus <= ever or (limited and self.reservation is None))
-            able = able and self._runs_anywhere(entry)
-            if limited and able and held < most and over[job.charges] < OVER_LIMIT:
-                over[job.charges] += 1
-                held += 1
-                found.append(job.id)
-            elif not limited:
-                if not able or len(found) - held == most:
-                    break
-                largest = max(largest, job.gpus)
-                found.append(job.id)
-        return found
+        free, runs = self._left.view().free, self._running_jobs
 
-    def _runs_anywhere(self, entry: Waiting) -> bool:
-        """Whether a job needs one server, and all servers are equally good for it."""
-        if len(entry.choices) != 1:
-            return False
-        group = entry.choices[0].group
-        needs = group.free_times.needs(entry.job)
-        return not group.mixed and needs.servers == 1 and len(needs.places) == len(self._nodes)
+        def pool(mask: int) -> Pool:
+            here = {node.name: free[node.name] for node in map(self._nodes.__getitem__, bits(mask))}
+            return Pool(max(here.values(), default=0), sum(here.values()), *runs.freed(here))
+
+        order = sorted(self._queue.entries.values(), key=lambda one: one.key)
+        waiting = ((entry, self._limited(entry) is not None) for entry in order)
+        return next_starts(waiting, most, self.reservation is None, (1 << len(self._nodes)) - 1, pool)
 
     # where to start
 
@@ -542,10 +515,10 @@ class Gated(Policy):
         exclusive = first and (job.turn is not None or entry.since + EXCLUSIVE_AFTER * self.patience_s <= now)
         if first and own is not None and own.mask & self._running_jobs.used:
             time = max([now, *(self._running_jobs.free_at[at] for at in bits(own.mask))])
-            return replace(own, time=time, exclusive=exclusive, able=_able(entry))
+            return replace(own, time=time, exclusive=exclusive, able=able_mask(entry))
         found = [(self._soonest(job, choice, servers, now), choice.best) for choice in entry.choices]
         (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
-        return Reservation(job, mask, time, kept=first, exclusive=exclusive, able=_able(entry))
+        return Reservation(job, mask, time, kept=first, exclusive=exclusive, able=able_mask(entry))
 
     def _soonest(self, job: Job, choice: Choice, servers: Servers, now: float) -> tuple[int, float]:
         """The servers of a choice that will be free soonest, and when; jobs that it may preempt do not count."""
@@ -637,11 +610,3 @@ class Gated(Policy):
 
 def _rank(entry: Waiting, ranks: Ranks) -> int:
     return ranks.get(entry.job.preemption, 0) if ranks else 0
-
-
-def _able(entry: Waiting) -> int:
-    """The servers that a job could use, as a mask."""
-    able = 0
-    for choice in entry.choices:
-        able |= choice.group.free_times.needs(entry.job).mask
-    return able
