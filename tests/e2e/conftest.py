@@ -52,6 +52,8 @@ SOON_S = 30
 """A job that nothing delays starts within this time, even on a busy machine."""
 MIN_JOB_AGE_S = 300
 """For so long, in the machine's time, Slurm still shows a job that has ended."""
+REQUEUE_PAUSE_S = 121
+"""For so long Slurm delays a requeued job by default: a second more than the lifetime of credentials."""
 BASE_PORT = int(os.environ.get("ASRPT_TEST_PORT", "17500"))
 
 
