@@ -39,13 +39,6 @@ from slurm_asrpt.status.document import read_status
 COMMANDS = Path(sys.executable).parent
 LEASE_S = 8
 QUICK: dict[str, Any] = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}}
-
-
-def quick(speed: float) -> dict[str, Any]:
-    """asrptd's settings on a clock of this speed: as quick as QUICK in the machine's time, with leases as on a site."""
-    return {"daemon": {"interval_s": speed / 2, "unpin_after_s": 5 * speed}} if speed > 1 else QUICK
-
-
 PATIENCE = 3
 """Timeouts are for an idle machine; tests also run in parallel and on slower machines."""
 SOON_S = 30
@@ -55,6 +48,11 @@ MIN_JOB_AGE_S = 300
 REQUEUE_PAUSE_S = 121
 """For so long Slurm delays a requeued job by default: a second more than the lifetime of credentials."""
 BASE_PORT = int(os.environ.get("ASRPT_TEST_PORT", "17500"))
+
+
+def quick(speed: float) -> dict[str, Any]:
+    """asrptd's settings on a clock of this speed: as quick as QUICK in the machine's time, with leases as on a site."""
+    return {"daemon": {"interval_s": speed / 2, "unpin_after_s": 5 * speed}} if speed > 1 else QUICK
 
 
 def can_run_slurm() -> str:
@@ -78,15 +76,17 @@ def own_lab(
     settings: of asrptd, instead of QUICK. folder: a new directory, instead of one in /tmp. speed: gives the lab a clock
     of its own: settings, job lengths and limits are in its time, timeouts of tests in the machine's.
     """
+    speed = spec.get("speed", 1.0)
     accounting = ("slurmdbd", "mariadbd") if spec.get("accounting") else ()
-    why_not = can_run_slurm() or _missing(accounting, "make test installs them")
+    clock = ("faketime",) if speed > 1 else ()
+    why_not = can_run_slurm() or _missing(clock, "make setup") or _missing(accounting, "make test installs them")
     if why_not:
         pytest.skip(why_not)
     directory = folder or Path(tempfile.mkdtemp(prefix="asrpt-own-", dir="/tmp"))
     if folder is None:
         directory.chmod(0o755)
         directory.rmdir()
-    if (speed := spec.get("speed", 1.0)) > 1:
+    if speed > 1:
         spec["slurm_conf_extra"] = f"{spec.get('slurm_conf_extra', '')}\nMinJobAge={round(MIN_JOB_AGE_S * speed)}"
     settings = quick(speed) if settings is None else settings
     lab = up(LabSpec(directory, nodes, BASE_PORT + port, settings=settings, **spec))
