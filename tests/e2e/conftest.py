@@ -43,7 +43,16 @@ PATIENCE = 3
 """Timeouts are for an idle machine; tests also run in parallel and on slower machines."""
 SOON_S = 30
 """A job that nothing delays starts within this time, even on a busy machine."""
+MIN_JOB_AGE_S = 300
+"""For so long, in the machine's time, Slurm still shows a job that has ended."""
+REQUEUE_PAUSE_S = 121
+"""For so long Slurm delays a requeued job by default: a second more than the lifetime of credentials."""
 BASE_PORT = int(os.environ.get("ASRPT_TEST_PORT", "17500"))
+
+
+def quick(speed: float) -> dict[str, Any]:
+    """asrptd's settings on a clock of this speed: as quick as QUICK in the machine's time, with leases as on a site."""
+    return {"daemon": {"interval_s": speed / 2, "unpin_after_s": 5 * speed}} if speed > 1 else QUICK
 
 
 def can_run_slurm() -> str:
@@ -64,17 +73,23 @@ def own_lab(
 ) -> Iterator[Lab]:
     """A lab cluster for one test at BASE_PORT + ``port``; skips the test if none can run here.
 
-    settings: of asrptd, instead of QUICK. folder: a new directory, instead of one in /tmp.
+    settings: of asrptd, instead of QUICK. folder: a new directory, instead of one in /tmp. speed: gives the lab a clock
+    of its own: settings, job lengths and limits are in its time, timeouts of tests in the machine's.
     """
+    speed = spec.get("speed", 1.0)
     accounting = ("slurmdbd", "mariadbd") if spec.get("accounting") else ()
-    why_not = can_run_slurm() or _missing(accounting, "make test installs them")
+    clock = ("faketime",) if speed > 1 else ()
+    why_not = can_run_slurm() or _missing(clock, "make setup") or _missing(accounting, "make test installs them")
     if why_not:
         pytest.skip(why_not)
     directory = folder or Path(tempfile.mkdtemp(prefix="asrpt-own-", dir="/tmp"))
     if folder is None:
         directory.chmod(0o755)
         directory.rmdir()
-    lab = up(LabSpec(directory, nodes, BASE_PORT + port, settings=QUICK if settings is None else settings, **spec))
+    if speed > 1:
+        spec["slurm_conf_extra"] = f"{spec.get('slurm_conf_extra', '')}\nMinJobAge={round(MIN_JOB_AGE_S * speed)}"
+    settings = quick(speed) if settings is None else settings
+    lab = up(LabSpec(directory, nodes, BASE_PORT + port, settings=settings, **spec))
     try:
         yield lab
     finally:
@@ -98,6 +113,7 @@ class Cluster:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.client = CliClient(SlurmSettings(conf=str(lab.slurm_conf)))
+        self.client.environment |= lab.clock.variables if lab.clock else {}
         self.paths = lab.directory / "asrpt"
         self.daemon: subprocess.Popen[bytes] | None = None
         self.log = lab.directory / "log" / "asrptd.log"
@@ -112,7 +128,7 @@ class Cluster:
             self.daemon = subprocess.Popen(
                 command, env=self.lab.env, stdout=log, stderr=log, user=uid, group=gid, extra_groups=[], umask=0o077
             )
-        before = time.time()
+        before = self.time()
         wait_for(lambda: self.status_written() > before, "asrptd writes its status", 15)
 
     def status_written(self) -> float:
@@ -127,6 +143,16 @@ class Cluster:
         daemon.send_signal(number)
         return daemon.wait(timeout=20)
 
+    # time
+
+    def time(self) -> float:
+        """Seconds since 1970 on the lab's clock."""
+        return self.lab.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for seconds of the lab's time."""
+        time.sleep(seconds / self.lab.spec.speed)
+
     # Slurm
 
     def submit(self, *options: str, script: str = "sleep 2", user: str | None = "asrpt1") -> str:
@@ -136,7 +162,7 @@ class Cluster:
     def block(self, node: str, gpus: int) -> str:
         """A job in the unmanaged partition that uses GPUs of a node until it is cancelled."""
         options = ["-p", "other", "-w", node, "-N1", f"--gres=gpu:{gpus}"]
-        job_id = self.submit(*options, script="sleep 600", user=None)
+        job_id = self.submit(*options, script=f"sleep {600 * self.lab.spec.speed:g}", user=None)
         self.wait(job_id, "RUNNING")
         return job_id
 
@@ -192,7 +218,7 @@ class Cluster:
 
     def _may_start_again(self, job_id: str) -> bool:
         job = self.job(job_id)
-        return job.state == PENDING and not job.required_nodes and time.time() > job.submit_time + 2
+        return job.state == PENDING and not job.required_nodes and self.time() > job.submit_time + 2
 
     # asrpt's own
 

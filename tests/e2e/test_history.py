@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def accounted() -> Iterator[Cluster]:
-    with own_cluster(70, "2x4", users=1, accounting=True) as cluster:
+    with own_cluster(70, "2x4", users=1, accounting=True, speed=20) as cluster:
         yield cluster
 
 
@@ -33,7 +33,7 @@ def take(cluster: Cluster, *words: str) -> dict[str, Any]:
 def run_jobs(cluster: Cluster) -> dict[str, str]:
     """Job ids by the state in which they end; asrptd sees the first two, only sacct sees the others."""
     cluster.start_daemon()
-    ids = {"seen": cluster.submit("-n1", "--gpus=1", script="sleep 1")}
+    ids = {"seen": cluster.submit("-n1", "--gpus=1", script="sleep 30")}
     once = '[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || sleep 600'  # runs until it is requeued
     ids["requeued"] = cluster.submit("-n1", "--gpus=1", "--requeue", script=once)
     cluster.wait(ids["requeued"], "RUNNING")
@@ -43,9 +43,9 @@ def run_jobs(cluster: Cluster) -> dict[str, str]:
     cluster.recorded(ids["seen"])
     cluster.stop_daemon()
     ids["timeout"] = cluster.submit("-n1", "--gpus=1", "--time=1", script="sleep 600")
-    ids["failed"] = cluster.submit("-n2", "--gpus-per-task=1", script="sleep 1; exit 3")
+    ids["failed"] = cluster.submit("-n2", "--gpus-per-task=1", script="sleep 30; exit 3")
     ids["cancelled"] = cluster.submit("-n1", "--gpus=1", script="sleep 600")
-    ids["done"] = cluster.submit("-n1", "--gpus=1", "--job-name=x\n1|1|\x1b[2J'\"é", script="sleep 1")
+    ids["done"] = cluster.submit("-n1", "--gpus=1", "--job-name=x\n1|1|\x1b[2J'\"é", script="sleep 30")
     ids["cpu"] = cluster.submit("-n1", script="true")
     cluster.wait(ids["cancelled"], "RUNNING")
     cluster.cancel(ids["cancelled"])

@@ -27,19 +27,6 @@ def assert_each_ran_once(cluster: Cluster, jobs: list[str]) -> None:
     (cluster.lab.home("asrpt1") / "ran.out").unlink()
 
 
-def test_after_sigkill_every_pending_job_starts_when_its_lease_expires(asrpt: Cluster):
-    blockers = asrpt.block_all()
-    jobs = [asrpt.submit("--gpus=1", script=RAN) for _ in range(20)]
-    wait_for(lambda: len(asrpt.order()) == 20, "all 20 wait", 15)
-    asrpt.stop_daemon(signal.SIGKILL)
-    asrpt.cancel(*blockers)
-    leased = [job for job in asrpt.jobs().values() if job.job_id in jobs and job.eligible_time > time.time()]
-    assert len(leased) == 20
-    done = asrpt.wait_all(jobs, "COMPLETED", timeout=LEASE_S + 15)
-    assert all(done[job.job_id].start_time >= job.eligible_time for job in leased)
-    assert_each_ran_once(asrpt, jobs)
-
-
 def test_a_killed_and_restarted_asrptd_starts_pending_jobs_in_order(asrpt: Cluster):
     """One GPU stays free: without leases, Slurm would start the small jobs behind the head on it."""
     blockers = [asrpt.block(node, 4) for node in ("n1", "n2", "n3")] + [asrpt.block("n4", 3)]
