@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.policies.base import Policy, Preempt, PreemptivePolicy, Run
+from slurm_asrpt.core.policies.base import Policy, Preempt, PreemptivePolicy, Run, may_interrupt
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import Interruption, JobState
@@ -54,27 +54,14 @@ class Preemption:
     def tell(self, now: float) -> None:
         """Inform the policy before a decision: the attained service of jobs, and which may be preempted."""
         policy = self._policy
-        if not isinstance(policy, PreemptivePolicy):
+        if not (isinstance(policy, PreemptivePolicy) and may_interrupt(policy)):
             return
         jobs = self._jobs.values()
         for job in jobs:
             if job.forgotten and job.interruption is None and self._mode.enforcing:
                 job.interruption_resumed(now)
         waiting = {JobId(t.record.job_id): t.service.past for t in jobs if t.service.past and not t.service.began}
-        policy.served(waiting, [self._run(t, now) for t in self._may_be_interrupted()], now)
-
-    def _run(self, job: ManagedJob, now: float) -> Run:
-        record, service = job.record, job.service
-        return Run(
-            job_id=JobId(record.job_id),
-            gpus=dict(record.gpus_by_node),
-            service=service.at(now),
-            rate=service.rate,
-            since=record.start_time,
-            interruptions=service.interruptions,
-            ending=job.interruption is not None,
-            held=resources_of(record, sum(record.gpus_by_node.values())),
-        )
+        policy.served(waiting, [_run(t) for t in self._may_be_interrupted()], now)
 
     def _may_be_interrupted(self) -> Iterator[ManagedJob]:
         """Jobs that may be preempted; none outside of mode enforce."""
@@ -195,3 +182,17 @@ class Preemption:
 
     def _record(self, job: ManagedJob, event: str, now: float, **facts: object) -> None:
         self._audit.record(now, event, job.record.job_id, user=job.record.user, **facts)
+
+
+def _run(job: ManagedJob) -> Run:
+    record, service = job.record, job.service
+    return Run(
+        job_id=JobId(record.job_id),
+        gpus=dict(record.gpus_by_node),
+        service=service.past,
+        rate=service.rate,
+        since=service.began or record.start_time,
+        interruptions=service.interruptions,
+        ending=job.interruption is not None,
+        held=resources_of(record, sum(record.gpus_by_node.values())),
+    )

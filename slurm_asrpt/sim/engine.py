@@ -197,18 +197,20 @@ class PlainRun:
 
     def run_to_end(self) -> None:
         """Process events until there are none left."""
-        decide, view = self.policy.decide, self.view
         while (now := self._next_decision()) < _NEVER:
             if self.next_end <= now:
                 self._ends(now)
             if self.next_arrival <= now:
                 self._arrivals(now)
             if self.waiting:
-                for decision in decide(view, now):
-                    if isinstance(decision, Start):
-                        self._begin(decision, now)
+                self._decide(now)
         if self.progress:
             self.progress(self.done, len(self.table), self.clock)
+
+    def _decide(self, now: float) -> None:
+        for decision in self.policy.decide(self.view, now):
+            if isinstance(decision, Start):
+                self._begin(decision, now)
 
     def _next_decision(self) -> float:
         """Advance to the next instant that needs a decision, or never; jobs that change nothing arrive on the way."""

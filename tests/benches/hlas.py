@@ -37,11 +37,10 @@ class SimulatedJob:
     def ends(self) -> float:
         return self.began + (self.work - self.had) / self.job.gpus
 
-    def run(self, now: float) -> Run:
+    def run(self) -> Run:
         assert self.placement is not None
-        attained = self.had + (now - self.began) * self.job.gpus
         return Run(
-            self.job.id, self.placement.gpus, attained, self.job.gpus, self.began, self.interruptions,
+            self.job.id, self.placement.gpus, self.had, self.job.gpus, self.began, self.interruptions,
             ending=self.stops < math.inf, held=self.job.request,
         )  # fmt: skip
 
@@ -100,7 +99,7 @@ class HlasBench:
         self._decide()
 
     def _tell(self, waiting: dict[JobId, SimulatedJob]) -> None:
-        runs = [each.run(self.now) for each in self.running.values() if each.opted_in]
+        runs = [each.run() for each in self.running.values() if each.opted_in]
         self.policy.served({job_id: each.had for job_id, each in waiting.items() if each.had}, runs, self.now)
 
     def _decide(self) -> None:
@@ -143,7 +142,7 @@ class HlasBench:
         view = before.copy()
         for each in self.running.values():
             if each.stops == min(self.now + self.grace_s, each.ends) and each.placement is not None:
-                assert self.policy.queue_of(each.run(self.now).service) > queue
+                assert self.policy.queue_of(each.run().service_at(self.now)) > queue
                 view.give({n: min(c, view.by_name[n].gpus - view.free[n]) for n, c in each.placement.gpus.items()})
         assert place(view, head, Strategy.MOST_FREE, FABRIC) is not None
 

@@ -178,7 +178,7 @@ class SeesRunning(Protocol):
 class Run:
     """A running job that may be preempted.
 
-    gpus: by node. service: attained GPU-seconds in all its runs, which increase by ``rate`` per second.
+    gpus: by node. service: GPU-seconds attained in its earlier runs; they increase by ``rate`` per second in this one.
     since: start of this run, seconds. interruptions: number of preemptions so far. ending: it is being preempted.
     held: the CPUs and memory that it frees with its GPUs.
     """
@@ -192,10 +192,16 @@ class Run:
     ending: bool = False
     held: Request = ANYWHERE
 
+    def service_at(self, now: float) -> float:
+        """GPU-seconds attained at that time."""
+        return self.service + self.rate * max(0.0, now - self.since)
+
 
 @runtime_checkable
 class PreemptivePolicy(Protocol):
-    """A policy that orders jobs by attained service and may decide ``Preempt``."""
+    """A policy that may decide ``Preempt``; if ``interrupts`` is set."""
+
+    interrupts: bool
 
     def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
         """The attained service so far, called before ``submitted`` and ``decide``.
@@ -203,8 +209,18 @@ class PreemptivePolicy(Protocol):
         waiting: GPU-seconds attained by waiting jobs that have run before. runs: all jobs that may be preempted.
         """
 
+
+@runtime_checkable
+class HasQueues(Protocol):
+    """A policy that orders jobs by attained service."""
+
     def queue_of(self, service: float) -> int:
         """The queue, from 0, of a job with this attained service in GPU-seconds."""
+
+
+def may_interrupt(policy: object) -> bool:
+    """Whether a policy preempts running jobs."""
+    return isinstance(policy, PreemptivePolicy) and policy.interrupts
 
 
 # reasons for which a job has no placement now

@@ -15,7 +15,7 @@ from itertools import islice
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement, Startup
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies.base import Decision, Policy, PreemptivePolicy, SeesRunning, Start
+from slurm_asrpt.core.policies.base import Decision, Policy, SeesRunning, Start, may_interrupt
 from slurm_asrpt.core.preemptable import take_what_is_free
 
 LOOKED_AT = 200
@@ -28,7 +28,7 @@ def decide(policy: Policy, view: ClusterView, waiting: Iterable[Job], now: float
     A policy that preempts sees all nodes at once: to preempt a job costs more than to power up a node.
     """
     startup = view.startup
-    if startup is None or isinstance(policy, PreemptivePolicy):
+    if startup is None or may_interrupt(policy):
         return policy.decide(view, now)
     up = view.copy()
     up.take(_free(view, startup.nodes))

@@ -50,6 +50,7 @@ class Hlas(PriorityQueue):
     start_key = ("rank", "queue", "submitted")
     bands = False
     conserving = True
+    interrupts = True
 
     def __init__(self, fabric: Fabric, options: HlasOptions) -> None:
         super().__init__(fabric, options)
@@ -57,7 +58,6 @@ class Hlas(PriorityQueue):
         self._max_preemptions, self._min_run_s = options.max_interruptions, options.min_run_s
         self._service: dict[JobId, float] = {}
         self._runs: list[Run] = []
-        self._served_at = 0.0  # time of the last ``served``
         self._preempted: dict[JobId, list[JobId]] = {}  # preempting jobs, and the jobs that they preempt
 
     def value(self, job: Job, alpha: float) -> float:
@@ -69,7 +69,7 @@ class Hlas(PriorityQueue):
     # events
 
     def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
-        self._service, self._runs, self._served_at = dict(waiting), list(runs), now
+        self._service, self._runs = dict(waiting), list(runs)
 
     def submitted(self, job: Job, now: float) -> bool:
         return super().submitted(job, now) and not self._runs
@@ -129,7 +129,7 @@ class Hlas(PriorityQueue):
         if plan.reserve(job):
             return []
         able = [run for run in plan.left if self._may_preempt(run, queue, now)]
-        able.sort(key=lambda run: -self._service_at(run, now))
+        able.sort(key=lambda run: -run.service_at(now))
         chosen = plan.victims_for(job, able)
         if chosen:
             plan.preempt(chosen)
@@ -139,24 +139,21 @@ class Hlas(PriorityQueue):
     def _may_preempt(self, run: Run, queue: int, now: float) -> bool:
         """Whether a job of this queue may preempt the run."""
         spared = run.interruptions >= self._max_preemptions or now < run.since + self._min_run_s
-        return not spared and self.queue_of(self._service_at(run, now)) > queue
-
-    def _service_at(self, run: Run, now: float) -> float:
-        return run.service + run.rate * (now - self._served_at)
+        return not spared and self.queue_of(run.service_at(now)) > queue
 
     def next_wakeup(self, now: float) -> float | None:
         """When the next run becomes preemptible: besides arrivals and ends, only this can change a decision."""
         if not self._keys:
             return None
         able = (run for run in self._runs if not run.ending and run.interruptions < self._max_preemptions)
-        return min((when for run in able for when in self._next_changes(run) if when > now), default=None)
+        return min((when for run in able for when in self._next_changes(run, now) if when > now), default=None)
 
-    def _next_changes(self, run: Run) -> Iterator[float]:
+    def _next_changes(self, run: Run, now: float) -> Iterator[float]:
         """When a run reaches ``min_run_s``, and when it moves to the next queue."""
         yield run.since + self._min_run_s
-        queue = self.queue_of(run.service)
+        queue = self.queue_of(run.service_at(now))
         if queue < len(self._ends) and run.rate > 0:
-            yield self._served_at + (self._ends[queue] - run.service) / run.rate
+            yield run.since + (self._ends[queue] - run.service) / run.rate
 
     # what users see, and restarts
 
@@ -175,19 +172,18 @@ class Hlas(PriorityQueue):
             **super().dump(),
             "service": self._service,
             "runs": runs,
-            "told": self._served_at,
             "room": self._preempted,
         }
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         try:
             service = {JobId(job_id): float(had) for job_id, had in state["service"].items()}
-            runs, served_at = [_run(raw) for raw in state["runs"]], float(state["told"])
+            runs = [_run(raw) for raw in state["runs"]]
             preempted = {JobId(job_id): [JobId(run) for run in runs] for job_id, runs in state["room"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a state of this policy: {error!r}") from error
         super().load(state, jobs)
-        self._service, self._runs, self._served_at = service, runs, served_at
+        self._service, self._runs = service, runs
         self._preempted = {job_id: runs for job_id, runs in preempted.items() if job_id in self._keys}
 
 

@@ -1,0 +1,196 @@
+"""Simulations in which a policy may preempt the jobs that consent: signal, checkpoint, requeue, restart."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from array import array
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies.base import Preempt, PreemptivePolicy, Run, Start, may_interrupt
+from slurm_asrpt.sim.engine import OnStart, PlainRun, PolicyError, Progress, Result, Runner, Scheduler
+from slurm_asrpt.sim.job_table import JobTable
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a preemption costs, seconds.
+
+    checkpoint_s: from the signal to the end of the run, without progress. requeue_s: until the job is eligible again
+    (Slurm waits until its credential has expired: ``cred_expire`` of AuthInfo, 120 s by default, and a second).
+    restart_s: at the start of each later run, without progress.
+    """
+
+    checkpoint_s: float = 30.0
+    requeue_s: float = 121.0
+    restart_s: float = 60.0
+
+
+def interrupting(consenting: Collection[int], costs: Costs) -> Runner:
+    """A runner for ``simulate``: the policy may preempt the jobs in these rows."""
+
+    def runner(
+        policy: Scheduler,
+        nodes: Sequence[Node],
+        table: JobTable,
+        progress: Progress | None,
+        on_start: OnStart | None,
+    ) -> InterruptedRun:
+        return InterruptedRun(policy, nodes, table, progress, on_start, consenting, costs)
+
+    return runner
+
+
+@dataclass
+class Part:
+    """Where a job stands that runs or has run. since: start of its run. iterations: done before it.
+
+    runs: it computes; leaves: it writes its checkpoint; waits: it is not eligible yet. gpu_s: attained GPU-seconds.
+    """
+
+    phase: str
+    since: float
+    alpha: float
+    iterations: float = 0.0
+    gpu_s: float = 0.0
+    interruptions: int = 0
+    lost_gpu_s: float = 0.0
+
+
+class InterruptedRun(PlainRun):
+    """A simulation with preemption. In the result, start is that of the first run, and alpha covers all time until the
+    end. ``lost_gpu_s``: by row, GPU-seconds in which an interrupted job held GPUs without progress."""
+
+    def __init__(
+        self,
+        policy: Scheduler,
+        nodes: Sequence[Node],
+        table: JobTable,
+        progress: Progress | None,
+        on_start: OnStart | None,
+        consenting: Collection[int],
+        costs: Costs,
+    ) -> None:
+        super().__init__(policy, nodes, table, progress, on_start)
+        self.costs, self.consenting = costs, frozenset(consenting) if may_interrupt(policy) else frozenset[int]()
+        self.parts: dict[int, Part] = {}
+        self.runs: dict[JobId, Run] = {}  # of consenting jobs
+        self.attained: dict[JobId, float] = {}  # of jobs that wait again
+        self.first = array("d", [math.nan]) * len(table)
+        self.end = array("d", [math.nan]) * len(table)
+        self.lost_gpu_s: dict[int, float] = {}
+        self.interruptions: dict[int, int] = {}
+        self.speeds = {node.name: node.speed for node in nodes}
+
+    def _decide(self, now: float) -> None:
+        policy = self.policy
+        if self.consenting and isinstance(policy, PreemptivePolicy):
+            policy.served(self.attained, list(self.runs.values()), now)
+        for decision in self.policy.decide(self.view, now):
+            if isinstance(decision, Start):
+                self._begin(decision, now)
+            elif isinstance(decision, Preempt):
+                self._interrupt(int(decision.job_id), now)
+
+    def _begin(self, start: Start, now: float) -> None:
+        super()._begin(start, now)
+        row, job, placement = int(start.job.id), start.job, start.placement
+        before = self.parts.get(row, Part("", now, placement.alpha))
+        pause = self.costs.restart_s if before.interruptions else 0.0
+        end = now + pause + (self.iterations[row] - before.iterations) * placement.alpha
+        self._schedule(row, end, job, placement.gpus)
+        part = replace(before, phase="runs", since=now, alpha=placement.alpha)
+        self.parts[row], self.end[row] = part, end
+        if math.isnan(self.first[row]):
+            self.first[row] = now
+        self.attained.pop(job.id, None)
+        if row in self.consenting:
+            rate = job.gpus * min(self.speeds[name] for name in placement.gpus)
+            runs = Run(job.id, placement.gpus, part.gpu_s, rate, now, part.interruptions, held=job.request)
+            self.runs[job.id] = runs
+
+    def _schedule(self, row: int, time: float, job: Job, gpus: Mapping[str, int]) -> None:
+        """Replace the next event of a job."""
+        self.running = [entry for entry in self.running if entry[1] != row]
+        self.running.append((time, row, job, gpus))
+        heapq.heapify(self.running)
+        self.next_end = self.running[0][0]
+
+    def _interrupt(self, row: int, now: float) -> None:
+        """The job writes a checkpoint; its GPUs are busy until then."""
+        part = self.parts[row]
+        if row not in self.consenting or part.phase != "runs":
+            raise PolicyError(f"job {row} was preempted at {now} but does not consent or does not run")
+        _, _, job, gpus = next(entry for entry in self.running if entry[1] == row)
+        if self.end[row] <= now + self.costs.checkpoint_s:
+            return  # it ends before
+        pause = self.costs.restart_s if part.interruptions else 0.0
+        progress = max(0.0, now - part.since - pause) / part.alpha if part.alpha else 0.0
+        run = self.runs[job.id]
+        self.runs[job.id] = replace(run, ending=True)
+        self.parts[row] = replace(
+            part,
+            phase="leaves",
+            iterations=part.iterations + progress,
+            gpu_s=part.gpu_s + run.rate * max(0.0, now - part.since - pause),
+            interruptions=part.interruptions + 1,
+        )
+        wasted = min(now - part.since, pause) + self.costs.checkpoint_s
+        self.lost_gpu_s[row] = self.lost_gpu_s.get(row, 0.0) + job.gpus * wasted
+        self.interruptions[row] = part.interruptions + 1
+        self.end[row] = math.nan
+        self._schedule(row, now + self.costs.checkpoint_s, job, gpus)
+
+    def _ends(self, now: float) -> None:
+        while self.next_end <= now:
+            time, row, job, _ = self.running[0]
+            part = self.parts[row]
+            if part.phase == "runs":
+                self.runs.pop(job.id, None)
+                self._end_one(now)
+            elif part.phase == "leaves":
+                self._leave(row, time, job)
+            else:
+                heapq.heappop(self.running)
+                self.next_end = self.running[0][0] if self.running else math.inf
+                self._return(row, replace(job, submit_time=time), now)
+
+    def _end_one(self, now: float) -> None:
+        """Pass the next end to the parent, alone."""
+        after = self.running
+        self.running = [heapq.heappop(after)]
+        super()._ends(now)
+        self.running = after
+        self.next_end = after[0][0] if after else math.inf
+
+    def _leave(self, row: int, time: float, job: Job) -> None:
+        """It has written its checkpoint, and frees its GPUs."""
+        gpus = self.running[0][3]
+        self.view.give(gpus, job.request)
+        if job.charges:
+            self.view.headroom.give(job.charges)
+        self.runs.pop(job.id, None)
+        self.policy.finished(job.id, time)
+        self.parts[row].phase = "waits"
+        self._schedule(row, time + self.costs.requeue_s, job, {})
+
+    def _return(self, row: int, job: Job, now: float) -> None:
+        """It is eligible again."""
+        self.nodes[row] = 0
+        self.waiting += 1
+        self.attained[job.id] = self.parts[row].gpu_s
+        policy = self.policy
+        if isinstance(policy, PreemptivePolicy):
+            policy.served(self.attained, list(self.runs.values()), now)
+        policy.submitted(job, now)
+
+    def result(self, interrupted: bool) -> Result:
+        found = super().result(interrupted)
+        start, end, iterations = np.array(self.first), np.array(self.end), self.table.iterations
+        real = np.divide(end - start, iterations, out=found.alpha.copy(), where=iterations > 0)
+        return replace(found, start=start, end=end, alpha=real)
