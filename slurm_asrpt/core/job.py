@@ -243,6 +243,7 @@ class Job:
     preemption: which jobs it may preempt, and which may preempt it; None where no job may.
     turn: its place, in Slurm's own order, before the jobs of its band that have none or a later one; for policies with
     a limit on waiting. None while no job whose nodes Slurm must choose is behind it in that order, and it is none.
+    interruptible: whether its owner lets the policy preempt it (signal, checkpoint, requeue).
 
     Raises ValueError if the GPUs differ from the profile's, the request splits its slices, or a number is invalid.
     """
@@ -261,6 +262,7 @@ class Job:
     weight: float = 1.0
     preemption: PreemptionClass | None = None
     turn: float | None = None
+    interruptible: bool = False
 
     def __post_init__(self) -> None:
         if self.gpus != self.profile.gpus:
@@ -313,7 +315,7 @@ def trusted_job(
     draft.id, draft.user, draft.gpus, draft.profile, draft.request = job_id, user, gpus, profile, request
     draft.predicted_iterations, draft.submit_time = predicted_iterations, submit_time
     draft.group, draft.time_limit, draft.band, draft.charges, draft.weight = group, time_limit, 0, (), 1.0
-    draft.preemption, draft.turn = None, None
+    draft.preemption, draft.turn, draft.interruptible = None, None, False
     draft.__class__ = Job
     job: Job = draft
     return job

@@ -10,7 +10,7 @@ from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job, JobId, id_key
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies.base import Phase, Policy, HasQueues, Reason, before_band, reason
+from slurm_asrpt.core.policies.base import HasQueues, Phase, Policy, Reason, before_band, may_interrupt, reason
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
@@ -120,10 +120,11 @@ class JobRows:
             return {}
         return {UNUSED_PROFILE: self._profiles.problem(job.tag, job.job.gpus)}
 
-    def add_service(self, row: JobStatus, job: ManagedJob, policy: HasQueues, now: float) -> None:
+    def add_service(self, row: JobStatus, job: ManagedJob, policy: Policy, now: float) -> None:
         """Add the attained service, if the policy uses it."""
         row.attained_gpu_s = job.service.at(now)
-        row.queue = policy.queue_of(row.attained_gpu_s) + 1
+        if isinstance(policy, HasQueues):
+            row.queue = policy.queue_of(row.attained_gpu_s) + 1
         row.interruptions = job.service.interruptions
         if job.state is JobState.RUNNING:
             row.never_interrupted = self._preemption.why_never(job)
@@ -180,12 +181,12 @@ class StatusBuilder:
         ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
         reasons = {str(job_id): with_cause(why, self._jobs) for job_id, why in queue}
         observed = self._progress.look(self._jobs.running_since())
-        preempts = self._policy if isinstance(self._policy, HasQueues) else None  # to ask takes 50 us
+        preempts = may_interrupt(self._policy)  # to ask takes 50 us
         rows = list[JobStatus]()
         for job in self._jobs.values():
             rows.append(row := self._rows.row(job, ranks, reasons, now))
-            if preempts is not None:
-                self._rows.add_service(row, job, preempts, now)
+            if preempts:
+                self._rows.add_service(row, job, self._policy, now)
             if job.state is JobState.RUNNING:
                 self._rows.add_progress(row, job, observed.get(str(job.record.number)), now)
             else:

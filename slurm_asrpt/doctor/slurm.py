@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from slurm_asrpt.config.settings import Mode, Settings
+from slurm_asrpt.config.settings import DEFAULT_POLICY, Mode, Settings
 from slurm_asrpt.core.policies.registry import policy_class
 from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.install.slurm_conf import ON_CONTROLLER, SCRIPTS, State, wanted_lines, words
@@ -151,15 +151,16 @@ def _room(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _requeues(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
-    """Policy hlas preempts by requeueing jobs, which Slurm must allow."""
-    if settings.policy.name != "hlas":
+    """Policies preempt by requeueing jobs, which Slurm must allow."""
+    policy = settings.policy
+    if policy.name != "hlas" and not (policy.name == DEFAULT_POLICY and policy.interrupts):
         return
     strange = sorted(set(settings.interrupt.partitions) - set(settings.slurm.partitions))
     if strange:
         text = f"interrupt.partitions: {', '.join(strange)} is not managed by asrptd"
         yield failure("interrupt", text, "fix interrupt.partitions or slurm.partitions in asrpt.toml")
     if config.get("JobRequeue") == "0":
-        text = "JobRequeue=0: policy hlas can only preempt jobs that were submitted with --requeue"
+        text = f"JobRequeue=0: policy {policy.name} can only preempt jobs that were submitted with --requeue"
         yield warning("interrupt", text, "set JobRequeue=1 in slurm.conf, or tell users to submit with --requeue")
 
 

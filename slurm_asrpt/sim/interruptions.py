@@ -64,7 +64,11 @@ class Part:
 
 class InterruptedRun(PlainRun):
     """A simulation with preemption. In the result, start is that of the first run, and alpha covers all time until the
-    end. ``lost_gpu_s``: by row, GPU-seconds in which an interrupted job held GPUs without progress."""
+    end.
+
+    By row of interrupted jobs: ``lost_gpu_s``, GPU-seconds in which it held GPUs without progress; ``waited_gpu_s``,
+    its GPUs times the seconds between its runs.
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class InterruptedRun(PlainRun):
     ) -> None:
         super().__init__(policy, nodes, table, progress, on_start)
         self.costs, self.consenting = costs, frozenset(consenting) if may_interrupt(policy) else frozenset[int]()
+        self.coming = (replace(job, interruptible=int(job.id) in self.consenting) for job in self.coming)
         self.parts: dict[int, Part] = {}
         self.runs: dict[JobId, Run] = {}  # of consenting jobs
         self.attained: dict[JobId, float] = {}  # of jobs that wait again
@@ -85,6 +90,8 @@ class InterruptedRun(PlainRun):
         self.end = array("d", [math.nan]) * len(table)
         self.lost_gpu_s: dict[int, float] = {}
         self.interruptions: dict[int, int] = {}
+        self.idle_since: dict[int, float] = {}
+        self.waited_gpu_s: dict[int, float] = {}
         self.speeds = {node.name: node.speed for node in nodes}
 
     def _decide(self, now: float) -> None:
@@ -106,6 +113,9 @@ class InterruptedRun(PlainRun):
         self._schedule(row, end, job, placement.gpus)
         part = replace(before, phase="runs", since=now, alpha=placement.alpha)
         self.parts[row], self.end[row] = part, end
+        if row in self.idle_since:
+            idle = job.gpus * (now - self.idle_since.pop(row))
+            self.waited_gpu_s[row] = self.waited_gpu_s.get(row, 0.0) + idle
         if math.isnan(self.first[row]):
             self.first[row] = now
         self.attained.pop(job.id, None)
@@ -140,7 +150,7 @@ class InterruptedRun(PlainRun):
             gpu_s=part.gpu_s + run.rate * max(0.0, now - part.since - pause),
             interruptions=part.interruptions + 1,
         )
-        wasted = min(now - part.since, pause) + self.costs.checkpoint_s
+        wasted = self.costs.checkpoint_s + self.costs.restart_s
         self.lost_gpu_s[row] = self.lost_gpu_s.get(row, 0.0) + job.gpus * wasted
         self.interruptions[row] = part.interruptions + 1
         self.end[row] = math.nan
@@ -176,7 +186,7 @@ class InterruptedRun(PlainRun):
             self.view.headroom.give(job.charges)
         self.runs.pop(job.id, None)
         self.policy.finished(job.id, time)
-        self.parts[row].phase = "waits"
+        self.parts[row].phase, self.idle_since[row] = "waits", time
         self._schedule(row, time + self.costs.requeue_s, job, {})
 
     def _return(self, row: int, job: Job, now: float) -> None:

@@ -128,6 +128,15 @@ def sound_bound(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> float
     return float(max(srpt(release, length).sum(), (release + alone).sum(), (busy + alone / 2).sum()))
 
 
+def preemptive_bound(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> float:
+    """No schedule of these jobs, with or without preemption, has a smaller sum of completion times, seconds.
+
+    The larger of two bounds: preemptive SRPT on one machine, and every job alone in the cluster.
+    """
+    release, length, alone = _columns(table, nodes, fabric)
+    return float(max(srpt(release, length).sum(), (release + alone).sum()))
+
+
 def latest_starts(result: Result, patience_s: float, late_share: float, servers: int, gpus: int) -> Floats:
     """The latest start of each job that asrpt-gated guarantees on ``servers`` servers of ``gpus`` GPUs, shape (n,), s.
 

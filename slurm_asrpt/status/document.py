@@ -98,9 +98,9 @@ class JobStatus:
     band: Annotated[int | None, "Fair-share band, 1 goes first; null if policy.fairshare_bands is not set."] = None
     queue: Annotated[int | None, "Queue by attained service, 1 goes first; null except for policy hlas."] = None
     attained_gpu_s: Annotated[
-        float | None, "Attained service in GPU-seconds, over all its runs; null except for policy hlas."
+        float | None, "Attained service in GPU-seconds, over all its runs; null unless the policy preempts jobs."
     ] = None
-    interruptions: Annotated[int, "How often it has been preempted (policy hlas)."] = 0
+    interruptions: Annotated[int, "How often the policy has preempted it."] = 0
     never_interrupted: Annotated[
         str | None, "Why a running job may not be preempted; empty if it may be, null except for policy hlas."
     ] = None

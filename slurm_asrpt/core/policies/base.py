@@ -196,6 +196,15 @@ class Run:
         """GPU-seconds attained at that time."""
         return self.service + self.rate * max(0.0, now - self.since)
 
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> Run:
+        """From its fields as JSON values. Raises KeyError, TypeError, ValueError, AttributeError."""
+        gpus = {str(name): int(count) for name, count in raw["gpus"].items()}
+        amounts = {name: float(raw[name]) for name in ("service", "rate", "since")}
+        held, ending = Request(**raw["held"]), bool(raw["ending"])
+        times = int(raw["interruptions"])
+        return cls(JobId(raw["job_id"]), gpus, **amounts, interruptions=times, ending=ending, held=held)
+
 
 @runtime_checkable
 class PreemptivePolicy(Protocol):

@@ -1,4 +1,4 @@
-"""The base class of policy settings, and two settings that several policies share.
+"""The base class of policy settings, and settings that several policies share.
 
 The keys of all built-in policies form the section [policy] of asrpt.toml (``config.settings``), which every command
 reads. Modules with options therefore import only pydantic.
@@ -32,4 +32,15 @@ class ContentionOptions(PolicyOptions):
         False,
         description="true: jobs that span servers share the NICs; count the jobs that use each NIC. "
         "false: each job has its GPUs' share of the NIC.",
+    )
+
+
+class InterruptOptions(PolicyOptions):
+    """For policies that preempt running jobs."""
+
+    max_interruptions: Annotated[int, Field(ge=0, le=1000)] = Field(
+        3, description="A job is preempted at most this many times; then it runs to its end. 0: never."
+    )
+    min_run_s: Annotated[float, Field(ge=0)] = Field(
+        600.0, description="Seconds for which a job is not preempted after each start."
     )

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from slurm_asrpt.core.policies.options import ContentionOptions, PatienceOptions
+from slurm_asrpt.core.policies.options import ContentionOptions, InterruptOptions, PatienceOptions
 
 
-class GatedOptions(PatienceOptions, ContentionOptions):
+class GatedOptions(PatienceOptions, ContentionOptions, InterruptOptions):
     """How good a placement must be, and how long a job may wait for it."""
 
     gate: Annotated[float, Field(ge=1)] = Field(
@@ -19,4 +19,17 @@ class GatedOptions(PatienceOptions, ContentionOptions):
         0.1,
         description="The share of all GPUs that jobs beyond patience_s may take before their turn; one such job at a "
         "time may take more.",
+    )
+    interrupts: bool = Field(
+        False,
+        description="true: a job with little work may preempt jobs whose owners allow it (--comment=asrpt:interrupt), "
+        "if that shortens the sum of completion times.",
+    )
+    interruption_s: Annotated[float, Field(ge=0)] = Field(
+        300.0,
+        description="What a preemption is assumed to delay the preempted job beside the run of the other: checkpoint, "
+        "requeue and restart, seconds.",
+    )
+    interruption_gain: Annotated[float, Field(ge=1)] = Field(
+        2.0, description="A job preempts others only if it gains at least this many times what they lose."
     )

@@ -27,6 +27,8 @@ It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for
    kind on which it is predicted to end first (docs/decisions/0017).
 6. Preemption. Where the site lets a job preempt others, it goes before these jobs, late or not. If it does not fit into
    the free GPUs, it starts on the servers where the jobs that Slurm preempts for it lose least (docs/decisions/0027).
+7. Interruptions, if ``interrupts`` is set: a job with little work may preempt jobs with much, if the owners of both
+   agree (module ``interruptions``, docs/decisions/0037).
 
 Two special cases: If a job cannot start although all its servers are idle (a lack of CPUs or memory), it gets no
 reservation, because no job's end would help. If only the gate keeps a job from idle servers, it starts there anyway.
@@ -48,7 +50,9 @@ from slurm_asrpt.core.policies.base import (
     Decision,
     Phase,
     Policy,
+    Preempt,
     Reason,
+    Run,
     Start,
     Wait,
     before_band,
@@ -62,6 +66,7 @@ from slurm_asrpt.core.policies.base import (
 )
 from slurm_asrpt.core.policies.gated.estimates import Estimates, Known
 from slurm_asrpt.core.policies.gated.gpu_types import Choice, Choices, covering, within_limit
+from slurm_asrpt.core.policies.gated.interruptions import CONSIDERED, LATE_S, Claim, Interruptions
 from slurm_asrpt.core.policies.gated.late_share import LateShare
 from slurm_asrpt.core.policies.gated.next_starts import Pool, able_mask, next_starts
 from slurm_asrpt.core.policies.gated.options import GatedOptions
@@ -88,10 +93,11 @@ _INF = float("inf")
 
 
 class Started(NamedTuple):
-    """What was known about the runtime of a running job, and its α/α̃_min."""
+    """What was known about the runtime of a running job, its α/α̃_min, and its runtime in earlier runs, seconds."""
 
     known: Known
     slowdown: float
+    had: float = 0.0
 
 
 class Gated(Policy):
@@ -125,6 +131,8 @@ class Gated(Policy):
         self._put_back: dict[JobId, Key] = {}  # jobs of this decision that cannot start: their places with idle time
         self._waits: dict[JobId, Wait] = {}  # from the last decision
         self._left: Plan | None = None  # the cluster after the last decision
+        self.interrupts = options.interrupts
+        self._interruptions = Interruptions(options)
 
     # events
 
@@ -137,7 +145,7 @@ class Gated(Policy):
         self._placer = Placer(self._nodes, self.fabric, self.gate, self.contention)
         self._set_running(self._running_jobs.runs)
         self.reservation = None
-        for entry in self._queue.clear():
+        for entry in [*self._queue.clear(), *self._interruptions.drop_claims()]:
             self._enter(entry.job, entry.key[0], entry.since)
 
     def _set_running(self, runs: Mapping[JobId, RunningJob]) -> None:
@@ -153,7 +161,8 @@ class Gated(Policy):
 
     def submitted(self, job: Job, now: float) -> bool:
         self._stop_running(job.id)  # requeued while the daemon was away
-        self._enter(job, job.band, max(now, job.submit_time))  # time spent in hold does not count
+        since = self._interruptions.waited.pop(job.id, math.inf)
+        self._enter(job, job.band, min(since, max(now, job.submit_time)))  # time spent in hold does not count
         return False
 
     def returned(self, job: Job, now: float) -> None:
@@ -172,8 +181,9 @@ class Gated(Policy):
         self._leave(job_id)
         self._late.advance(now)
         started, run = self._started.get(job_id), self._running_jobs.runs.get(job_id)
-        if run is not None and started is not None:
-            seconds = (now - run.start) / started.slowdown
+        preempted = self._interruptions.ended(job_id)
+        if run is not None and started is not None and not preempted:
+            seconds = started.had + (now - run.start) / started.slowdown
             self._estimates.ended(started.known, seconds)
             self._estimate_again(self._similar.ended(job_id, seconds))
         self._stop_running(job_id)
@@ -215,9 +225,11 @@ class Gated(Policy):
         if job.id in self._queue.entries:
             self._similar.left(self._queue.entries[job.id].job)
         self._similar.waits(job)
-        seconds = seconds or self._estimates.seconds(self._known(job, best))
+        whole = seconds or self._estimates.seconds(self._known(job, best))
+        seconds = seconds or self._interruptions.left_s(job, whole, to_reference)
         number = id_key(job.id)
-        key = (rank, job.gpus * seconds * to_reference / job.weight, job.submit_time, number, job.id)
+        favor = self._interruptions.favor(job)
+        key = (rank, favor * job.gpus * seconds * to_reference / job.weight, job.submit_time, number, job.id)
         if len(choices) > 1 and job.predicted_iterations:
             choices = within_limit(choices, job)
         shape = self._shape(job) if rank == job.band else (rank, job.id)  # a returned job is alone in its shape
@@ -249,6 +261,9 @@ class Gated(Policy):
     def _leave(self, job_id: JobId) -> Waiting | None:
         if self.reservation is not None and self.reservation.job.id == job_id:
             self.reservation = None
+        claim = self._interruptions.claims.pop(job_id, None)
+        if claim is not None:
+            return claim.entry
         entry = self._queue.leave(job_id)
         if entry is not None:
             self._similar.left(entry.job)
@@ -264,6 +279,8 @@ class Gated(Policy):
         self._late.advance(now)
         self._estimate_again(self._similar.outlived(now))
         servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
+        if self._interruptions.claims:
+            starts += self._on_claims(servers, now)
         for entry in self._in_order(now, servers, previous):
             placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
             if placement is None and entry.job.preempts:
@@ -272,6 +289,8 @@ class Gated(Policy):
                 placement = self._reserve(entry, servers, previous, now)
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
+        if self.interrupts and self._interruptions.is_time(now):
+            starts += self._interrupt(servers, now)
         self._left = servers.plan
         self._note_kept(servers)
         return [*starts, *self._waits.values()] if self._waits else starts
@@ -398,12 +417,17 @@ class Gated(Policy):
         """A job runs from now on. slowdown: its α/α̃_min."""
         job, end = entry.job, now + entry.seconds * slowdown
         self._running_jobs.began(job.id, RunningJob(now, end, gpus))
-        self._started[job.id] = Started(self._known(job, entry.choices[0].best), slowdown)
+        had = self._interruptions.had_s(job, self._choices.of(job)[1]) if self.interrupts else 0.0
+        self._started[job.id] = Started(self._known(job, entry.choices[0].best), slowdown, had)
+        if self.interrupts:
+            self._interruptions.started(entry, self._queue.is_late(entry, now))
         self._similar.started(job, now, slowdown, end)
 
     def next_starts(self, most: int) -> Sequence[JobId]:
         """As ``Policy.next_starts``: the first jobs by work that fit on any server of their pool after an end there."""
         if self._left is None or self._queue.any_late or self._preempts or self.contention is not None:
+            return ()
+        if self._interruptions.claims:
             return ()
         free, runs = self._left.view().free, self._running_jobs
 
@@ -454,14 +478,60 @@ class Gated(Policy):
 
     def _allowed(self, servers: Servers, end: float) -> int:
         """The servers without a reservation before this predicted end, as a mask."""
-        taken = self.reservation
-        return (
-            servers.all if taken is None or (end <= taken.time and not taken.exclusive) else servers.all & ~taken.mask
-        )
+        taken, able = self.reservation, servers.all
+        if self._interruptions.claims:
+            able &= ~self._interruptions.claimed
+        return able if taken is None or (end <= taken.time and not taken.exclusive) else able & ~taken.mask
 
     def _on_kept(self, entry: Waiting, servers: Servers, mask: int) -> Placement | None:
         """The placement on servers reserved for the job, with any alpha."""
         return self._placer.general(entry.job, covering(entry.choices, mask), servers, mask, _INF)
+
+    # interruptions
+
+    def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
+        """As ``PreemptivePolicy.served``."""
+        self._interruptions.served(waiting, runs)
+
+    def _on_claims(self, servers: Servers, now: float) -> list[Decision]:
+        """Start the jobs for which others have been preempted, on the servers of these."""
+        starts = list[Decision]()
+        for claim in self._interruptions.due(now):
+            entry = claim.entry
+            self._similar.waits(entry.job)
+            self._queue.enter(entry)
+            placement = self._on_kept(entry, servers, claim.mask)
+            if placement is not None:
+                starts.append(self._start(entry, placement, servers, now))
+        return starts
+
+    def _interrupt(self, servers: Servers, now: float) -> list[Decision]:
+        """Preempt jobs for waiting ones with little work, which then wait for their GPUs only."""
+        found = list[Decision]()
+        self._interruptions.look(self._running_jobs, now)
+        total = sum(node.gpus for node in self._nodes)
+        lasts = sum([entry.job.gpus * entry.seconds for entry in self._queue.entries.values()]) / total  # the queue
+        able = (entry for entry in self._queue.entries.values() if entry.job.interruptible and entry.choices)
+        waiting = (each for each in able if not (each.job.charges and servers.plan.over_limit(each.job)))
+        for entry in heapq.nsmallest(CONSIDERED, waiting, key=lambda one: one.key):
+            held = self.reservation
+            if held is not None and held.job.id == entry.job.id:
+                time = held.time
+            else:
+                time = entry.choices[0].group.free_times.soonest(entry.job, servers, now)[1]
+            chosen = self._interruptions.choose(
+                entry, max(time - now, lasts), servers, self._nodes, self._running_jobs, now
+            )
+            if chosen is None:
+                continue
+            job, victims = entry.job, frozenset(run.job_id for run in chosen.victims)
+            self._leave(job.id)
+            self._interruptions.claims[job.id] = Claim(entry, chosen.mask, victims, now + LATE_S)
+            self._interruptions.ending |= victims
+            self._interruptions.look(self._running_jobs, now)
+            why = reason(Phase.RUNNING, "interrupting", head=job.id)
+            found += [Preempt(run.job_id, job, why) for run in chosen.victims]
+        return found
 
     # reservations
 
@@ -533,9 +603,9 @@ class Gated(Policy):
 
     def next_wakeup(self, now: float) -> float | None:
         """When the next job becomes late, or when late jobs have paid for what they took before their turn."""
-        if self._queue.any_late:
-            return self._late.paid_at
-        return self._queue.next_late(now)
+        late = self._late.paid_at if self._queue.any_late else self._queue.next_late(now)
+        times = [claim.until for claim in self._interruptions.claims.values()]
+        return min([late, *times] if late is not None else times, default=None)
 
     # what users see, and restarts
 
@@ -550,7 +620,12 @@ class Gated(Policy):
         higher = before_band([entries[job_id].job for job_id in order])
         able = (job_id for job_id in order if entries[job_id].choices and not self._limited(entries[job_id]))
         head = next(able, None)
-        return [(each, self._why(entries[each], ahead, head, higher[ahead], now)) for ahead, each in enumerate(order)]
+        claims = [(job_id, self._room(claim)) for job_id, claim in self._interruptions.claims.items()]
+        others = [(each, self._why(entries[each], ahead, head, higher[ahead], now)) for ahead, each in enumerate(order)]
+        return [*claims, *others]
+
+    def _room(self, claim: Claim) -> Reason:
+        return reason(Phase.WAITING, "room", need=claim.entry.job.gpus, runs=", ".join(sorted(claim.victims)))
 
     def _why(self, entry: Waiting, ahead: int, head: JobId | None, higher: int, now: float) -> Reason:
         job, held = entry.job, self.reservation
@@ -574,17 +649,19 @@ class Gated(Policy):
         return over_limit(entry.job, left) if entry.job.charges and left is not None else None
 
     def dump(self) -> dict[str, Any]:
-        rows = sorted(self._queue.entries.values(), key=lambda e: e.key)
+        claimed = [claim.entry for claim in self._interruptions.claims.values()]
+        rows = sorted([*self._queue.entries.values(), *claimed], key=lambda e: e.key)
         return State(
             [Queued(e.job.id, e.key[0], e.since, e.seconds) for e in rows],
             self._returns,
             self._running_jobs.runs,
-            {job_id: (*one.known, one.slowdown) for job_id, one in self._started.items()},
+            {job_id: (*one.known, one.slowdown, one.had) for job_id, one in self._started.items()},
             self._estimates.dump(),
             self._similar.dump(),
             self._late.dump(),
             saved_reservation(self.reservation, self._nodes),
             {self._nodes[at].name: time for at, time in self._running_jobs.outlived.items()},
+            self._interruptions.dump(self._nodes) if self.interrupts else None,
         ).dump()
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
@@ -593,10 +670,13 @@ class Gated(Policy):
         self._estimates.load(found.estimates)
         self._similar.load(found.similar, jobs)
         self._queue.clear()
+        self._interruptions = Interruptions(self._interruptions.options)
+        if found.interruptions is not None and self.interrupts:
+            self._interruptions.load(found.interruptions)
         self._waits.clear()
         self._returns = found.returns
         self._started = {
-            job_id: Started(Known(*known), slowdown) for job_id, (*known, slowdown) in found.started.items()
+            job_id: Started(Known(*known), slowdown, had) for job_id, (*known, slowdown, had) in found.started.items()
         }
         self._late.load(found.late)
         self._set_running(found.runs)
@@ -605,7 +685,18 @@ class Gated(Policy):
         for one in found.order:
             if one.job_id in jobs:
                 self._enter(jobs[one.job_id], updated_rank(jobs[one.job_id], one.rank), one.since, one.seconds)
+        self._restore_claims(found)
         self.reservation = restore_reservation(found.kept, self._nodes, jobs)
+
+    def _restore_claims(self, found: State) -> None:
+        """The claims of jobs that still wait, if all their servers still exist."""
+        places = {node.name: at for at, node in enumerate(self._nodes)}
+        for job_id, (names, victims, until) in found.claims.items() if self.interrupts else ():
+            entry = self._queue.entries.get(job_id)
+            if entry is not None and places.keys() >= set(names):
+                self._leave(job_id)
+                mask = sum(1 << places[name] for name in names)
+                self._interruptions.claims[job_id] = Claim(entry, mask, frozenset(victims), until)
 
 
 def _rank(entry: Waiting, ranks: Ranks) -> int:

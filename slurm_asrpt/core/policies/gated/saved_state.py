@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.gated.estimates import Estimates
+from slurm_asrpt.core.policies.gated.interruptions import Interruptions
 from slurm_asrpt.core.policies.gated.late_share import LateShare
+from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.servers import Reservation, bits
 from slurm_asrpt.core.policies.gated.similar import SimilarJobs
 from slurm_asrpt.core.policies.running_jobs import RunningJob
@@ -39,20 +41,23 @@ class Kept:
 class State:
     """The saved state, as values.
 
-    started: for each running job its predicted runtime, its time limit, the runtime of a similar job, and its α/α̃_min.
-    estimates, similar, late: as they dump themselves.
+    started: for each running job its predicted runtime, its time limit, the runtime of a similar job, its α/α̃_min, and
+    its runtime in earlier runs. estimates, similar, late, interruptions (None if there are none): as they dump
+    themselves. claims: of waiting jobs that have preempted others, the servers by name, these, and until when.
     outlived: by server name, when servers with overdue jobs are expected to be free.
     """
 
     order: Sequence[Queued]
     returns: int
     runs: Mapping[JobId, RunningJob]
-    started: Mapping[JobId, tuple[float, float, float, float]]
+    started: Mapping[JobId, tuple[float, float, float, float, float]]
     estimates: Mapping[str, Any]
     similar: Sequence[Any]
     late: Sequence[Any]
     kept: Kept | None
     outlived: Mapping[str, float]
+    interruptions: Mapping[str, Any] | None = None
+    claims: Mapping[JobId, tuple[Sequence[str], Sequence[JobId], float]] = field(default_factory=dict)
 
     def dump(self) -> dict[str, Any]:
         """The state as JSON values."""
@@ -62,14 +67,15 @@ class State:
             "returns": self.returns,
             "runs": {job_id: [run.start, run.end, dict(run.gpus)] for job_id, run in self.runs.items()},
             "started": {
-                job_id: [predicted, limit if math.isfinite(limit) else None, similar, slowdown]
-                for job_id, (predicted, limit, similar, slowdown) in self.started.items()
+                job_id: [predicted, limit if math.isfinite(limit) else None, similar, slowdown, *([had] if had else [])]
+                for job_id, (predicted, limit, similar, slowdown, had) in self.started.items()
             },
             "estimates": dict(self.estimates),
             "similar": list(self.similar),
             "late": list(self.late),
             "kept": None if kept is None else [kept.job_id, kept.time, list(kept.servers)],
             "outlived": dict(self.outlived),
+            **({} if self.interruptions is None else {"interruptions": dict(self.interruptions)}),
         }
 
 
@@ -87,6 +93,11 @@ def read_state(raw: Mapping[str, Any]) -> State:
             late=_late(raw.get("late", [0.0, 0.0, 0, {}])),
             kept=_kept(raw["kept"]),
             outlived={str(name): float(time) for name, time in raw.get("outlived", {}).items()},
+            interruptions=_interruptions(raw.get("interruptions")),
+            claims={
+                JobId(job_id): ([str(name) for name in names], [JobId(one) for one in victims], float(until))
+                for job_id, (names, victims, until) in (raw.get("interruptions") or {"claims": {}})["claims"].items()
+            },
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ValueError(f"not a state of policy asrpt-gated: {error!r}") from error
@@ -114,11 +125,19 @@ def _queued(row: Sequence[Any]) -> Queued:
     return Queued(JobId(row[0]), float(row[1]), float(row[2]), None if seconds is None else float(seconds))
 
 
-def _started(row: Sequence[Any]) -> tuple[float, float, float, float]:
+def _started(row: Sequence[Any]) -> tuple[float, float, float, float, float]:
     """Raises TypeError, ValueError."""
-    predicted, limit, *others, slowdown = row
-    similar = others[0] if others else 0.0  # states before decision 34 have none
-    return float(predicted), math.inf if limit is None else float(limit), float(similar), float(slowdown)
+    predicted, limit, *others = row
+    similar = others.pop(0) if len(others) > 1 else 0.0  # states before decision 34 have none
+    slowdown, had = others if len(others) > 1 else (others[0], 0.0)
+    return float(predicted), math.inf if limit is None else float(limit), float(similar), float(slowdown), float(had)
+
+
+def _interruptions(raw: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The same, if it is valid. Raises KeyError, TypeError, ValueError, AttributeError."""
+    if raw is not None:
+        Interruptions(GatedOptions()).load(raw)
+    return raw
 
 
 def _estimates(raw: Mapping[str, Any]) -> Mapping[str, Any]:

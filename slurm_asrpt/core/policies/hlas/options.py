@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from slurm_asrpt.core.policies.options import PolicyOptions
+from slurm_asrpt.core.policies.options import InterruptOptions
 
 
-class HlasOptions(PolicyOptions):
+class HlasOptions(InterruptOptions):
     """The queues by attained service, and when a running job may be preempted."""
 
     queues: Annotated[int, Field(ge=1, le=64)] = Field(
@@ -21,10 +21,4 @@ class HlasOptions(PolicyOptions):
     )
     factor: Annotated[float, Field(gt=1, le=1000)] = Field(
         4.0, description="Each following queue begins at this many times the GPU-seconds of the previous queue."
-    )
-    max_interruptions: Annotated[int, Field(ge=0, le=1000)] = Field(
-        3, description="A job is preempted at most this many times; then it runs to its end. 0: never."
-    )
-    min_run_s: Annotated[float, Field(ge=0)] = Field(
-        600.0, description="Seconds for which a job is not preempted after each start."
     )

@@ -178,7 +178,7 @@ class Hlas(PriorityQueue):
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         try:
             service = {JobId(job_id): float(had) for job_id, had in state["service"].items()}
-            runs = [_run(raw) for raw in state["runs"]]
+            runs = [Run.read(raw) for raw in state["runs"]]
             preempted = {JobId(job_id): [JobId(run) for run in runs] for job_id, runs in state["room"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a state of this policy: {error!r}") from error
@@ -189,11 +189,3 @@ class Hlas(PriorityQueue):
 
 def _preempting(head: Job) -> Reason:
     return reason(Phase.RUNNING, "interrupting", head=head.id)
-
-
-def _run(raw: Mapping[str, Any]) -> Run:
-    """Raises KeyError, TypeError or ValueError for invalid data."""
-    gpus = {str(name): int(count) for name, count in raw["gpus"].items()}
-    amounts = {name: float(raw[name]) for name in ("service", "rate", "since")}
-    held, ending = Request(**raw["held"]), bool(raw["ending"])
-    return Run(JobId(raw["job_id"]), gpus, **amounts, interruptions=int(raw["interruptions"]), ending=ending, held=held)

@@ -1,0 +1,239 @@
+"""Which running jobs asrpt-gated preempts for which waiting job: consent as currency (docs/decisions/0037).
+
+A waiting job w may take the GPUs of running jobs V. Otherwise it would get them when these end, after r seconds at
+least; it, or others in its place, would wait for r, if the queue lasts that long. Each of V loses the runtime of w and
+what an interruption costs. w preempts V if what it gains, by weight, is ``interruption_gain`` times what V lose. With
+one job in V this is preemptive Smith's rule with hysteresis.
+
+w and V are jobs whose owners agree: whoever may be preempted may preempt. Each is preempted at most
+``max_interruptions`` times, not in the first ``min_run_s`` of a run, and never once it has started because it had
+waited for its patience.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies.base import Run
+from slurm_asrpt.core.policies.gated.options import GatedOptions
+from slurm_asrpt.core.policies.gated.queue import Waiting
+from slurm_asrpt.core.policies.gated.servers import Servers, bits
+from slurm_asrpt.core.policies.running_jobs import OVERDUE_SHARE, RunningJobs, expected_end
+
+EVERY_S = 60.0
+"""Least time between two decisions that may preempt jobs. In between, the queue hardly changes."""
+CONSIDERED = 16
+"""Waiting jobs, those with the least work, that may preempt others in one decision."""
+FAVOR = 0.3
+"""The remaining work of a job that was preempted counts this much in the order: else it would wait for others, too."""
+LATE_S = 600.0
+"""If preempted jobs have not ended by then, the job for which they were preempted waits like any other."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Servers, a mask, that a job gets when the jobs that it has preempted have ended; until: else it waits again."""
+
+    entry: Waiting
+    mask: int
+    victims: frozenset[JobId]
+    until: float
+
+
+@dataclass
+class Choice:
+    """The jobs to preempt on some servers, a mask. loss: weighted seconds."""
+
+    mask: int
+    victims: list[Run]
+    loss: float
+
+
+@dataclass
+class Interruptions:
+    """The jobs that may be preempted, the claims of jobs that have preempted others, and what interrupted jobs did.
+
+    attained: GPU-seconds of waiting jobs in earlier runs. ending: jobs that are being preempted.
+    weights, since: of running jobs that the policy has started, and when their waits began. spared: those that are not
+    to be preempted. waited: when the waits of jobs began that were preempted.
+    """
+
+    options: GatedOptions
+    runs: Mapping[JobId, Run] = field(default_factory=dict)
+    attained: Mapping[JobId, float] = field(default_factory=dict)
+    ending: set[JobId] = field(default_factory=set)
+    claims: dict[JobId, Claim] = field(default_factory=dict)
+    weights: dict[JobId, float] = field(default_factory=dict)
+    since: dict[JobId, float] = field(default_factory=dict)
+    spared: set[JobId] = field(default_factory=set)
+    waited: dict[JobId, float] = field(default_factory=dict)
+    _next: float = 0.0
+    _by_node: dict[str, list[Run]] = field(default_factory=dict)
+
+    def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run]) -> None:
+        self.attained, self.runs = waiting, {run.job_id: run for run in runs}
+
+    def dump(self, nodes: Sequence[Node]) -> dict[str, Any]:
+        """The state as JSON values; the entries of claims are saved with the waiting jobs."""
+        return {
+            "runs": [asdict(run) for run in self.runs.values()],
+            "attained": dict(self.attained),
+            "ending": sorted(self.ending),
+            "claims": {
+                job_id: [[nodes[at].name for at in bits(claim.mask)], sorted(claim.victims), claim.until]
+                for job_id, claim in self.claims.items()
+            },
+            "weights": self.weights,
+            "since": self.since,
+            "spared": sorted(self.spared),
+            "waited": self.waited,
+            "next": self._next,
+        }
+
+    def load(self, raw: Mapping[str, Any]) -> None:
+        """All but the claims, into a new object. Raises KeyError, TypeError, ValueError, AttributeError."""
+        self.runs = {run.job_id: run for run in map(Run.read, raw["runs"])}
+        amounts = {
+            name: {JobId(job_id): float(amount) for job_id, amount in raw[name].items()}
+            for name in ("attained", "weights", "since", "waited")
+        }
+        self.attained, self.weights = amounts["attained"], amounts["weights"]
+        self.since, self.waited = amounts["since"], amounts["waited"]
+        self.ending, self.spared = set(map(JobId, raw["ending"])), set(map(JobId, raw["spared"]))
+        self._next = float(raw["next"])
+
+    def is_time(self, now: float) -> bool:
+        """Whether jobs may be preempted in this decision."""
+        if not self.runs or now < self._next:
+            return False
+        self._next = now + EVERY_S
+        return True
+
+    def left_s(self, job: Job, seconds: float, to_reference: float) -> float:
+        """The expected remaining runtime of a waiting job, given that of the whole job, both in its best placement."""
+        had = self.had_s(job, to_reference)
+        if not had:
+            return seconds
+        return seconds - had if seconds > had else OVERDUE_SHARE * had + 1.0
+
+    def favor(self, job: Job) -> float:
+        """How much the remaining work of a waiting job counts."""
+        return FAVOR if job.interruptible and job.id in self.attained else 1.0
+
+    def had_s(self, job: Job, to_reference: float) -> float:
+        """The runtime of a waiting job in earlier runs from which it continues, in its best placement."""
+        return self.attained.get(job.id, 0.0) / (job.gpus * to_reference) if job.interruptible else 0.0
+
+    def started(self, entry: Waiting, late: bool) -> None:
+        """A job starts. late: because it had waited for its patience."""
+        job = entry.job
+        self.weights[job.id], self.since[job.id] = job.weight, entry.since
+        if late:
+            self.spared.add(job.id)
+
+    def ended(self, job_id: JobId) -> bool:
+        """A running job has ended. Returns whether that was a preemption."""
+        self.weights.pop(job_id, None)
+        self.spared.discard(job_id)
+        since = self.since.pop(job_id, None)
+        run = self.runs.get(job_id)
+        if job_id not in self.ending and not (run is not None and run.ending):  # since before a restart
+            return False
+        self.ending.discard(job_id)
+        if since is not None:
+            self.waited[job_id] = since
+        return True
+
+    def drop_claims(self) -> list[Waiting]:
+        """The nodes have changed: the jobs with claims wait like any other."""
+        entries = [claim.entry for claim in self.claims.values()]
+        self.claims.clear()
+        return entries
+
+    @property
+    def claimed(self) -> int:
+        """The servers of all claims, as a mask."""
+        found = 0
+        for claim in self.claims.values():
+            found |= claim.mask
+        return found
+
+    def due(self, now: float) -> Iterator[Claim]:
+        """The claims whose preempted jobs have all ended, and those that are late; they are claims no longer."""
+        for claim in list(self.claims.values()):
+            if claim.victims.isdisjoint(self.ending) or now >= claim.until:
+                self.ending -= claim.victims
+                yield self.claims.pop(claim.entry.job.id)
+
+    def choose(
+        self, entry: Waiting, wait_s: float, servers: Servers, nodes: Sequence[Node], running: RunningJobs, now: float
+    ) -> Choice | None:
+        """The jobs to preempt for this one; None if that does not pay. wait_s: the most that it can gain, seconds."""
+        loss_s = entry.seconds + self.options.interruption_s
+        gain = entry.job.weight * wait_s / self.options.interruption_gain
+        if gain <= loss_s * min(self.weights.values(), default=1.0):
+            return None
+        found = self._cheapest(entry, servers, nodes, running, now)
+        if found is None:
+            return None
+        if not found.victims:
+            return None
+        ends = min(self._left(run, running, now) for run in found.victims)
+        gain = entry.job.weight * min(wait_s, ends) / self.options.interruption_gain
+        found.loss = loss_s * sum(self.weights.get(run.job_id, 1.0) for run in found.victims)
+        return found if gain > found.loss else None
+
+    def _cheapest(
+        self, entry: Waiting, servers: Servers, nodes: Sequence[Node], running: RunningJobs, now: float
+    ) -> Choice | None:
+        """The fewest jobs whose GPUs, with those that are free, suffice on the fewest servers."""
+        group = entry.choices[0].group
+        needs = group.free_times.needs(entry.job)
+        among, blocked = needs.mask & ~self.claimed, servers.view.free
+        by_node = self._by_node
+        options = list[tuple[float, float, int, list[Run]]]()
+        for at in bits(among):
+            name, size = nodes[at].name, nodes[at].gpus
+            want = entry.job.gpus if needs.servers == 1 else size
+            chosen = _enough(by_node.get(name, ()), name, want - blocked.get(name, 0))
+            if chosen is not None:
+                ends = min((self._left(run, running, now) for run in chosen), default=0.0)
+                options.append((sum(self.weights.get(run.job_id, 1.0) for run in chosen), -ends, at, chosen))
+        if len(options) < needs.servers:
+            return None
+        best = sorted(options, key=lambda one: one[:3])[: needs.servers]
+        victims = {run.job_id: run for one in best for run in one[3]}
+        return Choice(sum(1 << one[2] for one in best), list(victims.values()), 0.0)
+
+    def look(self, running: RunningJobs, now: float) -> None:
+        """Find the runs that may be preempted, by node; those with the most time left first."""
+        options, found = self.options, dict[str, list[Run]]()
+        for run in self.runs.values():
+            if run.ending or run.job_id in self.ending or run.job_id in self.spared:
+                continue
+            if run.interruptions >= options.max_interruptions or now < run.since + options.min_run_s:
+                continue
+            for name in run.gpus:
+                found.setdefault(name, []).append(run)
+        for runs in found.values():
+            runs.sort(key=lambda run: -self._left(run, running, now))
+        self._by_node = found
+
+    def _left(self, run: Run, running: RunningJobs, now: float) -> float:
+        known = running.runs.get(run.job_id)
+        return 0.0 if known is None else expected_end(known, now) - now
+
+
+def _enough(runs: Sequence[Run], name: str, gpus: int) -> list[Run] | None:
+    """The fewest of these runs that free as many GPUs on the node, of those with most time left; None if all do not."""
+    chosen = list[Run]()
+    for run in sorted(runs, key=lambda run: -min(run.gpus[name], gpus)):  # stable: the most time left first
+        if gpus <= 0:
+            break
+        chosen.append(run)
+        gpus -= run.gpus[name]
+    return chosen if gpus <= 0 else None
