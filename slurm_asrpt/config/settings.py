@@ -182,10 +182,7 @@ class PolicySettings(HlasOptions, GatedOptions, AsrptOptions, _PolicyName):
 
 
 class InterruptSettings(Section):
-    """Preemption by policy hlas, or asrpt-gated with policy.interrupts.
-
-    A running job whose owner allows it writes a checkpoint and is requeued.
-    """
+    """Preemption by a policy: a running job whose owner allows it writes a checkpoint and is requeued."""
 
     partitions: list[str] = Field(
         default=[], description="Partitions whose jobs may be preempted. Empty: all managed partitions."
