@@ -11,10 +11,11 @@ pytestmark = pytest.mark.e2e
 SPEED = 40
 CONSENT = ("--comment=asrpt:interrupt=B:USR1", "--requeue")
 HOURS = 4 * 3600
-LONG = f"trap 'echo saved >> saved.out; exit' USR1\necho run >> runs.out\nsleep {HOURS} &\nwait"
+LONG = f"trap 'echo saved >> saved.out' USR1\necho run >> runs.out\nsleep {HOURS} &\nwait\nwait"
+"""It does not report its checkpoint, so it is requeued after ``grace_s``."""
 SETTINGS = {
     **quick(SPEED),
-    "policy": {"name": "asrpt-gated", "interrupts": True},
+    "policy": {"name": "asrpt-gated", "interrupts": True, "min_run_s": 120.0},
     "interrupt": {"grace_s": 120.0},
 }
 
@@ -28,13 +29,13 @@ def fast_lab() -> Iterator[Cluster]:
 
 def test_a_short_job_that_consents_takes_the_gpus_of_a_long_one_that_consents(fast_lab: Cluster) -> None:
     lab = fast_lab
-    lab.predict({("asrpt1", "long"): HOURS, ("asrpt2", "short"): 60, ("asrpt2", "other"): 30})
     lab.start_daemon()
+    lab.predict({("asrpt1", "long"): HOURS, ("asrpt2", "short"): 60, ("asrpt2", "other"): 30})
     long = lab.submit("--gpus=2", "-N1", "-t", "600", "-J", "long", *CONSENT, script=LONG)
     lab.wait(long, "RUNNING")
-    lab.sleep(700.0)  # no job is preempted in its first ten minutes
+    lab.sleep(150.0)  # no job is preempted before ``min_run_s``
     other = lab.submit("--gpus=2", "-N1", "-J", "other", script="sleep 30", user="asrpt2")
-    lab.sleep(200.0)
+    lab.sleep(100.0)
     assert not lab.audit(long, "interrupt"), "whoever does not consent preempts nobody"
     short = lab.submit("--gpus=2", "-N1", "-J", "short", *CONSENT, script="sleep 60", user="asrpt2")
     wait_for(lambda: lab.audit(long, "interrupt"), "the long job is preempted", 20)
@@ -44,7 +45,8 @@ def test_a_short_job_that_consents_takes_the_gpus_of_a_long_one_that_consents(fa
     assert began >= done.end_time, "the GPUs are those of the job that preempted"
     again = lab.wait(long, "RUNNING", timeout=30)
     assert again.restarts == 1
-    assert again.start_time >= done.start_time + REQUEUE_PAUSE_S - 1.0
-    assert lab.output("runs.out").count("run") == 2
+    assert again.start_time >= lab.audit(long, "requeued")[0]["time"] + REQUEUE_PAUSE_S - 2.0
+    wait_for(lambda: lab.output("runs.out").count("run") == 2, "it runs again", 15)
+    assert lab.output("saved.out").count("saved") == 1
     lab.cancel(long)
     assert lab.stop_daemon() == 0
