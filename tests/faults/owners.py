@@ -34,6 +34,7 @@ class Owners:
     def __init__(self, arena: Arena, rng: Random) -> None:
         self.arena, self.rng = arena, rng
         self._stopped = False
+        self._released: set[str] = set()  # at the end of a round; Slurm may still show them as held
 
     def do(self) -> None:
         (deed,) = self.rng.choices(list(DEEDS), list(DEEDS.values()))
@@ -54,7 +55,8 @@ class Owners:
     def _release(self, ticket: Ticket, record: JobRecord) -> None:
         began = record.restarts or any(start.token == ticket.token for start in self.arena.starts())
         awaited = any(ticket.job_id in other.dependency for other in self.arena.records.values())
-        if began or awaited or self.rng.random() < 0.7:
+        if began or awaited or ticket.token in self._released or self.rng.random() < 0.7:
+            self._released.add(ticket.token)
             self.arena.scontrol("release", ticket.job_id)
         else:
             self.arena.wishes({ticket.token: Wish.HELD})
