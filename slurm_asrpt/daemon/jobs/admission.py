@@ -315,7 +315,7 @@ def _make_job(record: JobRecord, tag: Tag, requested: JobRequest, profile: JobPr
         group=tag.group,
         request=_the_same(requested.request),
         time_limit=record.time_limit or math.inf,
-        interruptible=bool(tag.interrupt) and record.requeue,
+        interruptible=bool(tag.interrupt) and record.requeue and not tag.left,
     )
 
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.cluster import Fabric, Node
-from slurm_asrpt.core.job import JobId, unprofiled
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies.base import Preempt, Run
 from slurm_asrpt.sim.engine import PolicyError, simulate
 from slurm_asrpt.sim.interruptions import Costs, InterruptedRun, interrupting
 from slurm_asrpt.sim.job_table import JobTable
@@ -67,6 +68,22 @@ def test_a_short_job_takes_the_gpu_of_a_long_one_which_continues_from_its_checkp
 def test_nobody_is_preempted_without_consent_or_gain(consenting, settings):
     _, run = play(table(LONG, SHORT), consenting, **settings)
     assert run.interruptions == {}
+
+
+@pytest.mark.parametrize(("long", "short", "times"), [(0, 1, 0), (1, 1, 1), (1, 0, 1)])
+def test_a_job_preempts_none_of_a_higher_priority(long, short, times):
+    policy = unchecked_policy("asrpt-gated", interrupts=True)
+    nodes = [Node("n0", 1, 0)]
+    view = ClusterView(nodes)
+    policy.cluster_changed(nodes, 0.0)
+    one = Job(JobId("0"), "ann", 1, unprofiled(1), 100_000.0, 0.0, band=long, interruptible=True)
+    two = Job(JobId("1"), "ann", 1, unprofiled(1), 100.0, 1000.0, band=short, interruptible=True)
+    policy.submitted(one, 0.0)
+    (start,) = policy.decide(view, 0.0)
+    view.take(start.placement.gpus)
+    policy.submitted(two, 1000.0)
+    policy.served({}, [Run(one.id, start.placement.gpus, 0.0, 1.0, 0.0)], 1000.0)
+    assert sum(isinstance(each, Preempt) for each in policy.decide(view, 1000.0)) == times
 
 
 @pytest.mark.parametrize(("patience_s", "times"), [(500.0, {}), (5000.0, {1: 1})])

@@ -5,7 +5,8 @@ least; it, or others in its place, would wait for r, if the queue lasts that lon
 what an interruption costs. w preempts V if what it gains, by weight, is ``interruption_gain`` times what V lose. With
 one job in V this is preemptive Smith's rule with hysteresis.
 
-w and V are jobs whose owners agree: whoever may be preempted may preempt. Each is preempted at most
+w and V are jobs whose owners agree: whoever may be preempted may preempt. None of V has a higher priority of the site
+than w (a lower band). Each is preempted at most
 ``max_interruptions`` times, not in the first ``min_run_s`` of a run, and never once it has started because it had
 waited for its patience.
 """
@@ -60,8 +61,8 @@ class Interruptions:
     """The jobs that may be preempted, the claims of jobs that have preempted others, and what interrupted jobs did.
 
     attained: GPU-seconds of waiting jobs in earlier runs. ending: jobs that are being preempted.
-    weights, since: of running jobs that the policy has started, and when their waits began. spared: those that are not
-    to be preempted. waited: when the waits of jobs began that were preempted.
+    weights, bands, since: of running jobs that the policy has started; since: when their waits began. spared: those
+    that are not to be preempted. waited: when the waits of jobs began that were preempted.
     """
 
     options: GatedOptions
@@ -70,6 +71,7 @@ class Interruptions:
     ending: set[JobId] = field(default_factory=set)
     claims: dict[JobId, Claim] = field(default_factory=dict)
     weights: dict[JobId, float] = field(default_factory=dict)
+    bands: dict[JobId, float] = field(default_factory=dict)
     since: dict[JobId, float] = field(default_factory=dict)
     spared: set[JobId] = field(default_factory=set)
     waited: dict[JobId, float] = field(default_factory=dict)
@@ -90,6 +92,7 @@ class Interruptions:
                 for job_id, claim in self.claims.items()
             },
             "weights": self.weights,
+            "bands": self.bands,
             "since": self.since,
             "spared": sorted(self.spared),
             "waited": self.waited,
@@ -101,10 +104,10 @@ class Interruptions:
         self.runs = {run.job_id: run for run in map(Run.read, raw["runs"])}
         amounts = {
             name: {JobId(job_id): float(amount) for job_id, amount in raw[name].items()}
-            for name in ("attained", "weights", "since", "waited")
+            for name in ("attained", "weights", "bands", "since", "waited")
         }
         self.attained, self.weights = amounts["attained"], amounts["weights"]
-        self.since, self.waited = amounts["since"], amounts["waited"]
+        self.bands, self.since, self.waited = amounts["bands"], amounts["since"], amounts["waited"]
         self.ending, self.spared = set(map(JobId, raw["ending"])), set(map(JobId, raw["spared"]))
         self._next = float(raw["next"])
 
@@ -135,13 +138,14 @@ class Interruptions:
     def started(self, entry: Waiting, late: bool) -> None:
         """A job starts. late: because it had waited for its patience."""
         job = entry.job
-        self.weights[job.id], self.since[job.id] = job.weight, entry.since
+        self.weights[job.id], self.bands[job.id], self.since[job.id] = job.weight, job.band, entry.since
         if late:
             self.spared.add(job.id)
 
     def ended(self, job_id: JobId) -> bool:
         """A running job has ended. Returns whether that was a preemption."""
         self.weights.pop(job_id, None)
+        self.bands.pop(job_id, None)
         self.spared.discard(job_id)
         since = self.since.pop(job_id, None)
         run = self.runs.get(job_id)
@@ -182,9 +186,7 @@ class Interruptions:
         if gain <= loss_s * min(self.weights.values(), default=1.0):
             return None
         found = self._cheapest(entry, servers, nodes, running, now)
-        if found is None:
-            return None
-        if not found.victims:
+        if found is None or not found.victims:
             return None
         ends = min(self._left(run, running, now) for run in found.victims)
         gain = entry.job.weight * min(wait_s, ends) / self.options.interruption_gain
@@ -197,13 +199,13 @@ class Interruptions:
         """The fewest jobs whose GPUs, with those that are free, suffice on the fewest servers."""
         group = entry.choices[0].group
         needs = group.free_times.needs(entry.job)
-        among, blocked = needs.mask & ~self.claimed, servers.view.free
-        by_node = self._by_node
+        among, free, by_node = needs.mask & ~self.claimed, servers.view.free, self._by_node
         options = list[tuple[float, float, int, list[Run]]]()
         for at in bits(among):
             name, size = nodes[at].name, nodes[at].gpus
             want = entry.job.gpus if needs.servers == 1 else size
-            chosen = _enough(by_node.get(name, ()), name, want - blocked.get(name, 0))
+            able = [run for run in by_node.get(name, ()) if self.bands.get(run.job_id, -1) >= entry.job.band]
+            chosen = _enough(able, name, want - free.get(name, 0))
             if chosen is not None:
                 ends = min((self._left(run, running, now) for run in chosen), default=0.0)
                 options.append((sum(self.weights.get(run.job_id, 1.0) for run in chosen), -ends, at, chosen))
