@@ -25,7 +25,7 @@ def metered(cluster: Cluster) -> tuple[Cluster, int]:
     settings = cluster.lab.directory / "metered.toml"
     text = cluster.lab.settings_path.read_text().replace('name = "asrpt"', 'name = "asrpt-gated"')
     text = text.replace("tau = 20.0\n", "")
-    settings.write_text(text.replace("[daemon]\n", f'[daemon]\nmetrics = "127.0.0.1:{port}"\n'))
+    settings.write_text(text.replace("[daemon]\n", f'[daemon]\nrelease_ahead = 0\nmetrics = "127.0.0.1:{port}"\n'))
     cluster.start_daemon("--config", str(settings))
     return cluster, port
 
