@@ -36,8 +36,8 @@ RAN = "echo $SLURM_JOB_ID >> ran.out"
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Cluster]:
-    """A Slurm cluster of 2 x 4 GPUs with its own job_submit.lua, without asrpt."""
-    settings = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 120.0}}
+    """A Slurm cluster of 2 x 4 GPUs with its own job_submit.lua, without asrpt, where all waiting jobs have leases."""
+    settings = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 120.0, "release_ahead": 0}}
     with own_cluster(60, "2x4", settings, hook=False) as cluster:
         (cluster.lab.paths.etc / "job_submit.lua").write_text(SITE)
         yield cluster
