@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -22,18 +22,7 @@ from slurm_asrpt.sim.workload import Cluster
 
 def sharing(fabric: Fabric, degradation: Degradation) -> Runner:
     """A runner for ``simulate``: each of k jobs that use the NIC of a server gets 1/f(k) of it."""
-    times = SharedTimes(fabric, degradation)
-
-    def runner(
-        policy: Scheduler,
-        nodes: Sequence[Node],
-        table: JobTable,
-        progress: Progress | None,
-        on_start: OnStart | None,
-    ) -> PlainRun:
-        return ContendedRun(policy, nodes, table, progress, on_start, times)
-
-    return runner
+    return partial(ContendedRun, times=SharedTimes(fabric, degradation))
 
 
 def runner_of(cluster: Cluster) -> Runner | None:
@@ -81,6 +70,4 @@ class ContendedRun(PlainRun):
 
     def result(self, interrupted: bool) -> Result:
         found = super().result(interrupted)
-        end, iterations = np.array(self.end), self.table.iterations
-        real = np.divide(end - found.start, iterations, out=found.alpha.copy(), where=iterations > 0)
-        return replace(found, end=end, alpha=real)
+        return found.with_times(found.start, np.array(self.end))

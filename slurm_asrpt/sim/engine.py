@@ -62,6 +62,12 @@ class Result:
     events: int
     interrupted: bool
 
+    def with_times(self, start: Floats, end: Floats) -> Result:
+        """The result with these times, and the average seconds per iteration from start to end."""
+        iterations = self.table.iterations
+        real = np.divide(end - start, iterations, out=self.alpha.copy(), where=iterations > 0)
+        return replace(self, start=start, end=end, alpha=real)
+
     @property
     def never_started(self) -> Ints:
         """Rows of the jobs that never started, or that had not arrived when the simulation was interrupted."""

@@ -7,6 +7,7 @@ import math
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -33,17 +34,7 @@ class Costs:
 
 def interrupting(consenting: Collection[int], costs: Costs) -> Runner:
     """A runner for ``simulate``: the policy may preempt the jobs in these rows."""
-
-    def runner(
-        policy: Scheduler,
-        nodes: Sequence[Node],
-        table: JobTable,
-        progress: Progress | None,
-        on_start: OnStart | None,
-    ) -> InterruptedRun:
-        return InterruptedRun(policy, nodes, table, progress, on_start, consenting, costs)
-
-    return runner
+    return partial(InterruptedRun, consenting=consenting, costs=costs)
 
 
 @dataclass
@@ -59,7 +50,6 @@ class Part:
     iterations: float = 0.0
     gpu_s: float = 0.0
     interruptions: int = 0
-    lost_gpu_s: float = 0.0
 
 
 class InterruptedRun(PlainRun):
@@ -121,8 +111,8 @@ class InterruptedRun(PlainRun):
         self.attained.pop(job.id, None)
         if row in self.consenting:
             rate = job.gpus * min(self.speeds[name] for name in placement.gpus)
-            runs = Run(job.id, placement.gpus, part.gpu_s, rate, now, part.interruptions, held=job.request)
-            self.runs[job.id] = runs
+            run = Run(job.id, placement.gpus, part.gpu_s, rate, now, part.interruptions, held=job.request)
+            self.runs[job.id] = run
 
     def _schedule(self, row: int, time: float, job: Job, gpus: Mapping[str, int]) -> None:
         """Replace the next event of a job."""
@@ -200,7 +190,4 @@ class InterruptedRun(PlainRun):
         policy.submitted(job, now)
 
     def result(self, interrupted: bool) -> Result:
-        found = super().result(interrupted)
-        start, end, iterations = np.array(self.first), np.array(self.end), self.table.iterations
-        real = np.divide(end - start, iterations, out=found.alpha.copy(), where=iterations > 0)
-        return replace(found, start=start, end=end, alpha=real)
+        return super().result(interrupted).with_times(np.array(self.first), np.array(self.end))
