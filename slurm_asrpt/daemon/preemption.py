@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.policies.base import Policy, Preempt, PreemptivePolicy, Run, may_interrupt
+from slurm_asrpt.core.policies.base import Policy, Preempt, Run, may_interrupt
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import Interruption, JobState
@@ -54,7 +54,7 @@ class Preemption:
     def tell(self, now: float) -> None:
         """Inform the policy before a decision: the attained service of jobs, and which may be preempted."""
         policy = self._policy
-        if not (isinstance(policy, PreemptivePolicy) and may_interrupt(policy)):
+        if not may_interrupt(policy):
             return
         jobs = self._jobs.values()
         for job in jobs:

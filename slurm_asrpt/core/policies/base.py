@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeGuard, runtime_checkable
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
@@ -227,7 +227,7 @@ class HasQueues(Protocol):
         """The queue, from 0, of a job with this attained service in GPU-seconds."""
 
 
-def may_interrupt(policy: object) -> bool:
+def may_interrupt(policy: object) -> TypeGuard[PreemptivePolicy]:
     """Whether a policy preempts running jobs."""
     return isinstance(policy, PreemptivePolicy) and policy.interrupts
 

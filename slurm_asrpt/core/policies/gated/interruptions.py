@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
@@ -47,13 +47,11 @@ class Claim:
     until: float
 
 
-@dataclass
-class Choice:
-    """The jobs to preempt on some servers, a mask. loss: weighted seconds."""
+class Victims(NamedTuple):
+    """The jobs to preempt on some servers, a mask."""
 
     mask: int
-    victims: list[Run]
-    loss: float
+    runs: Sequence[Run]
 
 
 @dataclass
@@ -179,23 +177,22 @@ class Interruptions:
 
     def choose(
         self, entry: Waiting, wait_s: float, servers: Servers, nodes: Sequence[Node], running: RunningJobs, now: float
-    ) -> Choice | None:
+    ) -> Victims | None:
         """The jobs to preempt for this one; None if that does not pay. wait_s: the most that it can gain, seconds."""
         loss_s = entry.seconds + self.options.interruption_s
         gain = entry.job.weight * wait_s / self.options.interruption_gain
         if gain <= loss_s * min(self.weights.values(), default=1.0):
             return None
         found = self._cheapest(entry, servers, nodes, running, now)
-        if found is None or not found.victims:
+        if found is None or not found.runs:
             return None
-        ends = min(self._left(run, running, now) for run in found.victims)
+        ends = min(self._left(run, running, now) for run in found.runs)
         gain = entry.job.weight * min(wait_s, ends) / self.options.interruption_gain
-        found.loss = loss_s * sum(self.weights.get(run.job_id, 1.0) for run in found.victims)
-        return found if gain > found.loss else None
+        return found if gain > loss_s * sum(self.weights.get(run.job_id, 1.0) for run in found.runs) else None
 
     def _cheapest(
         self, entry: Waiting, servers: Servers, nodes: Sequence[Node], running: RunningJobs, now: float
-    ) -> Choice | None:
+    ) -> Victims | None:
         """The fewest jobs whose GPUs, with those that are free, suffice on the fewest servers."""
         group = entry.choices[0].group
         needs = group.free_times.needs(entry.job)
@@ -213,7 +210,7 @@ class Interruptions:
             return None
         best = sorted(options, key=lambda one: one[:3])[: needs.servers]
         victims = {run.job_id: run for one in best for run in one[3]}
-        return Choice(sum(1 << one[2] for one in best), list(victims.values()), 0.0)
+        return Victims(sum(1 << one[2] for one in best), list(victims.values()))
 
     def look(self, running: RunningJobs, now: float) -> None:
         """Find the runs that may be preempted, by node; those with the most time left first."""

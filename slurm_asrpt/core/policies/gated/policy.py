@@ -524,13 +524,13 @@ class Gated(Policy):
             )
             if chosen is None:
                 continue
-            job, victims = entry.job, frozenset(run.job_id for run in chosen.victims)
+            job, victims = entry.job, frozenset(run.job_id for run in chosen.runs)
             self._leave(job.id)
             self._interruptions.claims[job.id] = Claim(entry, chosen.mask, victims, now + LATE_S)
             self._interruptions.ending |= victims
             self._interruptions.look(self._running_jobs, now)
             why = reason(Phase.RUNNING, "interrupting", head=job.id)
-            found += [Preempt(run.job_id, job, why) for run in chosen.victims]
+            found += [Preempt(run.job_id, job, why) for run in chosen.runs]
         return found
 
     # reservations
