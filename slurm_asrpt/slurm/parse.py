@@ -159,9 +159,9 @@ def _nice(raw: Any) -> int:
 
 
 def _min_nodes(raw: Mapping[str, Any], state: str) -> int:
-    """A requeued pending job still shows its former node count; its TRES have the requested one (22.05)."""
-    again = state in (PENDING, *REQUEUED_STATES) and number(raw.get("restart_cnt")) > 0
-    asked = re.findall(r"\bnode=([1-9][0-9]*)", _word(raw.get("tres_req_str"))) if again else []
+    """Of a pending job, what its TRES say: its node count is an estimate, or of an earlier run (22.05)."""
+    waits = state in (PENDING, *REQUEUED_STATES)
+    asked = re.findall(r"\bnode=([1-9][0-9]*)", _word(raw.get("tres_req_str"))) if waits else []
     return min([max(1, int(number(raw.get("node_count"), 1))), *map(int, asked)])
 
 

@@ -54,6 +54,7 @@ def read_any_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str], wh
 
     Raises LeftToSlurm for requests of which not even the size is known.
     """
+    job = _on_enough_nodes(job, nodes)
     try:
         exact = read_request(job, nodes, partitions)
         return replace(exact, by_slurm=why, one_task_per_gpu=exact.one_task_per_gpu and not why)
@@ -73,7 +74,7 @@ def read_het_request(components: Sequence[JobRecord], nodes: Nodes, partitions: 
 
     Raises LeftToSlurm if asrptd cannot plan one of the components, or none has GPUs.
     """
-    each = [replace(part, het=False) for part in components if not asks_for_no_gpus(part)]
+    each = [_on_enough_nodes(replace(part, het=False), nodes) for part in components if not asks_for_no_gpus(part)]
     if not each:
         raise LeftToSlurm("het")
     found = [read_any_request(part, nodes, partitions) for part in each]
@@ -132,6 +133,7 @@ def _contiguous(found: JobRequest, nodes: Nodes) -> Request:
 def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> JobRequest:
     """The job's request. Raises LeftToSlurm for requests that asrptd cannot place as the user expects."""
     _refuse_what_slurm_keeps(job, partitions)
+    job = _on_enough_nodes(job, nodes)
     kind, gpus, per_node, unit = _gpus(job)
     if job.min_nodes > gpus // unit:
         raise LeftToSlurm("shape")  # more nodes than GPUs: some would have none
@@ -153,6 +155,19 @@ def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequen
     if job.exclusive:
         gpus, request = _whole_nodes(job, gpus, request, able)
     return JobRequest(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
+
+
+def _on_enough_nodes(job: JobRecord, nodes: Nodes) -> JobRecord:
+    """The job with at least as many nodes as its tasks need: for their CPUs and memory, and by --ntasks-per-node."""
+    if job.tasks == 1 or job.min_nodes == job.max_nodes:
+        return job
+    cpus, names = max(1, job.cpus // job.tasks), set(job.partition.split(","))
+    memory = job.memory_per_cpu * cpus
+    able = [n for n in nodes if n.gpus and names & n.partitions]
+    fit = [min(n.cpus // cpus, int(n.memory // memory) if memory else job.tasks) for n in able]
+    most = min(max(fit, default=0), job.tasks_per_node or job.tasks)
+    least = -(-job.tasks // most) if most else 1
+    return replace(job, min_nodes=max(job.min_nodes, min(least, job.max_nodes or least)))
 
 
 def _offers(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -> list[Nodes]:
@@ -337,6 +352,9 @@ def _gpus(job: JobRecord) -> tuple[str, int, int | None, int]:
     per_job, per_node, per_task = (_one_kind(t) for t in (job.tres_per_job, job.tres_per_node, job.tres_per_task))
     kind = next((k for k, _ in (per_job, per_node, per_task) if k), "")
     if per_node[1]:
+        if not per_job[1] and job.max_nodes > job.min_nodes and job.max_nodes != job.tasks:
+            # a range: Slurm allocates as many nodes as it can. 26.05 shows the tasks as maximum where there is none
+            raise LeftToSlurm("shape")
         total = per_job[1] or per_node[1] * job.min_nodes
         return _even(kind, total, per_node[1])
     if per_task[1]:

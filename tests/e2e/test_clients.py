@@ -69,6 +69,29 @@ def test_all_requests_of_a_job_are_read(
 
 
 @pytest.mark.parametrize(
+    ("options", "nodes"),
+    [
+        (["-N1", "-n1", "-c4", "--gpus=1"], 1),
+        (["-n1", "-c4", "--gres=gpu:2"], 1),
+        (["-N1-3", "--gpus=2"], 1),
+        (["-N2", "-n4", "--gpus-per-task=1"], 2),
+        (["-n4", "--ntasks-per-node=2", "--gres=gpu:1"], 2),
+        (["-n3", "-c40", "--gres=gpu:1"], 3),
+    ],
+)
+def test_a_held_job_requests_as_much_as_another(cluster: Cluster, options: list[str], nodes: int) -> None:
+    """Slurm shows one node too many for some."""
+    held = cluster.job(cluster.submit("--hold", *options))
+    other = cluster.job(cluster.submit(*options))
+    found = read_request(held, cluster.client.nodes(), ["gpu"])
+    assert found == read_request(other, cluster.client.nodes(), ["gpu"])
+    ran = cluster.wait(cluster.submit("-p", "other", *options), "RUNNING", "COMPLETED")
+    assert len(ran.gpus_by_node) == nodes
+    assert sum(ran.gpus_by_node.values()) == found.gpus
+    assert found.request.min_nodes <= nodes <= (found.request.max_nodes or nodes)
+
+
+@pytest.mark.parametrize(
     "options", [["-w", "n1"], ["-x", "n1,n3"], ["--exclusive"], ["--contiguous"], ["--array=1-5%2"], ["--hold"]]
 )
 def test_jobs_left_to_slurm_are_read(client: SlurmClient, cluster: Cluster, options: list[str]) -> None:

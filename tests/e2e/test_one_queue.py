@@ -27,9 +27,12 @@ def one_lab() -> Iterator[Cluster]:
 
 def test_jobs_without_gpus_leave_the_cpus_that_waiting_gpu_jobs_need(lab: Cluster) -> None:
     """The CPUs hold eight jobs at a time."""
-    without = [lab.submit("-N1", "-n1", "-c4", script="sleep 3") for _ in range(40)]
+    # Held first: a slow machine would have run them all by the time the last one is submitted.
+    without = [lab.submit("--hold", "-N1", "-n1", "-c4", script=SHORT) for _ in range(40)]
+    with_gpus = [lab.submit("--hold", "--gpus=1", "-c4", script=SHORT) for _ in range(8)]
+    lab.lab.run(["scontrol", "release", ",".join(without)])
     lab.wait(without[0], "RUNNING", "COMPLETED")
-    with_gpus = [lab.submit("--gpus=1", "-c4", script=SHORT) for _ in range(8)]
+    lab.lab.run(["scontrol", "release", ",".join(with_gpus)])
     wait_for(
         lambda: "needs 4 CPUs and no GPUs" in lab.text_of(without[-1]), "asrpt-status says why the last one waits", 10
     )

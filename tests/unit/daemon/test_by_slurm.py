@@ -36,7 +36,7 @@ def left(why: str) -> str:
         ({"exclusive": "user"}, 8),
         ({"features": "a*2"}, 8),
         ({"required_nodes": "n9"}, 8),
-        ({"tasks_per_node": 3}, 8),
+        ({"tasks_per_node": 5}, 8),
         ({"admin_comment": left("interactive"), "leased": False}, 8),
     ],
 )

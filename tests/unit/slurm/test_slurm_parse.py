@@ -71,13 +71,13 @@ def test_time_limits_are_converted_from_minutes_to_seconds(value, seconds):
         ({"job_state": "PENDING", "restart_cnt": 1}, 2),
         ({"job_state": "REQUEUED", "restart_cnt": 1}, 2),
         ({"job_state": "RUNNING", "restart_cnt": 1}, 3),
-        ({"job_state": "PENDING", "restart_cnt": 0}, 3),
+        ({"job_state": "PENDING", "restart_cnt": 0}, 2),
         ({"job_state": "PENDING", "restart_cnt": 1, "tres_req_str": ""}, 3),
         ({"job_state": "PENDING", "restart_cnt": 1, "node_count": 1}, 1),
     ],
 )
-def test_a_requeued_job_requests_its_original_number_of_nodes(fields, nodes):
-    """Slurm keeps showing the number of nodes that the job had."""
+def test_the_nodes_that_a_pending_job_requests_are_in_its_tres(fields, nodes):
+    """Slurm shows the number that a requeued job had, or that a held job could use."""
     assert (
         parsed_job(**{"node_count": 3, "tres_req_str": "cpu=6,mem=384M,node=2,billing=6", **fields}).min_nodes == nodes
     )

@@ -48,6 +48,23 @@ def test_all_forms_of_gpu_requests_are_read(fields, gpus, per_node, unit):
     assert (found.gpus, found.request.per_node, found.request.unit) == (gpus, per_node, unit)
 
 
+@pytest.mark.parametrize(
+    ("fields", "nodes"),
+    [
+        ({"cpus": 12, "tasks": 6}, 1),
+        ({"cpus": 200, "tasks": 5}, 5),  # one task of 40 CPUs fits on a node of 64
+        ({"cpus": 200, "tasks": 20}, 4),  # six tasks of 10
+        ({"tasks": 5, "tasks_per_node": 2}, 3),
+        ({"tasks": 5, "memory_per_cpu": 400.0, "cpus": 5}, 3),  # two tasks of 400 MiB fit into 1000
+        ({"cpus": 1000, "tasks": 2}, 1),  # fits nowhere
+        ({"tasks": 5, "tasks_per_node": 2, "tres_per_job": "gres:gpu:4", "max_nodes": 2}, 2),
+    ],
+)
+def test_a_job_gets_as_many_nodes_as_its_tasks_need(fields, nodes):
+    found = ask(**{"tres_per_node": "gres:gpu:2", **fields})
+    assert (found.request.min_nodes, found.gpus) == (nodes, 2 * nodes)
+
+
 def test_only_nodes_of_the_partition_with_plain_gpus_are_candidates():
     assert ask(tres_per_job="gres:gpu:2").request.candidates == {"n1", "n2", "n3"}
     assert ask(tres_per_job="gres:gpu:t4:2").request.candidates == {"n3"}
@@ -134,6 +151,7 @@ def test_ranks_correspond_to_gpus_only_with_one_gpu_per_task():
         ({"tres_per_node": "gres:gpu:3", "tres_per_job": "gres:gpu:8"}, "shape"),
         ({"tres_per_task": "gres:gpu:1", "tres_per_job": "", "tasks_per_node": 3}, "shape"),
         ({"tasks_per_node": 2, "min_nodes": 1, "max_nodes": 4}, "shape"),
+        ({"tres_per_node": "gres:gpu:2", "tres_per_job": "", "min_nodes": 1, "max_nodes": 3}, "shape"),
         ({"min_nodes": 9}, "shape"),
     ],
 )
