@@ -48,7 +48,10 @@ def six_free_on_each(make_bench: Callable[..., Bench], policy: str) -> Bench:
             {**PER_JOB, "exclusive": "node"},
             "needs 8 GPUs, all on one node; 12 free on nodes that it may use, at most 6 on one",
         ),
-        ({**PER_JOB, "cpus": 8 * 60}, "needs 8 GPUs, 12 free on nodes that it may use, but not enough CPUs or memory"),
+        (
+            {**PER_JOB, "tasks": 1, "cpus": 8 * 60},
+            "needs 8 GPUs, 12 free on nodes that it may use, but not enough CPUs or memory",
+        ),
     ],
 )
 def test_the_reason_counts_free_gpus_where_the_job_may_run(
