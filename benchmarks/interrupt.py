@@ -9,8 +9,8 @@ jobs consent (drawn by seed). A preemption takes 30 s for a checkpoint, 121 s un
 mean completion time of the consenting jobs without anybody's consent over that with it; above 1, they gain.
 ``consenting_p95_gain``: the same for the 95th percentiles. ``others_worse``: that of the others with consent over that
 without; above 1, they lose. ``p99_slowdown``: of completion time over runtime in the best placement; ``p99_ratio``:
-over that without consent. ``interrupted``: preemptions per job. ``lost_share``: GPU time that preempted jobs held
-without progress, over all GPU time in use.
+over that without consent. ``utilisation``: share of GPUs in use until the last submission. ``interrupted``: preemptions
+per job. ``lost_share``: GPU time that preempted jobs held without progress, over all GPU time in use.
 ``--quick``: 10,000 jobs, no quarter.
 """
 
@@ -29,7 +29,7 @@ from joblib import Parallel, delayed
 from benchmarks.policies import Cell, workload
 from slurm_asrpt.sim.engine import Result, simulate_named
 from slurm_asrpt.sim.interruptions import Costs, InterruptedRun, interrupting
-from slurm_asrpt.sim.metrics import preemptive_bound, slowdowns
+from slurm_asrpt.sim.metrics import preemptive_bound, slowdowns, summary
 from slurm_asrpt.sim.workload import Workload
 
 POLICIES = {"learned": "asrpt-gated", "perfect": "asrpt-gated-perfect"}
@@ -62,7 +62,9 @@ def play(task: Task) -> list[dict[str, Any]]:
         result, run = _simulate(task, made, np.flatnonzero(draw < share))
         before = before or result
         names = {"load": task.load, "single": task.single, "predictor": task.predictor, "consent": share}
-        figures = {"over_bound": float(result.completion_times.mean()) / bound} | _costs(result, run)
+        used = summary(result, cluster)["utilisation_arriving"]
+        mean = {"over_bound": float(result.completion_times.mean()) / bound, "utilisation": used}
+        figures = mean | _costs(result, run)
         against = _against(result, before, made, draw < share)
         rows.append({**names, "seed": task.seed, **_rounded({**figures, **against})})
     return rows
@@ -87,8 +89,9 @@ def _simulate(task: Task, made: Workload, consenting: Any) -> tuple[Result, Inte
 
 def _costs(result: Result, run: InterruptedRun) -> dict[str, float]:
     table = result.table
-    lost = sum(run.lost_gpu_s.values())
-    used = float((table.gpus * (result.end - result.start)).sum()) - sum(run.waited_gpu_s.values())
+    gone = result.preemptions
+    lost, between = sum(run.lost_gpu_s.values()), gone.between_gpu_s() if gone else 0.0
+    used = float((table.gpus * (result.end - result.start)).sum()) - between
     return {
         "interrupted": sum(run.interruptions.values()) / len(table),
         "lost_gpu_h": lost / 3600.0,

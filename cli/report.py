@@ -17,7 +17,11 @@ Examples:
   asrpt-report 400 --total 1000
   asrpt-report "$step" --loss "$loss"
   asrpt-report 700 --start 500    # after a checkpoint
+  asrpt-report checkpointed 700
 """
+
+
+CHECKPOINTED = "checkpointed"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -37,6 +41,13 @@ def parser() -> argparse.ArgumentParser:
     )
     version = f"slurm-asrpt {__version__}"
     made.add_argument("-V", "--version", action="version", version=version, help="print the version")
+    made.add_argument(
+        "event",
+        metavar="checkpointed",
+        nargs="?",
+        choices=(CHECKPOINTED,),
+        help="a checkpoint of iteration N is written; asrptd waits for this when it preempts the job",
+    )
     made.add_argument("iterations", metavar="N", type=_count, help="iterations done since the start of the training")
     made.add_argument("--total", metavar="M", type=_count, help="total iterations of the training")
     made.add_argument("--loss", metavar="X", type=_loss, help="current training loss")
@@ -75,7 +86,8 @@ def _report(options: argparse.Namespace) -> int:
     if options.start is not None:
         reporter.begin_at(options.start)
     reporter.report(options.iterations, options.total, options.loss)
-    if reporter.writes and not reporter.flush():
+    marked = options.event is None or reporter.checkpointed(options.iterations)
+    if reporter.writes and not (reporter.flush() and marked):
         folder = printable(os.environ[FOLDER_VARIABLE])
         print(
             f"asrpt-report: {folder}: cannot be written; the progress is not reported, the job continues",

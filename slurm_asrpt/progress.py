@@ -145,14 +145,16 @@ class Reporter:
         """As ``resume``, without a report: more iterations have been done since."""
         self._start = to_count(iteration)
 
-    def checkpointed(self, iteration: Any) -> None:
-        """As the function ``checkpointed``."""
+    def checkpointed(self, iteration: Any) -> bool:
+        """As the function ``checkpointed``; False if nothing was written."""
         done = to_count(iteration)
-        if self._folder is not None and self._process == os.getpid() and done is not None:
-            try:
-                _replace(self._folder, CHECKPOINT_NAME, f"{done}\n")
-            except Exception:  # as in flush: asrptd then waits a little longer
-                return
+        if self._folder is None or self._process != os.getpid() or done is None:
+            return False
+        try:
+            _replace(self._folder, CHECKPOINT_NAME, f"{done}\n")
+        except Exception:  # as in flush: asrptd then waits a little longer
+            return False
+        return True
 
     def flush(self) -> bool:
         """Write the last report now; False if that fails. Does nothing in a forked child."""

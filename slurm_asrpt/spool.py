@@ -86,6 +86,11 @@ def checkpoint_mark(spool: Path, job_id: str) -> str:
     return f"{written!r} {text!r}" if text else ""
 
 
+def checkpoint_time(mark: str) -> float:
+    """When the checkpoint with this mark was reported, by the clock of the file server."""
+    return float(mark.partition(" ")[0])
+
+
 def _read(folder: Path, name: str, most: int) -> tuple[bytes, float]:
     """At most ``most`` bytes of a user's file, and when it was written; none unless it is a regular file of theirs."""
     how = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY

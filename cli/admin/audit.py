@@ -293,6 +293,9 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     ),
     "requeued-again": lambda _: "Slurm had lost the requeue and still showed the old run",
     "interrupt-refused": _refused,
+    "owner-told": lambda entry: (
+        _refused(entry) if "error" in entry else "its output says that it reported no checkpoint in time"
+    ),
     "cut": lambda entry: f"ended by a requeue after {slurm_time(entry['ended'] - entry['began'])}",
     "cycle": _cycle,
     "not-started": _not_started,

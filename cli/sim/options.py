@@ -23,6 +23,7 @@ from slurm_asrpt.traces import AUTO, formats
 
 DEFAULTS = Options()
 RETRAIN = "1h"
+COSTS = f"{DEFAULTS.checkpoint_s:g},{DEFAULTS.requeue_s:g},{DEFAULTS.restart_s:g}"
 
 _TRACE: Any = typer.Argument(
     metavar="TRACE", help="A file, a directory, pai-like[:jobs[:days]], philly, itp or helios.", show_default=False
@@ -83,6 +84,12 @@ def _scenario(
     max_gpus_per_user: Annotated[
         int | None, seldom(min=1, metavar="N", help="GPUs that each user may hold at a time.")
     ] = None,
+    consent: Annotated[
+        float, seldom(metavar="SHARE", help="Share of jobs that asrpt-gated:interrupts=true and hlas may preempt.")
+    ] = DEFAULTS.consent,
+    preemption_costs: Annotated[
+        str, seldom(metavar="S,S,S", help="Seconds of a preemption: checkpoint, until eligible again, restart.")
+    ] = COSTS,
 ) -> Scenario:
     """The scenario that these options describe, without a policy. Raises InputError."""
     types = parse_types(gpu_types) if gpu_types else ()
@@ -105,8 +112,19 @@ def _scenario(
         "retrain_s": retrain_seconds(retrain),
         "seed": seed,
         "max_gpus_per_user": max_gpus_per_user,
+        "consent": consent,
+        **_costs(preemption_costs),
     }
     return make_scenario(trace, None, cluster, options, fmt, processors_as_gpus, column or [])
+
+
+def _costs(text: str) -> dict[str, float]:
+    """The options of --preemption-costs. Raises InputError."""
+    try:
+        checkpoint, requeue, restart = map(float, text.split(","))
+    except ValueError:
+        raise InputError(f"--preemption-costs {text!r}: write three numbers of seconds, for example {COSTS}") from None
+    return {"checkpoint_s": checkpoint, "requeue_s": requeue, "restart_s": restart}
 
 
 def retrain_seconds(text: str) -> float:

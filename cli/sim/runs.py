@@ -64,6 +64,8 @@ def run(
     \b
     Examples:
       asrpt-sim run pai-like:20000 --load 0.9
+      asrpt-sim run jobs.csv --consent 0.5 \\
+        --set interrupts=true
       asrpt-sim run jobs.csv -p asrpt --set tau=2 -o out
       asrpt-sim run jobs.csv -p spjf-perfect --json
     """
@@ -116,7 +118,17 @@ def _facts(record: Record, output: Path | None) -> list[tuple[str, str]]:
         ),
         ("Placement", f"GPU time lost: {share(found['placement_loss'])} of that in the best placements"),
     ]
+    if "preempted" in found:
+        facts.append(("Preemptions", _preemptions(found)))
     return [*facts, *([("Written to", safe(str(output)))] if output else [])]
+
+
+def _preemptions(found: Mapping[str, Any]) -> str:
+    jct = {name: slurm_time(found[f"{name}_mean_jct_s"]) for name in ("consenting", "others")}
+    return (
+        f"{found['preempted']:.3g} per job, {100 * found['lost_to_preemption']:.2g}% of the GPU time lost; mean JCT "
+        f"{jct['consenting']} of jobs that may be preempted, {jct['others']} of others"
+    )
 
 
 def _over(times: float | None, bound: float, name: str) -> str:
@@ -137,6 +149,8 @@ def compare(
     Examples:
       asrpt-sim compare pai-like:20000 -p all --load 1
       asrpt-sim compare jobs.csv --max-gpus-per-user 8
+      asrpt-sim compare jobs.csv --consent 0.5 \\
+        -p asrpt-gated,asrpt-gated:interrupts=true,hlas
       asrpt-sim compare jobs.csv -j 4 -o out \\
         -p asrpt:tau=0,delay=aside,asrpt-perfect,fifo
     """

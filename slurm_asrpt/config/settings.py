@@ -189,7 +189,8 @@ class InterruptSettings(Section):
     )
     grace_s: Annotated[float, Field(ge=1, le=86400)] = Field(
         60.0,
-        description="Time that a job has to write its checkpoint after the signal. It is requeued when it reports the "
+        description="Time that a job has to write its checkpoint after the signal; jobs that report checkpoints have "
+        "three times as long, or 1.5 times what their group has needed. A job is requeued when it reports the "
         "checkpoint, or when this time is over.",
     )
 

@@ -6,6 +6,9 @@ like any other job. If asrptd dies in between, the job keeps running, which it m
 next daemon sends the signal and waits again. Only running jobs are requeued; if a job has requeued itself, Slurm
 answers that it is already pending. A slurmctld that was killed before it saved the requeue shows the run as running or,
 once its node reports the end of the killed script, as failed: the requeue is repeated, without a signal.
+
+A job that reports no checkpoint in time is requeued nevertheless, because reports are optional. It may have lost its
+work, so its owner is told once it runs again, and it is never preempted again.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Iterator
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Policy, Preempt, Run, may_interrupt
+from slurm_asrpt.daemon.checkpoint_times import CheckpointTimes
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import Interruption, JobState
@@ -24,11 +28,15 @@ from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import PENDING
 from slurm_asrpt.slurm.request import LeftToSlurm, read_request, resources_of
-from slurm_asrpt.spool import checkpoint_mark
+from slurm_asrpt.spool import checkpoint_mark, checkpoint_time
 from slurm_asrpt.switch import OperatingMode
 
-GIVEN_UP = 3
-"""How long a refused requeue is retried, in multiples of ``interrupt.grace_s``."""
+GIVEN_UP = 2
+"""How long a refused requeue is retried after the time for the checkpoint, in multiples of ``interrupt.grace_s``."""
+TOLD = (
+    "asrpt: this job was preempted. It reported no checkpoint within {seconds:.0f} s of SIG{signal}, so it may have "
+    "begun again. It will not be preempted again. See progress.checkpointed, or asrpt-report checkpointed."
+)
 
 
 class Preemption:
@@ -40,13 +48,14 @@ class Preemption:
         policy: Policy,
         jobs: JobTable,
         cluster: ClusterState,
+        checkpoints: CheckpointTimes,
         client: SlurmClient,
         audit: AuditWriter,
         mode: OperatingMode,
     ) -> None:
         self._policy, self._jobs, self._cluster, self._client = policy, jobs, cluster, client
         self._audit, self._mode = audit, mode
-        self._grace_s, self._spool = settings.interrupt.grace_s, settings.paths.spool
+        self._checkpoints, self._spool = checkpoints, settings.paths.spool
         self._managed = settings.slurm.partitions
         self._partitions = frozenset(settings.interrupt.partitions or self._managed)
         self._ours: dict[str, tuple[float, bool]] = {}  # by job id: start of a run, and whether asrptd would manage it
@@ -79,6 +88,8 @@ class Preemption:
             return "the hook has not tagged it, so its owner's consent is unknown"
         if not job.tag.interrupt:
             return "its owner has not agreed (--comment=asrpt:interrupt=USR1)"
+        if job.service.silent_s:
+            return "it was preempted before, and reported no checkpoint in time"
         if not record.requeue:
             return "Slurm may not requeue it (--requeue)"
         if record.state != "RUNNING":
@@ -118,7 +129,7 @@ class Preemption:
             under_way = job.interruption
             if under_way is None or not under_way.sent or job.record.state != "RUNNING" or not self._mode.enforcing:
                 continue
-            if self._reported(job, under_way) or now >= under_way.sent + self._grace_s:
+            if self._reported(job, under_way) or now >= under_way.sent + self._grace_of(job, under_way):
                 job.to_be_requeued()
 
     def carry_out(self, now: float) -> None:
@@ -126,14 +137,29 @@ class Preemption:
         self._ours = {job_id: known for job_id, known in self._ours.items() if job_id in self._jobs}
         for job in self._jobs.values():
             if job.interruption is None:
-                continue
-            if not self._mode.enforcing or job.record.state == PENDING:
+                self._tell_owner(job, now)
+            elif not self._mode.enforcing or job.record.state == PENDING:
                 job.interruption_over()
             elif job.record.state == "RUNNING" or job.forgotten:
                 self._step(job, job.interruption, now)
 
+    def _tell_owner(self, job: ManagedJob, now: float) -> None:
+        """Tell the owner of a job, once it runs again, that it reported no checkpoint. It is tried once."""
+        service = job.service
+        if not service.silent_s or service.told or job.state is not JobState.RUNNING or not self._mode.enforcing:
+            return
+        job.owner_told()
+        text = TOLD.format(seconds=service.silent_s, signal=_signal_of(job).removeprefix("B:"))
+        try:
+            self._client.notify(job.record.job_id, text)
+        except SlurmError as error:
+            self._record(job, "owner-told", now, error=one_line(error))
+        else:
+            self._record(job, "owner-told", now)
+
     def _step(self, job: ManagedJob, under_way: Interruption, now: float) -> None:
-        late = now > (under_way.sent or under_way.at) + GIVEN_UP * self._grace_s
+        retried_s = self._grace_of(job, under_way) + GIVEN_UP * self._checkpoints.default_s
+        late = now > (under_way.sent or under_way.at) + retried_s
         try:
             if job.forgotten:
                 self._requeue(job, under_way, late, now)
@@ -158,8 +184,11 @@ class Preemption:
                 job.requeue_refused()
             raise
         if first:
-            job.requeue_accepted()
-            self._record(job, "requeued", now, reported=self._reported(job, under_way))
+            reported = self._reported(job, under_way)
+            self._record(job, "requeued", now, reported=reported)
+            job.requeue_accepted(0.0 if reported else now - under_way.sent)
+            if reported and job.tag is not None:
+                self._checkpoints.observed(job.tag.group, self._needed_s(job, under_way, now))
             return
         if late:
             raise SlurmError("Slurm accepts the requeue, but still shows the ended run as running or failed")
@@ -167,11 +196,19 @@ class Preemption:
         self._record(job, "requeued-again", now)
 
     def _signal(self, job: ManagedJob, now: float) -> None:
-        assert job.tag is not None  # noqa: S101  (only tagged jobs are interrupted)
-        mark, name = self._mark(job), job.tag.interrupt
+        mark, name = self._mark(job), _signal_of(job)
         self._client.signal(job.record.job_id, name.removeprefix("B:"), batch=name.startswith("B:"))
         job.signalled(now, mark)
         self._record(job, "signalled", now, signal=name)
+
+    def _grace_of(self, job: ManagedJob, under_way: Interruption) -> float:
+        """How long the job has for its checkpoint after the signal."""
+        return self._checkpoints.grace_s(job.tag.group if job.tag else "", bool(under_way.mark))
+
+    def _needed_s(self, job: ManagedJob, under_way: Interruption, now: float) -> float:
+        """Seconds from the signal to the report. If the file server's clock is wrong, until it was seen."""
+        written = checkpoint_time(self._mark(job))
+        return (written if under_way.sent <= written <= now else now) - under_way.sent
 
     def _reported(self, job: ManagedJob, under_way: Interruption) -> bool:
         """Whether it has reported a checkpoint since the signal."""
@@ -182,6 +219,12 @@ class Preemption:
 
     def _record(self, job: ManagedJob, event: str, now: float, **facts: object) -> None:
         self._audit.record(now, event, job.record.job_id, user=job.record.user, **facts)
+
+
+def _signal_of(job: ManagedJob) -> str:
+    """The signal that the job's owner has chosen, with the prefix ``B:`` for the batch shell."""
+    assert job.tag is not None  # noqa: S101  (only tagged jobs are interrupted)
+    return job.tag.interrupt
 
 
 def _run(job: ManagedJob) -> Run:

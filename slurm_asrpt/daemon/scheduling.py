@@ -8,6 +8,7 @@ from typing import Any
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.daemon.checkpoint_times import CheckpointTimes
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.cpu_jobs import CpuJobs
 from slurm_asrpt.daemon.cycle import Scheduler, SlurmReader
@@ -76,13 +77,15 @@ def assemble(
     feed = PolicyFeed(policy, settings.policy.name, saved, jobs, cluster, recent, audit)
     runs = RunRecorder(history, recent, progress)
     lifecycle = JobLifecycle(settings, jobs, cluster, feed, profiles, audit, mode, runs)
-    preemption = Preemption(settings, policy, jobs, cluster, client, audit, mode)
+    checkpoints = CheckpointTimes(settings.interrupt.grace_s)
+    checkpoints.load(saved.get("checkpoint_times"))
+    preemption = Preemption(settings, policy, jobs, cluster, checkpoints, client, audit, mode)
     admission = Admission(settings, cluster, rules, profiles, mode)
     eligibility = Eligibility(jobs, admission, feed, preemption, audit, mode)
     cpu_jobs = CpuJobs(jobs, cluster, audit, policy.bands)
     decider = Decider(settings, policy, jobs, cluster, rules, preemption, cpu_jobs, audit, mode)
 
-    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent, cluster)
+    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent, cluster, checkpoints)
     leases, rank_maps = (
         Leases(settings, jobs, client, mode, clock),
         RankMaps(settings.paths.spool, cluster, client, clock),

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.daemon.checkpoint_times import CheckpointTimes
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.jobs.table import EndedJobs, JobTable
@@ -109,7 +110,10 @@ def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 class StateSaver:
-    """Saves jobs, policy, conformal adjustment and start-up delay. saved: the state saved by the previous daemon."""
+    """Saves jobs, policy, and what asrptd has learned: conformal adjustment, start-up delay, times for checkpoints.
+
+    saved: the state saved by the previous daemon.
+    """
 
     def __init__(
         self,
@@ -121,9 +125,11 @@ class StateSaver:
         ended: EndedJobs,
         recent: RecentJobs,
         cluster: ClusterState,
+        checkpoints: CheckpointTimes,
     ) -> None:
         self._store, self._saved, self._policy, self._feed = store, saved, policy, feed
         self._jobs, self._ended, self._recent, self._cluster = jobs, ended, recent, cluster
+        self._checkpoints = checkpoints
 
     def save(self, now: float) -> None:
         """Save the state durably. Raises LeadershipLostError, OSError."""
@@ -136,6 +142,7 @@ class StateSaver:
             "policy": self._policy.dump(),
             "forecast_margins": asdict(self._recent.start_adjustment),
             "startup_delay": self._cluster.startup_delay.dump(),
+            "checkpoint_times": self._checkpoints.dump(),
         }
         self._store.save(state, jobs, now)
 

@@ -20,6 +20,7 @@ def assumptions(scenario: Scenario, notes: Mapping[str, Any]) -> list[tuple[str,
         ("Network", network(scenario)),
         ("Predictor", predictor(scenario, notes)),
         ("Load", load(scenario, notes)),
+        *([("Consent", preemption(scenario))] if scenario.options.consent else []),
     ]
 
 
@@ -47,6 +48,15 @@ def predictor(scenario: Scenario, notes: Mapping[str, Any]) -> str:
     retrained = f"retrained every {options.retrain_s / 60:g} min" if options.retrain_s > 0 else "never retrained"
     unseen = f"{100 * notes['unseen']:.0f}% of the jobs have no prediction at first"
     return f"{options.predictor}, from {counted(notes['history_jobs'], 'earlier job')}, {retrained}; {unseen}"
+
+
+def preemption(scenario: Scenario) -> str:
+    """Which jobs may be preempted, and what it costs."""
+    options = scenario.options
+    return (
+        f"of {100 * options.consent:.0f}% of the jobs, by asrpt-gated:interrupts=true and hlas; checkpoint "
+        f"{options.checkpoint_s:g} s, eligible again after {options.requeue_s:g} s, restart {options.restart_s:g} s"
+    )
 
 
 def load(scenario: Scenario, notes: Mapping[str, Any]) -> str:

@@ -44,13 +44,33 @@ class PolicyError(ValueError):
 
 
 @dataclass(frozen=True)
+class Preemptions:
+    """The preemptions of a simulation. consenting: the rows of the jobs that may be preempted, shape (k,).
+
+    count: of preemptions. lost_gpu_s: GPU-seconds in which preempted jobs held GPUs without progress.
+    between: the times between the runs of a job, shape (m, 3): its GPUs, begin and end, seconds.
+    """
+
+    consenting: Ints
+    count: int
+    lost_gpu_s: float
+    between: Floats
+
+    def between_gpu_s(self, until: float = math.inf) -> float:
+        """GPUs times the seconds between runs, until then."""
+        gpus, begin, end = self.between.T
+        return float((gpus * (np.minimum(end, until) - begin).clip(min=0.0)).sum())
+
+
+@dataclass(frozen=True)
 class Result:
     """The results of each job, in columns of shape (n,) in the order of the table.
 
     table: with the predictions that the policy was given, which learning may have updated.
     start, end: seconds, nan for a job that never started; alpha: seconds per iteration in its placement, else nan.
     nodes: servers used, 0 if never started. clock: time of the last event, seconds. events: instants processed.
-    interrupted: by Ctrl-C; jobs that end after ``clock`` were still running then.
+    interrupted: by Ctrl-C; jobs that end after ``clock`` were still running then. preemptions: None if the policy
+    preempts no jobs.
     """
 
     table: JobTable
@@ -61,6 +81,7 @@ class Result:
     clock: float
     events: int
     interrupted: bool
+    preemptions: Preemptions | None = None
 
     def with_times(self, start: Floats, end: Floats) -> Result:
         """The result with these times, and the average seconds per iteration from start to end."""

@@ -14,7 +14,7 @@ import numpy as np
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.base import Preempt, PreemptivePolicy, Run, Start, may_interrupt
-from slurm_asrpt.sim.engine import OnStart, PlainRun, PolicyError, Progress, Result, Runner, Scheduler
+from slurm_asrpt.sim.engine import OnStart, PlainRun, PolicyError, Preemptions, Progress, Result, Runner, Scheduler
 from slurm_asrpt.sim.job_table import JobTable
 
 
@@ -56,8 +56,7 @@ class InterruptedRun(PlainRun):
     """A simulation with preemption. In the result, start is that of the first run, and alpha covers all time until the
     end.
 
-    By row of interrupted jobs: ``lost_gpu_s``, GPU-seconds in which it held GPUs without progress; ``waited_gpu_s``,
-    its GPUs times the seconds between its runs.
+    ``lost_gpu_s``: by row of interrupted jobs, GPU-seconds in which it held GPUs without progress.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class InterruptedRun(PlainRun):
         self.lost_gpu_s: dict[int, float] = {}
         self.interruptions: dict[int, int] = {}
         self.idle_since: dict[int, float] = {}
-        self.waited_gpu_s: dict[int, float] = {}
+        self.between: list[tuple[float, float, float]] = []  # GPUs, begin and end
         self.speeds = {node.name: node.speed for node in nodes}
 
     def _decide(self, now: float) -> None:
@@ -104,8 +103,7 @@ class InterruptedRun(PlainRun):
         part = replace(before, phase="runs", since=now, alpha=placement.alpha)
         self.parts[row], self.end[row] = part, end
         if row in self.idle_since:
-            idle = job.gpus * (now - self.idle_since.pop(row))
-            self.waited_gpu_s[row] = self.waited_gpu_s.get(row, 0.0) + idle
+            self.between.append((job.gpus, self.idle_since.pop(row), now))
         if math.isnan(self.first[row]):
             self.first[row] = now
         self.attained.pop(job.id, None)
@@ -190,4 +188,9 @@ class InterruptedRun(PlainRun):
         policy.submitted(job, now)
 
     def result(self, interrupted: bool) -> Result:
-        return super().result(interrupted).with_times(np.array(self.first), np.array(self.end))
+        found = super().result(interrupted).with_times(np.array(self.first), np.array(self.end))
+        if not self.consenting:
+            return found
+        rows, between = np.array(sorted(self.consenting), dtype=np.int64), np.array(self.between).reshape(-1, 3)
+        count, lost = sum(self.interruptions.values()), sum(self.lost_gpu_s.values())
+        return replace(found, preemptions=Preemptions(rows, count, lost, between))

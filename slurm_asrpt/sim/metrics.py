@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from slurm_asrpt.core.cluster import Fabric, Node, capacity
-from slurm_asrpt.sim.engine import Result
+from slurm_asrpt.sim.engine import Preemptions, Result
 from slurm_asrpt.sim.job_table import Floats, JobTable
 from slurm_asrpt.sim.workload import Cluster
 
@@ -58,6 +58,8 @@ def summary(result: Result, cluster: Cluster) -> dict[str, Any]:
     gpus, iterations = result.table.gpus[result.ended], result.table.iterations[result.ended]
     used = float((gpus * iterations * result.alpha[result.ended]).sum())
     best = float((gpus * iterations * alphas).sum())
+    gone = result.preemptions
+    used -= gone.between_gpu_s() if gone else 0.0
     first = float(result.table.submit[0]) if len(result.table) else 0.0
     makespan = float(result.end[result.ended].max() - first) if len(jct) else 0.0
     capacity = cluster.total_gpus * makespan
@@ -82,6 +84,19 @@ def summary(result: Result, cluster: Cluster) -> dict[str, Any]:
         "utilisation": used / capacity if capacity else 0.0,
         "utilisation_arriving": _used_while_arriving(result, cluster.total_gpus),
         "placement_loss": used / best - 1 if best else 0.0,
+        **(_preempted(result, gone, used) if gone else {}),
+    }
+
+
+def _preempted(result: Result, gone: Preemptions, used: float) -> dict[str, Any]:
+    """preempted: preemptions per job. lost_to_preemption: share of the GPU-seconds in use, without progress."""
+    consents = np.isin(result.ended, gone.consenting)
+    jct = result.completion_times
+    return {
+        "preempted": gone.count / max(1, len(result.table)),
+        "lost_to_preemption": gone.lost_gpu_s / used if used else 0.0,
+        "consenting_mean_jct_s": mean_of(jct[consents]),
+        "others_mean_jct_s": mean_of(jct[~consents]),
     }
 
 
@@ -90,7 +105,8 @@ def _used_while_arriving(result: Result, gpus: int) -> float | None:
     submit = result.table.submit
     span = float(submit[-1] - submit[0]) if len(submit) else 0.0
     busy = np.nan_to_num(np.minimum(result.end, submit[-1]) - result.start).clip(min=0.0) if span else 0.0
-    return float((result.table.gpus * busy).sum()) / (gpus * span) if span else None
+    gone = result.preemptions.between_gpu_s(float(submit[-1])) if result.preemptions and span else 0.0
+    return (float((result.table.gpus * busy).sum()) - gone) / (gpus * span) if span else None
 
 
 def mean_of(values: Floats) -> float | None:

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from slurm_asrpt.core.cluster import ClusterView, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.core.policies.base import Decision, Policy, Wait
+from slurm_asrpt.core.policies.base import Decision, Policy, PreemptivePolicy, Run, Wait, may_interrupt
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.sim.contention import runner_of
-from slurm_asrpt.sim.engine import PolicyError, Progress, Result, prepared, simulate
+from slurm_asrpt.sim.engine import PolicyError, Progress, Result, Runner, prepared, simulate
+from slurm_asrpt.sim.interruptions import interrupting
 from slurm_asrpt.sim.scenario import PolicySpec
 from slurm_asrpt.sim.workload import Workload
 
@@ -72,10 +73,12 @@ class Recorder:
 
     def placements(self, jobs: int) -> Placements:
         """The placements of ``jobs`` jobs, in the order of the table."""
-        counts = np.zeros(jobs, dtype=np.int64)
-        counts[np.array(self._job)] = np.array(self._count)
-        entry_job = np.repeat(np.array(self._job, dtype=np.int64), np.array(self._count, dtype=np.int64))
+        job, count = np.array(self._job, dtype=np.int64), np.array(self._count, dtype=np.int64)
+        counts, last = np.zeros(jobs, dtype=np.int64), np.zeros(jobs, dtype=np.int64)
+        counts[job], last[job] = count, np.arange(len(job))  # of a job that was preempted, the last start counts
+        entry_job, kept = np.repeat(job, count), np.repeat(last[job] == np.arange(len(job)), count)
         order = np.argsort(entry_job, kind="stable")
+        order = order[kept[order]]
         first = np.concatenate([[0], np.cumsum(counts)])
         return Placements(first, np.array(self._node, dtype=np.int32)[order], np.array(self._gpus, np.int32)[order])
 
@@ -104,6 +107,16 @@ class RecordedPolicy:
         return self._policy.next_wakeup(now)
 
 
+class RecordedPreemptivePolicy(RecordedPolicy):
+    """The same for a policy that preempts running jobs."""
+
+    interrupts = True
+
+    def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
+        if isinstance(self._policy, PreemptivePolicy):
+            self._policy.served(waiting, runs, now)
+
+
 def simulate_recorded(
     spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Progress | None = None
 ) -> Result:
@@ -115,7 +128,18 @@ def simulate_recorded(
     except ValueError as error:
         raise InputError(f"policy {spec.text}") from error
     try:
-        recorded, cluster = RecordedPolicy(policy, recorder), workload.cluster
-        return simulate(recorded, cluster.nodes, table, progress, recorder.started, runner_of(cluster))
+        preempts = bool(workload.consenting) and may_interrupt(policy)
+        recorded = (RecordedPreemptivePolicy if preempts else RecordedPolicy)(policy, recorder)
+        runner, nodes = _runner(workload, preempts), workload.cluster.nodes
+        return simulate(recorded, nodes, table, progress, recorder.started, runner)
     except PolicyError as error:
         raise AsrptError(f"policy {spec.text} made an invalid decision") from error
+
+
+def _runner(workload: Workload, preempts: bool) -> Runner | None:
+    """How jobs run. Raises InputError."""
+    if not preempts:
+        return runner_of(workload.cluster)
+    if workload.cluster.contention is not None:
+        raise InputError("preemption and contention cannot be simulated together; leave out --consent or --contention")
+    return interrupting(workload.consenting, workload.costs)

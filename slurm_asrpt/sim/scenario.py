@@ -80,6 +80,9 @@ def parse_policies(text: str) -> list[PolicySpec]:
     return list(specs.values())
 
 
+_NEWER = ("max_gpus_per_user", "consent", "checkpoint_s", "requeue_s", "restart_s")
+
+
 @dataclass(frozen=True)
 class Scenario:
     """One simulation. source: fingerprint of the trace file, so that a changed file is another scenario.
@@ -118,8 +121,9 @@ class Scenario:
     def document(self) -> dict[str, Any]:
         """JSON values from which ``scenario_of`` restores the scenario."""
         found = asdict(self)
-        if self.options.max_gpus_per_user is None:  # digests and results of earlier releases stay valid
-            del found["options"]["max_gpus_per_user"]
+        for name in _NEWER:  # digests and results of earlier releases stay valid
+            if getattr(self.options, name) == getattr(Options, name):
+                del found["options"][name]
         return found
 
     def workload(self) -> Workload:

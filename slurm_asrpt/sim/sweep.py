@@ -46,6 +46,7 @@ _OPTIONS = {
     "models": ("models", str),
     "seed": ("seed", int),
     "max-gpus-per-user": ("max_gpus_per_user", int),
+    "consent": ("consent", float),
 }
 GRID_KEYS = (*_CLUSTER, *_OPTIONS)
 _MAY_BE_NONE = ("load", "single-gpu", "jobs", "contention", "max-gpus-per-user")

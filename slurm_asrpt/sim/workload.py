@@ -16,6 +16,7 @@ from slurm_asrpt.core.job import UNPROFILED, JobProfile, unprofiled
 from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.profile.schema import library_names, load_profile
+from slurm_asrpt.sim.interruptions import Costs
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.predictors import (
     PERFECT,
@@ -111,6 +112,8 @@ class Options:
     history: share of the trace, from its beginning, that the predictor is trained on before the simulation.
     predictor: one of PREDICTORS. retrain_s: seconds between retrainings on jobs that have ended; 0 for never.
     max_gpus_per_user: GPUs that the jobs of one user may hold at a time (Slurm's MaxTRESPU); None for no limit.
+    consent: share of the jobs, drawn by ``seed``, that a policy may preempt. checkpoint_s, requeue_s, restart_s: what a
+    preemption costs (``interruptions.Costs``).
     """
 
     models: str = "table1"
@@ -122,6 +125,10 @@ class Options:
     retrain_s: float = RETRAIN_S
     seed: int = 0
     max_gpus_per_user: int | None = None
+    consent: float = 0.0
+    checkpoint_s: float = Costs.checkpoint_s
+    requeue_s: float = Costs.requeue_s
+    restart_s: float = Costs.restart_s
 
     def __post_init__(self) -> None:
         if self.models not in MODELS:
@@ -136,15 +143,25 @@ class Options:
             raise ValueError(f"load must be above 0, not {self.load:g}")
         if self.max_gpus_per_user is not None and self.max_gpus_per_user < 1:
             raise ValueError(f"the limit per user must be at least 1 GPU, not {self.max_gpus_per_user}")
+        if not 0 <= self.consent <= 1:
+            raise ValueError(f"the share of jobs that may be preempted must be between 0 and 1, not {self.consent:g}")
+        costs = (self.checkpoint_s, self.requeue_s, self.restart_s)
+        if not all(0 <= each < 1e9 for each in costs):
+            raise ValueError(f"what a preemption costs must be seconds, at least 0, not {costs}")
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Jobs to simulate on a cluster. notes: facts about them for reports, JSON values."""
+    """Jobs to simulate on a cluster. notes: facts about them for reports, JSON values.
+
+    consenting: rows of the jobs that a policy may preempt; costs: what that costs.
+    """
 
     table: JobTable
     cluster: Cluster
     notes: Mapping[str, Any] = field(default_factory=dict)
+    consenting: Sequence[int] = ()
+    costs: Costs = field(default_factory=Costs)
 
 
 def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options()) -> Workload:
@@ -189,7 +206,11 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
         table = replace(table, submit=table.submit * (own_load / options.load))
     if options.max_gpus_per_user is not None:
         table = _limited(table, options.max_gpus_per_user)
-    return Workload(table, cluster, _notes(trace, table, cluster, own_load, first, moved))
+    notes = _notes(trace, table, cluster, own_load, first, moved)
+    consenting = np.flatnonzero(np.random.default_rng(options.seed).random(len(table)) < options.consent).tolist()
+    return Workload(
+        table, cluster, notes, consenting, Costs(options.checkpoint_s, options.requeue_s, options.restart_s)
+    )
 
 
 def _limited(table: JobTable, most: int) -> JobTable:

@@ -129,6 +129,9 @@ class CliClient:
     def signal(self, job_id: str, name: str, batch: bool) -> None:
         self.run("scancel", f"--signal={name}", *(["--batch"] if batch else []), _checked(job_id))
 
+    def notify(self, job_id: str, text: str) -> None:
+        self.run("scontrol", "notify", _checked(job_id), text)
+
     def requeue(self, job_id: str, failed: bool = False) -> None:
         self.run("scontrol", "requeue", *([] if failed else ["incomplete"]), _checked(job_id))
 

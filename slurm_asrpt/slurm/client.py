@@ -80,6 +80,9 @@ class SlurmClient(Protocol):
     def signal(self, job_id: str, name: str, batch: bool) -> None:
         """Signal a running job: its batch shell if ``batch``, else its steps."""
 
+    def notify(self, job_id: str, text: str) -> None:
+        """Write a line to the standard error of a running job. Raises SlurmError."""
+
     def requeue(self, job_id: str, failed: bool = False) -> None:
         """Requeue a running job. Raises SlurmError if it has ended.
 

@@ -65,6 +65,7 @@ class FakeSlurm:
     preempted: list[tuple[str, str]] = field(default_factory=list)
     resized: list[str] = field(default_factory=list)
     signals: list[tuple[str, str, bool]] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
     site_factors: dict[str, int] = field(default_factory=dict)
     last_number: int = 0
 
@@ -208,6 +209,11 @@ class FakeSlurm:
         self.check_available()
         self._check_refused(job_id)
         self.signals.append((job_id, name, batch))
+
+    def notify(self, job_id: str, text: str) -> None:
+        self.check_available()
+        self._check_refused(job_id)
+        self.notes.append((job_id, text))
 
     # rules of Slurm
 

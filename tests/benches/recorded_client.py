@@ -58,6 +58,9 @@ class RecordedClient:
         self.written.extend(updates)
         return [self.errors.get(update.job_id, "") for update in updates]
 
+    def notify(self, job_id: str, text: str) -> None:
+        self.interrupted.append((job_id, text))
+
     def signal(self, job_id: str, name: str, batch: bool) -> None:
         self.interrupted.append((job_id, name))
 

@@ -49,7 +49,10 @@ def spans(cluster: Cluster, name: str) -> list[tuple[int, int]]:
 
 
 def test_preempted_jobs_run_each_iteration_once_even_if_asrptd_dies(hlas: Cluster):
-    """Job a reports its checkpoint and is requeued at once; job silent does not, and asrptd is killed meanwhile."""
+    """Job a reports its checkpoint and is requeued at once; job silent does not, and asrptd is killed meanwhile.
+
+    Job silent is told so when it runs again.
+    """
     allowed = "--comment=asrpt:interrupt=B:USR1"
     a, loner = train(hlas, "a", allowed), train(hlas, "loner")
     silent = train(hlas, "silent", allowed, before="env -u ASRPT_PROGRESS_DIR")
@@ -78,6 +81,8 @@ def test_preempted_jobs_run_each_iteration_once_even_if_asrptd_dies(hlas: Cluste
         )
     assert len(spans(hlas, "a")) == len(spans(hlas, "silent")) == 2
     assert [e["reported"] for job_id in (a, silent) for e in hlas.audit(job_id, "requeued")] == [True, False]
+    said = [hlas.output(f"{name}.out").count("reported no checkpoint within 15 s of SIGUSR1") for name in ("a", "silent")]
+    assert said == [0, 1]
     assert [len(hlas.audit(job_id, "interrupt")) for job_id in (a, loner, silent)] == [1, 0, 1]
     assert len(hlas.audit(silent, "signalled")) == 2, "by each asrptd"
     assert {e["head"] for job_id in (a, silent) for e in hlas.audit(job_id, "interrupt")} == set(short)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +40,11 @@ def loader() -> Any:
     return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, 2 * x + 1), batch_size=BATCH)
 
 
-def trainer(folder: Path, **options: Any) -> Any:
+def trainer(folder: Path, wait_s: float = 60.0, before: Sequence[Any] = (), **options: Any) -> Any:
     from slurm_asrpt.progress_lightning import ProgressCallback
 
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    callbacks = [ProgressCallback()]
+    callbacks = [*before, ProgressCallback(wait_s=wait_s)]
     return lightning.Trainer(accelerator="cpu", callbacks=callbacks, default_root_dir=folder, **quiet, **options)
 
 
@@ -90,3 +93,43 @@ def test_a_failed_training_has_reported_its_last_step(spool: Path, tmp_path: Pat
     with pytest.raises(RuntimeError, match="out of memory"):
         training.fit(model(), loader())
     assert reported(spool).done == 5
+
+
+class Steps(lightning.Callback):  # type: ignore[misc,name-defined]
+    """Which steps were done. asrptd sends its signal in step ``ask``; the job is killed in step ``kill``."""
+
+    def __init__(self, ask: int = 0, kill: int = 0) -> None:
+        self.done: list[int] = []
+        self._ask, self._kill = ask, kill
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        self.done.append(trainer.global_step)
+        if trainer.global_step == self._ask:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        if trainer.global_step == self._kill:
+            raise KilledError
+
+
+class KilledError(Exception):
+    """The end of a run by a requeue."""
+
+
+def test_a_preempted_job_writes_a_checkpoint_and_resumes_by_itself(
+    spool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job with tasks whose command srun does not start, as with ``exec python train.py`` in the script."""
+    for name, value in {"NTASKS": "1", "JOB_NAME": "train", "JOB_ID": "7", "NODEID": "0"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # trap '' USR1
+    first, again = Steps(ask=5, kill=8), Steps()
+    options = {"max_steps": 16, "enable_checkpointing": False}
+    try:
+        with pytest.raises(KilledError):
+            trainer(tmp_path, wait_s=0.0, before=[first], **options).fit(model(), loader())
+        assert (spool / "progress" / "7" / "checkpoint").read_text() == "5\n"
+        new_process()
+        trainer(tmp_path, before=[again], **options).fit(model(), loader())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert again.done == list(range(6, 17))
+    assert (reported(spool).done, reported(spool).total, reported(spool).start) == (16, 16, 0)

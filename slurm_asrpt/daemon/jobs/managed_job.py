@@ -361,9 +361,14 @@ class ManagedJob(SavedJob):
         if self.service.began:
             self.requeued_run = RequeuedRun(self.service.began, self.record.restarts, self.original)
 
-    def requeue_accepted(self) -> None:
+    def requeue_accepted(self, silent_s: float) -> None:
+        """silent_s: how long asrptd has waited in vain for a checkpoint, 0 if the job has reported one."""
         if self.interruption is not None:
             self.interruption = replace(self.interruption, asked=True)
+        self.service = replace(self.service, silent_s=silent_s)
+
+    def owner_told(self) -> None:
+        self.service = replace(self.service, told=True)
 
     def requeue_refused(self) -> None:
         """Slurm refused the requeue, so the run continues."""

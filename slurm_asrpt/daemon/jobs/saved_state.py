@@ -84,7 +84,8 @@ class Service:
     """The attained service of a job. past: GPU-seconds of the reference type in its ended runs.
 
     began: start of the current run, 0 for none. rate: GPU-seconds per second in it. interruptions: number of
-    preemptions. head: the job for which it was last preempted, until it runs again.
+    preemptions. head: the job for which it was last preempted, until it runs again. silent_s: how long asrptd has
+    waited for a checkpoint in vain, 0 if it did not. told: the job's owner has been told so.
     """
 
     past: float = 0.0
@@ -92,6 +93,8 @@ class Service:
     rate: float = 0.0
     interruptions: int = 0
     head: str = ""
+    silent_s: float = 0.0
+    told: bool = False
 
     def at(self, now: float) -> float:
         """GPU-seconds attained at that time."""
@@ -100,7 +103,7 @@ class Service:
     def cut(self, until: float, under_way: Interruption | None) -> Service:
         """The service after a requeue has ended the run."""
         head = under_way.head if under_way else self.head
-        return Service(self.at(until), interruptions=self.interruptions, head=head)
+        return replace(self, past=self.at(until), began=0.0, rate=0.0, head=head)
 
 
 @dataclass(frozen=True)

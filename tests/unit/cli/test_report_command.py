@@ -31,6 +31,12 @@ def test_asrpt_report_writes_the_progress_line(job: Path, arguments: list[str], 
     assert (job / "iterations").read_text() == line
 
 
+def test_a_checkpoint_is_reported_with_the_progress(job: Path) -> None:
+    assert report.main(["checkpointed", "700", "--total", "1000"]) == 0
+    assert (job / "checkpoint").read_text() == "700\n"
+    assert (job / "iterations").read_text() == "700 1000 - 0\n"
+
+
 def test_total_and_start_are_kept_for_later_calls(job: Path) -> None:
     report.main(["600", "--total", "1000", "--start", "500", "--loss", "2"])
     report.main(["700", "--loss", "1"])
@@ -48,6 +54,8 @@ def test_total_and_start_are_kept_for_later_calls(job: Path) -> None:
         ["٣"],
         ["9" * 20],
         ["1", "2"],
+        ["checkpointed"],
+        ["saved", "1"],
         ["1", "--loss", "x"],
         ["1", "--total"],
         ["1", "--bo\x1b"],

@@ -13,6 +13,7 @@ from slurm_asrpt_cli.admin.audit import what
 from slurm_asrpt_cli.status.explain import explain_command
 
 from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.spool import progress_dir
@@ -97,6 +98,74 @@ def test_without_a_checkpoint_report_the_job_keeps_its_grace_time(hlas: Bench) -
     hlas.cycle(4)
     assert (hlas.state(long), hlas.state(short)) == ("PENDING", "RUNNING")
     assert [entry["reported"] for entry in hlas.audit("requeued", long)] == [False]
+
+
+def silent(hlas: Bench) -> str:
+    """A job that has reported no checkpoint, and runs again."""
+    long, short = long_and_short(hlas)
+    hlas.cycle(int(GRACE_S) + 5)
+    hlas.slurm.end(short)
+    hlas.slurm.tick(120.0)
+    hlas.cycle(4)
+    assert hlas.state(long) == "RUNNING"
+    return long
+
+
+def test_a_job_that_reports_no_checkpoint_is_told_so_once_and_left_alone(hlas: Bench) -> None:
+    long = silent(hlas)
+    ((told, text),) = hlas.slurm.notes
+    assert told == long
+    assert "no checkpoint within 8 s of SIGUSR1" in text
+    assert "\n" not in text
+    hlas.restart()
+    hlas.cycle(20)
+    other = hlas.slurm.submit(4)
+    hlas.cycle(20)
+    assert (hlas.state(long), hlas.state(other)) == ("RUNNING", "PENDING")
+    assert len(hlas.slurm.signals) == len(hlas.slurm.notes) == len(hlas.audit("owner-told", long)) == 1
+    assert "no checkpoint in time" in str(row(hlas, long).never_interrupted)
+
+
+def test_slurm_may_refuse_to_tell_the_owner(hlas: Bench) -> None:
+    hlas.slurm.notify = refused  # type: ignore[method-assign]
+    long = silent(hlas)
+    hlas.cycle(10)
+    assert [entry["error"] for entry in hlas.audit("owner-told", long)] == ["Invalid job id specified"]
+
+
+def refused(job_id: str, text: str) -> None:
+    raise SlurmError("Invalid job id specified")
+
+
+def test_a_job_that_reports_checkpoints_has_more_time_for_one(hlas: Bench) -> None:
+    long, short = long_and_short(hlas)
+    checkpoint(hlas, long, 3)
+    hlas.cycle(int(3 * GRACE_S) - 2)
+    assert hlas.state(long) == "RUNNING"
+    checkpoint(hlas, long, 20)
+    hlas.cycle(4)
+    assert (hlas.state(long), hlas.state(short)) == ("PENDING", "RUNNING")
+    assert hlas.slurm.notes == []
+
+
+def test_the_time_for_a_checkpoint_is_learned_for_the_group(hlas: Bench) -> None:
+    long, short = long_and_short(hlas)
+    checkpoint(hlas, long, 3)
+    hlas.cycle(21)
+    checkpoint(hlas, long, 20)
+    hlas.cycle(3)
+    assert hlas.state(long) == "PENDING"
+    hlas.restart()
+    for job_id in (long, short):
+        hlas.slurm.end(job_id)
+    hlas.cycle(2)
+    again, _ = long_and_short(hlas)
+    hlas.cycle(1)
+    assert hlas.slurm.signals[1:] == [(again, "USR1", True)]
+    hlas.cycle(29)
+    assert hlas.state(again) == "RUNNING", "1.5 times the 20 s that the group has needed"
+    hlas.cycle(5)
+    assert hlas.state(again) == "PENDING"
 
 
 @pytest.mark.parametrize(
@@ -299,7 +368,7 @@ def test_a_killed_job_that_slurm_does_not_requeue_stays_failed(hlas: Bench, refu
         assert hlas.job_state(long) is JobState.INELIGIBLE
     else:
         hlas.mode.disabled = True
-    hlas.cycle(int(5 * GRACE_S))
+    hlas.cycle(int(7 * GRACE_S))
     assert hlas.state(long) == "FAILED"
     assert long not in hlas.scheduling.jobs
     assert len(hlas.audit("gone", long)) == 1

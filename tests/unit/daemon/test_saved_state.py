@@ -37,7 +37,9 @@ def test_all_saved_fields_are_read_and_written_back(job_id: str) -> None:
         saved["interruption"] = [*saved["interruption"][:2], 0.0, "", False]
     if saved["pin"]:  # a field that the release did not have
         saved["pin"] = {**saved["pin"], "grace_s": 0.0}
-    assert json.loads(restored(job_id).dump()) == saved | {"first_priority": 0, "reference_alpha": 0.0}
+    service = [*saved["service"], *((0.0, False) if saved["service"] else ())]
+    newer = {"first_priority": 0, "reference_alpha": 0.0, "service": service}
+    assert json.loads(restored(job_id).dump()) == saved | newer
 
 
 def test_the_recorded_state_has_every_field() -> None:
@@ -91,8 +93,8 @@ def test_invalid_saved_jobs_are_refused_and_change_nothing(raw: object) -> None:
 def test_fields_of_other_releases_are_ignored() -> None:
     less = {name: value for name, value in JOBS["1"].items() if name not in ("over", "restarts")}
     job = ManagedJob(record=slurm_record("1"))
-    job.restore({**less, "of_tomorrow": 1, "service": [1.0, 2.0, 3.0, 4, "5", "more"]}, NOW)
-    assert job.service == Service(1.0, 2.0, 3.0, 4, "5")
+    job.restore({**less, "of_tomorrow": 1, "service": [1.0, 2.0, 3.0, 4, "5", 6.0, True, "more"]}, NOW)
+    assert job.service == Service(1.0, 2.0, 3.0, 4, "5", 6.0, told=True)
     assert job.requeued_run is None
 
 

@@ -51,7 +51,7 @@ def test_a_short_job_takes_the_gpu_of_a_long_one_which_continues_from_its_checkp
     assert found.end[0] == (1000 + 30 + 121) + 60 + 99_000
     assert found.start.tolist() == [0.0, 1030.0]
     assert run.lost_gpu_s == {0: 90.0}
-    assert run.waited_gpu_s == {0: 121.0}
+    assert run.between == [(1, 1030.0, 1151.0)]
 
 
 @pytest.mark.parametrize(
