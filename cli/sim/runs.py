@@ -64,8 +64,6 @@ def run(
     \b
     Examples:
       asrpt-sim run pai-like:20000 --load 0.9
-      asrpt-sim run jobs.csv --consent 0.5 \\
-        --set interrupts=true
       asrpt-sim run jobs.csv -p asrpt --set tau=2 -o out
       asrpt-sim run jobs.csv -p spjf-perfect --json
     """
@@ -149,8 +147,6 @@ def compare(
     Examples:
       asrpt-sim compare pai-like:20000 -p all --load 1
       asrpt-sim compare jobs.csv --max-gpus-per-user 8
-      asrpt-sim compare jobs.csv --consent 0.5 \\
-        -p asrpt-gated,asrpt-gated:interrupts=true,hlas
       asrpt-sim compare jobs.csv -j 4 -o out \\
         -p asrpt:tau=0,delay=aside,asrpt-perfect,fifo
     """
