@@ -999,7 +999,7 @@ function M.parse_comment(comment)
       hints.off = true
     elseif (key == "profile" or key == "dataset") and good_name(value) then
       hints[key] = value
-    elseif key == "interrupt" and (find(value, "^USR[12]$") or find(value, "^B:USR[12]$")) then
+    elseif key == "interrupt" and (value == "off" or find(gsub(value, "^B:", ""), "^USR[12]$")) then
       hints.interrupt = value
     else
       hints.complaints[#hints.complaints + 1] = item

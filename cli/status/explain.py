@@ -148,7 +148,7 @@ def _service(job: JobStatus) -> str:
 def _preemption(never: str) -> str:
     if never:
         return f"never: {safe(never)}"
-    return "allowed: the owner has agreed (policy.min_run_s and policy.max_interruptions limit it)"
+    return "allowed by its owner, partition or QOS (policy.min_run_s and policy.max_interruptions limit it)"
 
 
 def _facts(job: JobStatus) -> Facts:

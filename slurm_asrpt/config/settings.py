@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from errno import EPERM
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -181,11 +181,25 @@ class PolicySettings(HlasOptions, GatedOptions, AsrptOptions, _PolicyName):
         return self.model_dump(include=set(taken) - {"name"})
 
 
+Signal = Literal["USR1", "USR2", "B:USR1", "B:USR2"]
+
+
 class InterruptSettings(Section):
     """Preemption by a policy: a running job whose owner allows it writes a checkpoint and is requeued."""
 
     partitions: list[str] = Field(
         default=[], description="Partitions whose jobs may be preempted. Empty: all managed partitions."
+    )
+    partition_signals: dict[str, Signal] = Field(
+        default={},
+        description="Partitions whose jobs may all be preempted, and the signal for a checkpoint: "
+        '{ long = "B:USR1" }. The signal ends a job that does not expect it, so tell users. They may refuse: '
+        "--comment=asrpt:interrupt=off. A signal of their own takes precedence.",
+    )
+    qos_signals: dict[str, Signal] = Field(
+        default={},
+        description='The same for QOSes: { preemptible = "USR1" }. Users cannot refuse, so such a QOS may be cheaper '
+        "(sacctmgr modify qos preemptible set UsageFactor=0.5).",
     )
     grace_s: Annotated[float, Field(ge=1, le=86400)] = Field(
         60.0,

@@ -20,6 +20,7 @@ from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Policy, Preempt, Run, may_interrupt
 from slurm_asrpt.daemon.checkpoint_times import CheckpointTimes
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.jobs.consent import Consent
 from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import Interruption, JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -56,7 +57,7 @@ class Preemption:
         self._policy, self._jobs, self._cluster, self._client = policy, jobs, cluster, client
         self._audit, self._mode = audit, mode
         self._checkpoints, self._spool = checkpoints, settings.paths.spool
-        self._managed = settings.slurm.partitions
+        self._managed, self._consent = settings.slurm.partitions, Consent(settings.interrupt)
         self._partitions = frozenset(settings.interrupt.partitions or self._managed)
         self._ours: dict[str, tuple[float, bool]] = {}  # by job id: start of a run, and whether asrptd would manage it
 
@@ -86,7 +87,7 @@ class Preemption:
             return "asrptd is not in mode enforce"
         if job.tag is None:
             return "the hook has not tagged it, so its owner's consent is unknown"
-        if not job.tag.interrupt:
+        if not self._consent.signal(record, job.tag):
             return "its owner has not agreed (--comment=asrpt:interrupt=USR1)"
         if job.service.silent_s:
             return "it was preempted before, and reported no checkpoint in time"
@@ -149,7 +150,8 @@ class Preemption:
         if not service.silent_s or service.told or job.state is not JobState.RUNNING or not self._mode.enforcing:
             return
         job.owner_told()
-        text = TOLD.format(seconds=service.silent_s, signal=_signal_of(job).removeprefix("B:"))
+        signal = self._consent.signal(job.record, job.tag).removeprefix("B:") or "USR1"
+        text = TOLD.format(seconds=service.silent_s, signal=signal)
         try:
             self._client.notify(job.record.job_id, text)
         except SlurmError as error:
@@ -196,7 +198,10 @@ class Preemption:
         self._record(job, "requeued-again", now)
 
     def _signal(self, job: ManagedJob, now: float) -> None:
-        mark, name = self._mark(job), _signal_of(job)
+        mark, name = self._mark(job), self._consent.signal(job.record, job.tag)
+        if not name:  # the settings have changed
+            job.interruption_over()
+            return
         self._client.signal(job.record.job_id, name.removeprefix("B:"), batch=name.startswith("B:"))
         job.signalled(now, mark)
         self._record(job, "signalled", now, signal=name)
@@ -219,12 +224,6 @@ class Preemption:
 
     def _record(self, job: ManagedJob, event: str, now: float, **facts: object) -> None:
         self._audit.record(now, event, job.record.job_id, user=job.record.user, **facts)
-
-
-def _signal_of(job: ManagedJob) -> str:
-    """The signal that the job's owner has chosen, with the prefix ``B:`` for the batch shell."""
-    assert job.tag is not None  # noqa: S101  (only tagged jobs are interrupted)
-    return job.tag.interrupt
 
 
 def _run(job: ManagedJob) -> Run:

@@ -27,7 +27,8 @@ Watch = Callable[..., None]
 class Hints:
     """What a user tells us in ``--comment``; complaints are the parts that were not understood.
 
-    interrupt: the signal at which the job writes a checkpoint, ``B:`` before it if its batch shell gets it.
+    interrupt: the signal at which the job writes a checkpoint, ``B:`` before it if its batch shell gets it; ``off`` if
+    the job must not be interrupted.
     """
 
     profile: str = ""

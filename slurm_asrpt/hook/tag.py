@@ -11,7 +11,8 @@ i: the 10-90% interval of n. m: the iterations that order the queue, if not n. k
 v: the first letter of the level that answered (LEVELS). In upper case if n, i and m are seconds of work, not iterations
 of the profile: ``Tag.in_iterations`` converts them. Without a profile both are the same.
 s: with a profile, how GPUs share the model (``profile.sizes``).
-c: the job may be interrupted: it writes a checkpoint when its batch shell (``B:``) or its steps get this signal.
+c: the job may be interrupted: it writes a checkpoint when its batch shell (``B:``) or its steps get this signal; or
+REFUSED.
 f: the numeric hyper-parameters, ``epochs:90,lr:0.1``; left out where the tag would grow over MAX_BYTES.
 
 Users cannot write AdminComment. The field may still hold anything, because other tools use it, too.
@@ -39,6 +40,9 @@ LEVEL_OF = {level[0]: level for level in LEVELS}
 LEASED = ("exclusive", "features", "contiguous", "switches", "socket")
 """Values of ``l`` of jobs in the queue. Their nodes are Slurm's choice."""
 
+REFUSED = "off"
+"""The value of ``c`` of a job that must not be interrupted, although its partition would allow it."""
+
 BOUND = 1e15
 """Hyper-parameters are smaller than this, positive or negative."""
 
@@ -53,7 +57,7 @@ _FIELD = {
     "k": re.compile(r"[0-9a-f]{16}"),
     "v": re.compile(f"[{''.join(LEVEL_OF)}]", re.IGNORECASE | re.ASCII),
     "s": re.compile(r"[gntp0-9]{2,24}"),
-    "c": re.compile(r"(B:)?USR[12]"),
+    "c": re.compile(r"(B:)?USR[12]|off"),
     "f": re.compile(r"[a-z0-9_:.,e+-]{1,100}"),
 }
 _FEATURE_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")

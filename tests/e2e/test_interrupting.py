@@ -81,7 +81,9 @@ def test_preempted_jobs_run_each_iteration_once_even_if_asrptd_dies(hlas: Cluste
         )
     assert len(spans(hlas, "a")) == len(spans(hlas, "silent")) == 2
     assert [e["reported"] for job_id in (a, silent) for e in hlas.audit(job_id, "requeued")] == [True, False]
-    said = [hlas.output(f"{name}.out").count("reported no checkpoint within 15 s of SIGUSR1") for name in ("a", "silent")]
+    said = [
+        hlas.output(f"{name}.out").count("reported no checkpoint within 15 s of SIGUSR1") for name in ("a", "silent")
+    ]
     assert said == [0, 1]
     assert [len(hlas.audit(job_id, "interrupt")) for job_id in (a, loner, silent)] == [1, 0, 1]
     assert len(hlas.audit(silent, "signalled")) == 2, "by each asrptd"

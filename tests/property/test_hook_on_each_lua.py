@@ -70,6 +70,7 @@ HINTS = [
     b"profile=",
     b"dataset=",
     b"interrupt=",
+    b"interrupt=off",
     b"USR1",
     b"B:",
     b"off",

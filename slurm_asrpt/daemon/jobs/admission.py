@@ -19,6 +19,7 @@ from slurm_asrpt.core.limits import together
 from slurm_asrpt.core.placement.selection import fits, has_room
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.jobs.consent import Consent
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, predicted, request_values, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
@@ -59,6 +60,7 @@ class Admission:
     ) -> None:
         self._cluster, self._rules, self._profiles, self._mode = cluster, rules, profiles, mode
         self._partitions, self._lease_s = settings.slurm.partitions, settings.daemon.lease_s
+        self._consent = Consent(settings.interrupt)
         self._queued_marks = QUEUED_MARKS if settings.slurm.allow_opt_out else (*QUEUED_MARKS, "off")
 
     def admit(self, job: ManagedJob, now: float) -> bool:
@@ -87,7 +89,9 @@ class Admission:
         if self._mode.enforcing and record.het and not components:
             raise LeftToSlurm("component")
         parts = tuple(map(request_values, components)) if components else ()
-        made_from = (request_values(record), job.tag, avoided, reserved, within, preemption, parts)
+        signal = "" if job.tag is None or job.tag.left else self._consent.signal(record, job.tag)
+        interruptible = record.requeue and bool(signal)
+        made_from = (request_values(record), job.tag, avoided, reserved, within, preemption, parts, interruptible)
         if made_from == job.admitted and (job.job is not None or job.cpu_job is not None):
             return job.ranked(band, weight, charges)
         nodes: Sequence[NodeRecord] = self._cluster.nodes
@@ -104,7 +108,12 @@ class Admission:
             record, job.tag, nodes, self._partitions, self._profiles, marked, components
         )
         unrestricted = dataclasses.replace(
-            unrestricted, band=band, weight=weight, charges=charges, preemption=preemption
+            unrestricted,
+            band=band,
+            weight=weight,
+            charges=charges,
+            preemption=preemption,
+            interruptible=interruptible,
         )
         unrestricted = within_reservations(unrestricted, within)
         if requested.by_slurm and not fits(unrestricted, self._cluster.view.nodes):
@@ -315,7 +324,6 @@ def _make_job(record: JobRecord, tag: Tag, requested: JobRequest, profile: JobPr
         group=tag.group,
         request=_the_same(requested.request),
         time_limit=record.time_limit or math.inf,
-        interruptible=bool(tag.interrupt) and record.requeue and not tag.left,
     )
 
 

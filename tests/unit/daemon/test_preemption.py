@@ -100,6 +100,43 @@ def test_without_a_checkpoint_report_the_job_keeps_its_grace_time(hlas: Bench) -
     assert [entry["reported"] for entry in hlas.audit("requeued", long)] == [False]
 
 
+@pytest.mark.parametrize(
+    ("interrupt", "fields", "signal"),
+    [
+        ("", {}, ("USR2", False)),
+        ("B:USR1", {}, ("USR1", True)),
+        ("off", {}, None),
+        ("", {"partition": "gpu,other"}, None),
+        ("", {"qos": "cheap"}, ("USR1", False)),
+        ("off", {"qos": "cheap"}, ("USR1", False)),
+        ("off", {"qos": "normal"}, None),
+    ],
+)
+def test_a_partition_or_qos_may_agree_for_its_jobs(
+    make_bench: Callable[..., Bench], interrupt: str, fields: dict[str, Any], signal: tuple[str, bool] | None
+) -> None:
+    agreed = {"partition_signals": {"gpu": "USR2"}, "qos_signals": {"cheap": "USR1"}}
+    tables = {"policy": HLAS, "interrupt": {"grace_s": GRACE_S, **agreed}, "slurm": {"partitions": ["gpu", "other"]}}
+    bench = make_bench((4,), mode="enforce", policy="hlas", tables=tables)
+    long, _ = long_and_short(bench, interrupt=interrupt, **fields)
+    bench.cycle(20)
+    assert bench.slurm.signals == ([] if signal is None else [(long, *signal)])
+
+
+def test_a_job_is_not_signaled_once_its_partition_no_longer_agrees(make_bench: Callable[..., Bench]) -> None:
+    tables = {"policy": HLAS, "interrupt": {"grace_s": GRACE_S, "qos_signals": {"cheap": "USR1"}}}
+    bench = make_bench((4,), mode="enforce", policy="hlas", tables=tables)
+    long, _ = long_and_short(bench, interrupt="", qos="cheap")
+    bench.slurm.errors[long] = "Socket timed out"
+    bench.cycle(2)
+    assert bench.job(long).interruption is not None
+    bench.slurm.change(long, qos="normal")
+    del bench.slurm.errors[long]
+    bench.cycle(5)
+    assert bench.slurm.signals == []
+    assert bench.job(long).interruption is None
+
+
 def silent(hlas: Bench) -> str:
     """A job that has reported no checkpoint, and runs again."""
     long, short = long_and_short(hlas)
