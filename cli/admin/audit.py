@@ -287,6 +287,7 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     "ended": _ended,
     "gone": _gone,
     "interrupt": lambda entry: f"preempted for job {entry['head']}: preemption {entry['nth']}{_had(entry)}",
+    "yields": lambda entry: f"preempted before maintenance: reservation {entry['reservation']}",
     "signalled": lambda entry: f"signal {entry['signal']}: asked to write a checkpoint",
     "requeued": lambda entry: (
         "its checkpoint is written" if entry["reported"] else "the time for its checkpoint is over"

@@ -44,6 +44,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "service": ("ahead", "head"),
     "room": ("runs", "need"),
     "interrupting": ("head",),
+    "yielding": (),
     "interrupted": ("head",),
     "reserved": ("need", "in_s"),
     "reservation": ("head", "need", "in_s"),

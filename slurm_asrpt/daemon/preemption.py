@@ -9,6 +9,9 @@ once its node reports the end of the killed script, as failed: the requeue is re
 
 A job that reports no checkpoint in time is requeued nevertheless, because reports are optional. It may have lost its
 work, so its owner is told once it runs again, and it is never preempted again.
+
+A job that may be preempted is also preempted before maintenance of its nodes (a reservation with the flag MAINT), under
+every policy: else it would lose its work.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.consent import Consent
 from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import Interruption, JobState
+from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.errors import SlurmError, one_line
@@ -32,6 +36,8 @@ from slurm_asrpt.slurm.request import LeftToSlurm, read_request, resources_of
 from slurm_asrpt.spool import checkpoint_mark, checkpoint_time
 from slurm_asrpt.switch import OperatingMode
 
+MAINTENANCE_S = 120.0
+"""A job is preempted at least this long before maintenance, in addition to the time for its checkpoint."""
 GIVEN_UP = 2
 """How long a refused requeue is retried after the time for the checkpoint, in multiples of ``interrupt.grace_s``."""
 TOLD = (
@@ -49,6 +55,7 @@ class Preemption:
         policy: Policy,
         jobs: JobTable,
         cluster: ClusterState,
+        rules: SiteRules,
         checkpoints: CheckpointTimes,
         client: SlurmClient,
         audit: AuditWriter,
@@ -56,20 +63,19 @@ class Preemption:
     ) -> None:
         self._policy, self._jobs, self._cluster, self._client = policy, jobs, cluster, client
         self._audit, self._mode = audit, mode
-        self._checkpoints, self._spool = checkpoints, settings.paths.spool
+        self._rules, self._checkpoints, self._spool = rules, checkpoints, settings.paths.spool
         self._managed, self._consent = settings.slurm.partitions, Consent(settings.interrupt)
         self._partitions = frozenset(settings.interrupt.partitions or self._managed)
         self._ours: dict[str, tuple[float, bool]] = {}  # by job id: start of a run, and whether asrptd would manage it
 
     def tell(self, now: float) -> None:
         """Inform the policy before a decision: the attained service of jobs, and which may be preempted."""
-        policy = self._policy
-        if not may_interrupt(policy):
-            return
-        jobs = self._jobs.values()
+        policy, jobs = self._policy, self._jobs.values()
         for job in jobs:
             if job.forgotten and job.interruption is None and self._mode.enforcing:
                 job.interruption_resumed(now)
+        if not may_interrupt(policy):
+            return
         waiting = {JobId(t.record.job_id): t.service.past for t in jobs if t.service.past and not t.service.began}
         policy.served(waiting, [_run(t) for t in self._may_be_interrupted()], now)
 
@@ -123,6 +129,17 @@ class Preemption:
         job.interruption_decided(now, decision.head.id)
         recorded = {**decision.reason.facts, "gpu_s": job.service.at(now), "nth": job.service.interruptions}
         self._record(job, "interrupt", now, **recorded)
+
+    def intend_yields(self, now: float) -> None:
+        """Note the jobs that must yield to maintenance now, which must be saved before the signal is sent."""
+        for job in self._jobs.in_state(JobState.RUNNING):
+            ahead = self._rules.maintenance_of(job.record, now)
+            if ahead is None or job.interruption is not None or self.why_never(job):
+                continue
+            group, reports = job.tag.group if job.tag else "", bool(self._mark(job))
+            if now >= ahead.start - self._checkpoints.grace_s(group, reports) - MAINTENANCE_S:
+                job.interruption_decided(now, "")
+                self._record(job, "yields", now, reservation=ahead.name)
 
     def intend_requeues(self, now: float) -> None:
         """Note the runs to requeue now, which must be saved before the request: Slurm may accept and forget it."""

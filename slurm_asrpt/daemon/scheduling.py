@@ -79,7 +79,7 @@ def assemble(
     lifecycle = JobLifecycle(settings, jobs, cluster, feed, profiles, audit, mode, runs)
     checkpoints = CheckpointTimes(settings.interrupt.grace_s)
     checkpoints.load(saved.get("checkpoint_times"))
-    preemption = Preemption(settings, policy, jobs, cluster, checkpoints, client, audit, mode)
+    preemption = Preemption(settings, policy, jobs, cluster, rules, checkpoints, client, audit, mode)
     admission = Admission(settings, cluster, rules, profiles, mode)
     eligibility = Eligibility(jobs, admission, feed, preemption, audit, mode)
     cpu_jobs = CpuJobs(jobs, cluster, audit, policy.bands)

@@ -44,6 +44,7 @@ class SlurmWriter:
         """Write a decision. Returns whether the next cycle is due at once."""
         intended = self._starts.intend(starts, now) if self._mode.enforcing else None
         ahead = self._ahead.intend(now) if self._mode.enforcing else None
+        self._preemption.intend_yields(now)
         self._preemption.intend_requeues(now)
         moved = self._order.intend(now) if self._mode.current is Mode.ORDER else []
         self._saver.save(now)

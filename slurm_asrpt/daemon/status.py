@@ -246,7 +246,8 @@ def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: flo
 def _why(job: ManagedJob, reasons: Mapping[str, Reason]) -> Reason:
     if job.state is JobState.RUNNING:
         if job.interruption is not None:
-            return reason(Phase.RUNNING, "interrupting", head=job.interruption.head)
+            head = job.interruption.head
+            return reason(Phase.RUNNING, "interrupting", head=head) if head else reason(Phase.RUNNING, "yielding")
         return Reason(Phase.RUNNING, "configuring" if job.record.state == "CONFIGURING" else "running", {})
     if job.state is JobState.QUEUED and job.record.job_id in reasons:
         return reasons[job.record.job_id]

@@ -285,8 +285,9 @@ def _reservation(raw: Mapping[str, str]) -> tuple[Reservation, int]:
     known = not any(name.startswith("-") for name in users | accounts) and not _listed(raw.get("Groups", ""))
     flags = frozenset(raw.get("Flags", "").split(","))
     magnetic = "MAGNETIC" in flags and bool(users or accounts) and known
-    plain, flex = flags.isdisjoint(UNPLANNED), "FLEX" in flags
-    found = Reservation(raw["ReservationName"], start, end, nodes, magnetic, users, accounts, plain, flex)
+    plain, flex, maintenance = flags.isdisjoint(UNPLANNED), "FLEX" in flags, "MAINT" in flags
+    name = raw["ReservationName"]
+    found = Reservation(name, start, end, nodes, magnetic, users, accounts, plain, flex, maintenance)
     return found, int(cpus[1]) if cpus else 0
 
 

@@ -172,7 +172,7 @@ class Reservation:
 
     magnetic: jobs of its users and accounts may run there without naming it. Empty users or accounts admit all.
     plain: jobs that name it run on its nodes, and on no others, from its start to its end.
-    flex: its jobs may run beyond its nodes and times.
+    flex: its jobs may run beyond its nodes and times. maintenance: the nodes are not available to jobs.
     """
 
     name: str
@@ -184,6 +184,7 @@ class Reservation:
     accounts: frozenset[str] = frozenset()
     plain: bool = True
     flex: bool = False
+    maintenance: bool = False
 
     def admits(self, job: JobRecord) -> bool:
         """Whether Slurm would start the job in this reservation: the job names it, or is drawn to it."""

@@ -91,10 +91,15 @@ WORDS = {
         _PREEMPTS,
         "no action needed: it resumes from its checkpoint when it is its turn again",
     ),
+    "yielding": Wording(
+        "preempted before maintenance: Slurm has signaled it to write a checkpoint",
+        "its nodes have a maintenance reservation, and its owner, partition or QOS lets it be preempted",
+        "no action needed: it resumes from its checkpoint, on other nodes or after the maintenance",
+    ),
     "interrupted": Wording(
-        "preempted for job {head}: it waits for Slurm's delay after a requeue",
+        "preempted for job {head}: it has just been requeued",
         _PREEMPTS,
-        "no action needed: after the delay it is back in the queue, by the GPU time that it has had",
+        "no action needed: in a moment it is back in the queue, by the GPU time that it has had",
     ),
     "reserved": Wording(
         "has {GPUs} reserved {when}",

@@ -94,6 +94,28 @@ def test_a_requeued_job_waits_for_slurms_pause_and_the_next_one_runs_meanwhile(m
     assert not minutes.audit(requeued, "not-started")
 
 
+def test_a_job_that_agrees_yields_to_maintenance_and_runs_again_afterwards(minutes: Cluster) -> None:
+    script = "trap 'echo saved' USR1; echo runs; sleep 36000 & while kill -0 $!; do wait $!; done"
+    agrees = ("--requeue", "--open-mode=append", "-o", "yields.out", "-t", "600", "--comment=asrpt:interrupt=B:USR1")
+    yields = minutes.submit(*ALL_GPUS, *agrees, script=script)
+    minutes.wait(yields, "RUNNING")
+    wait_for(lambda: minutes.audit(yields, "running"), "asrptd has seen it run", 10)
+    words = ["StartTime=now+10minutes", "Duration=3", "Users=root", "Nodes=ALL", "Flags=MAINT,IGNORE_JOBS"]
+    minutes.scontrol("create", "reservation", "ReservationName=maint", *words)
+    (maintenance,) = minutes.client.reservations(minutes.client.nodes())
+    try:
+        wait_for(lambda: minutes.audit(yields, "requeued"), "it is requeued", 30)
+        again = minutes.wait(yields, "PENDING", "RUNNING")
+        assert maintenance.start - 400 < again.submit_time <= maintenance.start
+        again = minutes.wait(yields, "RUNNING", timeout=40)
+    finally:
+        minutes.lab.run(["scontrol", "delete", "ReservationName=maint"], check=False)
+    assert again.start_time >= maintenance.end
+    assert [entry["reservation"] for entry in minutes.audit(yields, "yields")] == ["maint"]
+    wait_for(lambda: minutes.output("yields.out").split().count("runs") == 2, "it runs again", 10)
+    assert minutes.output("yields.out").split().count("saved") == 1
+
+
 def test_a_job_that_has_waited_for_an_hour_goes_before_a_stream_of_shorter_ones(hours: Cluster) -> None:
     hours.predict({("asrpt1", "short"): 600, ("asrpt1", "long"): 7200})
     short = (*ALL_GPUS, "-t", "15", "-J", "short")

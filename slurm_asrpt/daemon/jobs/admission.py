@@ -39,12 +39,6 @@ from slurm_asrpt.slurm.request import (
 from slurm_asrpt.switch import OperatingMode
 
 LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
-REQUEUE_PAUSE_S = 2.0
-"""If a job starts in the second of its requeue, it dies of the revoked credential of its previous run.
-
-Counted from the first observation: slurmctld's clock may be some seconds behind.
-"""
-
 
 FIRST = (-math.inf, 0)
 """Before all places in Slurm's own order."""
@@ -201,7 +195,7 @@ class Admission:
         waits = waits_for_slurm(job.record)
         if waits is not None:
             return waits
-        if job.not_before > now or (job.record.restarts and now < job.first_seen + REQUEUE_PAUSE_S):
+        if max(job.not_before, job.restarts_at) > now:
             head = job.service.head
             return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")
         if job.retry_at > now:
@@ -356,13 +350,16 @@ def follow_begin_time(job: ManagedJob, now: float, lease_s: float, enforcing: bo
 
 
 def is_lease(job: ManagedJob, shown: float, now: float, lease_s: float, enforcing: bool) -> bool:
-    """Whether a begin time in the future is a lease, written by asrptd or the hook."""
+    """Whether a begin time in the future is a lease, written by asrptd or the hook.
+
+    Slurm's pause after a preemption by asrptd (two minutes, decision 18) counts as one.
+    """
     if job.lease_until:
         late = job.lease_spread + LEASE_SLACK_S
         ours = (job.lease_before, job.lease_until)
         return any(end - LEASE_SLACK_S <= shown <= end + late for end in ours)
     if job.record.restarts:  # Slurm itself delays a requeued job, and the hook does not lease it
-        return False
+        return enforcing and bool(job.service.head) and job.begin_time is None
     record = job.record
     if not enforcing:  # no daemon renews leases then, so it equals the hook's lease or is not a lease
         tagged = job.tag is not None and not job.tag.unleased

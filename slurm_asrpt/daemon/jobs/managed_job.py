@@ -43,6 +43,11 @@ from slurm_asrpt.slurm.writeback import Original
 KILLED = "FAILED"
 """States of a job whose script was killed, by a requeue that Slurm has forgotten or otherwise."""
 FIRST_BACKOFF_S = 5.0
+REQUEUE_PAUSE_S = 2.0
+"""If a job starts in the second of its requeue, it dies of the revoked credential of its previous run.
+
+Counted from the first observation: slurmctld's clock may be some seconds behind.
+"""
 
 
 def predicted(tag: Tag, job: Job | None, alpha: float) -> Tag:
@@ -104,6 +109,11 @@ class ManagedJob(SavedJob):
     def not_before(self) -> float:
         """The owner's own begin time; 0 for none."""
         return self.begin_time if self.begin_time is not None else float(self.tag.begin if self.tag else 0)
+
+    @property
+    def restarts_at(self) -> float:
+        """Before this time, a requeued job must not start."""
+        return self.first_seen + REQUEUE_PAUSE_S if self.record.restarts else 0.0
 
     @property
     def charges(self) -> Charges:
@@ -344,8 +354,8 @@ class ManagedJob(SavedJob):
     # preemption and requeues
 
     def interruption_decided(self, now: float, head: str) -> None:
-        """A preemption was decided. It counts, whatever its outcome."""
-        self.service = replace(self.service, interruptions=self.service.interruptions + 1)
+        """A preemption was decided. It counts, whatever its outcome, except before maintenance (head: "")."""
+        self.service = replace(self.service, interruptions=self.service.interruptions + bool(head))
         self.interruption = Interruption(now, head)
 
     def interruption_resumed(self, now: float) -> None:

@@ -66,7 +66,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Interruption:
-    """A preemption in progress. at: time of the decision. head: the job that gets the GPUs.
+    """A preemption in progress. at: time of the decision. head: the job that gets the GPUs; "" before maintenance.
 
     sent: when the signal was sent, 0 if it was not or that is unknown. mark: identifies the last checkpoint reported
     before that. asked: Slurm has accepted the requeue.

@@ -89,6 +89,12 @@ class SiteRules:
         ahead = [r for r in self._reservations if now < r.start < end and r.name != record.reservation]
         return (*ahead, *(r for r in self._active(now) if self._is_open(r) and not self._admits(r, record, now)))
 
+    def maintenance_of(self, record: JobRecord, now: float) -> Reservation | None:
+        """The next maintenance of the nodes of a running job, if the job may still run then."""
+        end = record.start_time + (record.time_limit or math.inf)
+        ahead = (r for r in self._reservations if r.maintenance and now < r.start < end)
+        return next((r for r in ahead if not r.nodes.isdisjoint(record.gpus_by_node)), None)
+
     def admitting(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
         """The reservations that the job may run in: the one that it names, or the magnetic ones that draw it.
 

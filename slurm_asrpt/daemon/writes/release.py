@@ -69,7 +69,7 @@ class Release:
         job_id, shown, fields = job.record.address, job.record.eligible_time, dict[str, str]()
         leased = shown > max(now, job.not_before + LEASE_SLACK_S)
         if leased and is_lease(job, shown, now, self._lease_s, self._mode.enforcing):
-            fields |= writeback.hand_over(job_id, job.not_before - now).fields
+            fields |= writeback.hand_over(job_id, max(job.not_before, job.restarts_at) - now).fields
         if job.site_factor is not None and self._multifactor and self._mode.current is not Mode.ORDER:
             fields |= writeback.site_factor(job_id, 0).fields
         return fields

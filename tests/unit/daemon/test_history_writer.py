@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from slurm_asrpt.daemon.jobs import admission
+from slurm_asrpt.daemon.jobs import managed_job
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.record.history import HistoryWriter
 from slurm_asrpt.history import store as module
@@ -90,7 +90,7 @@ def test_a_requeue_seen_while_it_ends_the_run_does_not_change_the_runs_start(ben
 
 
 def test_a_requeued_job_pauses_before_it_starts_again(bench, monkeypatch):
-    monkeypatch.setattr(admission, "REQUEUE_PAUSE_S", 10.0)
+    monkeypatch.setattr(managed_job, "REQUEUE_PAUSE_S", 10.0)
     job_id = bench.slurm.submit(4)
     bench.cycle(10)
     bench.slurm.requeue(job_id)

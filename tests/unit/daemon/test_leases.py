@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from slurm_asrpt.daemon.jobs.admission import REQUEUE_PAUSE_S
+from slurm_asrpt.daemon.jobs.managed_job import REQUEUE_PAUSE_S
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.writes import leases as module
 

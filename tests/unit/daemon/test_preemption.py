@@ -13,9 +13,10 @@ from slurm_asrpt_cli.admin.audit import what
 from slurm_asrpt_cli.status.explain import explain_command
 
 from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.preemption import MAINTENANCE_S
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.hook.tag import Tag
-from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.records import JobRecord, Reservation
 from slurm_asrpt.spool import progress_dir
 from slurm_asrpt.status.document import JobStatus
 from slurm_asrpt.status.explain import explain
@@ -79,9 +80,8 @@ def test_a_preempted_job_is_signaled_requeued_and_runs_again(hlas: Bench) -> Non
     assert hlas.slurm.records[long].required_nodes == ""
     assert row(hlas, long).reason == "interrupted"
     hlas.slurm.end(short)
-    hlas.slurm.tick(120.0)
     hlas.cycle(4)
-    assert hlas.state(long) == "RUNNING", "after Slurm's pause"
+    assert hlas.state(long) == "RUNNING", "it does not wait for Slurm's pause of two minutes"
     assert hlas.slurm.signals == [(long, "USR1", True)]
     assert [entry["reported"] for entry in hlas.audit("requeued", long)] == [True]
     assert hlas.audit("interrupt", long)[0]["head"] == short
@@ -135,6 +135,91 @@ def test_a_job_is_not_signaled_once_its_partition_no_longer_agrees(make_bench: C
     bench.cycle(5)
     assert bench.slurm.signals == []
     assert bench.job(long).interruption is None
+
+
+def test_slurms_pause_after_a_requeue_by_somebody_else_is_kept(hlas: Bench) -> None:
+    long, short = long_and_short(hlas)
+    hlas.slurm.requeue(long)
+    hlas.cycle(4)
+    assert hlas.state(short) == "RUNNING"
+    hlas.slurm.end(short)
+    hlas.cycle(60)
+    assert hlas.state(long) == "PENDING"
+    hlas.cycle(60)
+    assert hlas.state(long) == "RUNNING"
+
+
+@pytest.mark.parametrize("disabled", [True, False])
+def test_the_owners_begin_time_after_a_preemption_is_kept(hlas: Bench, disabled: bool) -> None:
+    long, short = long_and_short(hlas)
+    hlas.cycle(1)
+    checkpoint(hlas, long, 20)
+    hlas.cycle(3)
+    hlas.slurm.change(long, eligible_time=hlas.slurm.now + 300.0)
+    hlas.cycle(2)
+    hlas.mode.disabled = disabled
+    hlas.slurm.end(short)
+    hlas.cycle(30)
+    assert hlas.state(long) == "PENDING"
+    assert hlas.slurm.records[long].eligible_time > hlas.slurm.now + 200.0
+
+
+def test_jobs_handed_back_in_the_second_of_a_requeue_do_not_start_in_it(hlas: Bench) -> None:
+    long, short = long_and_short(hlas)
+    hlas.cycle(1)
+    checkpoint(hlas, long, 20)
+    hlas.slurm.end(short)
+    while hlas.job_state(long) is JobState.RUNNING:
+        hlas.cycle(1)
+    requeued = hlas.slurm.records[long].submit_time
+    hlas.mode.disabled = True
+    hlas.cycle(6)
+    assert hlas.state(long) == "RUNNING"
+    assert hlas.slurm.records[long].start_time >= requeued + 2.0
+
+
+def before_maintenance(make_bench: Callable[..., Bench], in_s: float, **fields: Any) -> tuple[Bench, str]:
+    """A long job on the first of two nodes, for which maintenance is announced."""
+    bench = make_bench((4, 4), mode="enforce", policy="asrpt-gated", tables={"interrupt": {"grace_s": GRACE_S}})
+    long = submit(bench, **fields)
+    bench.cycle(5)
+    assert bench.slurm.records[long].nodes == "n1"
+    start = bench.slurm.now + in_s
+    bench.slurm.reserved = [
+        Reservation("upgrade", start, start + 7200.0, frozenset({"n1"}), plain=False, maintenance=True)
+    ]
+    return bench, long
+
+
+def test_a_job_yields_to_maintenance_in_time(make_bench: Callable[..., Bench]) -> None:
+    bench, long = before_maintenance(make_bench, in_s=200.0)
+    bench.cycle(int(200.0 - MAINTENANCE_S - GRACE_S) - 5)
+    assert bench.slurm.signals == []
+    bench.cycle(10)
+    assert bench.slurm.signals == [(long, "USR1", True)]
+    assert row(bench, long).reason == "yielding"
+    assert [entry["reservation"] for entry in bench.audit("yields", long)] == ["upgrade"]
+    checkpoint(bench, long, 20)
+    bench.cycle(4)
+    assert bench.state(long) == "PENDING"
+    bench.restart()
+    bench.cycle(130)
+    assert bench.slurm.records[long].nodes == "n2"
+    assert bench.slurm.notes == []
+    assert bench.job(long).service.interruptions == 0
+    assert len(bench.slurm.signals) == 1
+
+
+@pytest.mark.parametrize(
+    "fields", [{"interrupt": ""}, {"interrupt": "off"}, {"requeue": False}, {"time_limit": 100.0}, {"reserved": "n2"}]
+)
+def test_jobs_that_must_not_or_need_not_yield_run_on(make_bench: Callable[..., Bench], fields: dict[str, Any]) -> None:
+    node = fields.pop("reserved", "n1")
+    bench, long = before_maintenance(make_bench, in_s=150.0, **fields)
+    bench.slurm.reserved = [dataclasses.replace(bench.slurm.reserved[0], nodes=frozenset({node}))]
+    bench.cycle(140)
+    assert bench.slurm.signals == []
+    assert bench.state(long) == "RUNNING"
 
 
 def silent(hlas: Bench) -> str:
@@ -280,7 +365,7 @@ def test_a_preempted_job_requeued_while_asrptd_is_down_counts_once(hlas: Bench) 
     hlas.cycle(3)
     service = hlas.job(long).service
     assert (service.past, service.interruptions, service.head) == (pytest.approx(served), 1, short)
-    assert (hlas.state(short), hlas.job_state(long)) == ("RUNNING", JobState.INELIGIBLE)
+    assert (hlas.state(short), hlas.job_state(long)) == ("RUNNING", JobState.QUEUED)
 
 
 @pytest.mark.parametrize("restarted", [False, True])

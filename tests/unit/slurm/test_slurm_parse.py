@@ -339,6 +339,7 @@ def test_reservations_whose_jobs_run_on_its_nodes_alone(flag, plain):
     (found,) = parse.parse_reservations(text, nodes)
     assert found.plain is plain
     assert found.flex is (flag == "FLEX")
+    assert found.maintenance is (flag == "MAINT")
 
 
 def test_whom_a_reservation_admits():
