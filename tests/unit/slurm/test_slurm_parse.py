@@ -301,7 +301,15 @@ def test_reservations_of_whole_nodes_are_parsed():
     licenses = RESERVATION.format(name="matlab", nodes="(null)", tres="(null)")
     found = parse.parse_reservations("\n".join([whole, few, licenses]), nodes)
     assert found == [
-        Reservation("maint", 1795287840, 1795291440, frozenset({"n1", "n2"}), users=frozenset({"root"}), plain=False)
+        Reservation(
+            "maint",
+            1795287840,
+            1795291440,
+            frozenset({"n1", "n2"}),
+            users=frozenset({"root"}),
+            plain=False,
+            maintenance=True,
+        )
     ]
     assert parse.parse_reservations("No reservations in the system\n", nodes) == []
     with pytest.raises(SlurmError, match="show reservation"):
