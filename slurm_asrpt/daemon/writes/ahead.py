@@ -160,10 +160,14 @@ def _is_plain(job: ManagedJob) -> bool:
     """Whether Slurm would start the job as asrptd would: one job of the record, by its priority alone.
 
     Slurm would put a job that a magnetic reservation draws, or one with whole nodes, on other nodes than asrptd. To the
-    nodes of -w it adds others if these have too few free GPUs.
+    nodes of -w it adds others if these have too few free GPUs. This does not matter if Slurm chooses the nodes anyway.
     """
     record = job.record
+    if job.state is not JobState.QUEUED or "," in record.partition or record.array_tasks or job.failures:
+        return False
+    if job.by_slurm:
+        return not record.het
     drawn = job.admitted_by and not record.reservation
     spread = record.required_nodes and job.job is not None and job.job.gpus > 1
-    unusual = (job.by_slurm, record.array_tasks, job.failures, record.exclusive, drawn, spread)
-    return job.state is JobState.QUEUED and "," not in job.record.partition and not any(unusual)
+    in_turn = job.job is not None and job.job.turn is not None  # Slurm might scatter it
+    return not (record.exclusive or drawn or spread or in_turn)

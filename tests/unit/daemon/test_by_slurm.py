@@ -21,7 +21,7 @@ UNPIN_S = 10.0  # the bench's setting
 @pytest.fixture
 def gated(make_bench: Callable[..., Bench]) -> Bench:
     """Three nodes of four GPUs under asrpt-gated."""
-    return make_bench(policy="asrpt-gated")
+    return make_bench(policy="asrpt-gated", release_ahead=0)
 
 
 def left(why: str) -> str:

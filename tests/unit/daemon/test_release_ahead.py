@@ -306,6 +306,35 @@ def test_nothing_is_released_beside_jobs_that_slurm_starts_by_itself(ahead):
     assert leased(bench, job_id)
 
 
+def test_a_job_whose_nodes_slurm_chooses_is_released_alone_when_it_is_its_turn(ahead):
+    bench = ahead()
+    running = fill(bench)
+    wide = bench.slurm.submit(4, 10, contiguous=True)
+    younger = [bench.slurm.submit(1, 5) for _ in range(3)]
+    bench.cycle(3)
+    assert not leased(bench, wide)
+    assert all(leased(bench, job_id) for job_id in younger)
+    for job_id in running:
+        assert bench.state(wide) == "PENDING"
+        bench.slurm.end(job_id)
+    assert bench.state(wide) == "RUNNING"
+    bench.cycle(3)
+    assert bench.job_state(wide) is JobState.RUNNING
+    bench.slurm.end(wide)
+    bench.cycle(3)
+    assert [bench.state(job_id) for job_id in younger] == ["RUNNING"] * 3
+    assert not bench.audit("not-started")
+
+
+def test_a_job_whose_nodes_asrptd_chooses_is_not_released_in_its_turn(ahead):
+    """A deadline gives it Slurm's place; Slurm might scatter it."""
+    bench = ahead()
+    fill(bench)
+    job_id = bench.slurm.submit(2, 10, deadline=bench.slurm.now + 86400.0)
+    bench.cycle(3)
+    assert leased(bench, job_id)
+
+
 def test_ahead_of_maintenance_no_job_passes_one_that_reaches_into_it(ahead):
     bench = ahead()
     fill(bench)

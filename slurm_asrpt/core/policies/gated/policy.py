@@ -424,10 +424,16 @@ class Gated(Policy):
         self._similar.started(job, now, slowdown, end)
 
     def next_starts(self, most: int) -> Sequence[JobId]:
-        """As ``Policy.next_starts``: the first jobs by work that fit on any server of their pool after an end there."""
-        if self._left is None or self._queue.any_late or self._preempts or self.contention is not None:
+        """As ``Policy.next_starts``: the first jobs by work that fit on any server of their pool after an end there.
+
+        Or only the job whose turn it is, if servers are kept for it alone.
+        """
+        if self._left is None or self._preempts or self.contention is not None or self._interruptions.claims:
             return ()
-        if self._interruptions.claims:
+        held = self.reservation
+        if held is not None and held.exclusive and held.job.turn is not None:
+            return (held.job.id,)[:most]
+        if self._queue.any_late:
             return ()
         free, runs = self._left.view().free, self._running_jobs
 
