@@ -1,0 +1,84 @@
+"""asrpt-gated with interruptions on random workloads: its promises to those who agree, and to everybody."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.job import unprofiled
+from slurm_asrpt.sim.engine import Result, simulate
+from slurm_asrpt.sim.interruptions import Costs, InterruptedRun, interrupting
+from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.sim.metrics import latest_starts
+from tests.benches.gated import unchecked_policy
+
+NODES = [Node(f"n{i}", 4, i) for i in range(3)]
+SIZES = (1, 2, 4, 8)
+COSTS = Costs(checkpoint_s=20.0, requeue_s=10.0, restart_s=30.0)
+MOST, MIN_RUN_S, LATE_SHARE = 2, 200.0, 0.4
+
+rows = st.tuples(  # submission, size, seconds, predicted over true seconds
+    st.integers(0, 2000), st.integers(0, len(SIZES) - 1), st.integers(1, 8000), st.sampled_from([0.0, 0.1, 1.0, 10.0])
+)
+
+
+def table_of(jobs: Sequence[tuple[int, int, int, float]]) -> JobTable:
+    submit, size, seconds, error = (np.array(column) for column in zip(*sorted(jobs), strict=True))
+    profiles = tuple(map(unprofiled, SIZES))
+    return JobTable(profiles, submit.astype(float), size, seconds.astype(float), seconds * error)
+
+
+tables = st.lists(rows, min_size=1, max_size=40).map(table_of)
+patience = st.sampled_from([0.0, 600.0, 3000.0, 1e6])
+
+
+def play(
+    table: JobTable, consenting: set[int], patience_s: float
+) -> tuple[Result, InterruptedRun, dict[int, list[float]]]:
+    """The result, the run, and the starts of each job."""
+    made: list[Any] = []
+    starts = defaultdict[int, list[float]](list)
+
+    def runner(*parts: Any) -> Any:
+        made.append(interrupting(consenting, COSTS)(*parts))
+        return made[0]
+
+    options = {"interrupts": True, "max_interruptions": MOST, "min_run_s": MIN_RUN_S, "interruption_s": 100.0, "late_share": LATE_SHARE}
+    policy = unchecked_policy("asrpt-gated", patience_s=patience_s, **options)
+    result = simulate(policy, NODES, table, on_start=lambda row, now, _: starts[row].append(now), runner=runner)
+    return result, made[0], starts
+
+
+@settings(max_examples=400, deadline=None)
+@given(table=tables, share=st.sampled_from([0.5, 1.0]), seed=st.integers(0, 3), patience_s=patience)
+def test_all_jobs_end_and_only_those_who_agree_are_preempted(
+    table: JobTable, share: float, seed: int, patience_s: float
+) -> None:
+    consenting = set(np.flatnonzero(np.random.default_rng(seed).random(len(table)) < share).tolist())
+    result, run, starts = play(table, consenting, patience_s)
+    assert len(result.ended) == len(table)
+    assert set(run.interruptions) <= consenting
+    assert max(run.interruptions.values(), default=0) <= MOST
+    assert all(len(starts[row]) == 1 + run.interruptions.get(row, 0) for row in range(len(table)))
+    assert all(later - before >= MIN_RUN_S for times in starts.values() for before, later in zip(times, times[1:]))
+    assert not run.interruptions or len(consenting) > 1
+
+
+@settings(max_examples=400, deadline=None)
+@given(table=tables, patience_s=patience)
+def test_a_job_that_has_waited_for_its_patience_starts_as_promised_and_is_not_preempted_again(
+    table: JobTable, patience_s: float
+) -> None:
+    """L, the longest run, includes what interrupted jobs wait between their runs."""
+    result, _, starts = play(table, set(range(len(table))), patience_s)
+    latest = latest_starts(result, patience_s, LATE_SHARE, len(NODES), 4)
+    assert np.all(result.start <= latest + 1e-6)
+    for row, times in starts.items():
+        late = [time for time in times if time >= table.submit[row] + patience_s]
+        assert len(late) <= 1 or late[0] == table.submit[row], "the first start after its patience is its last one"
