@@ -284,6 +284,11 @@ class Job:
         return self.preemption.preempts if self.preemption else NOTHING
 
     @property
+    def confined(self) -> bool:
+        """Whether its request keeps Slurm from scattering it, if it fits on one server."""
+        return self.request.max_nodes == 1 or self.gpus in (1, self.request.per_node, self.request.unit)
+
+    @property
     def profiled(self) -> bool:
         return self.profile.name != UNPROFILED
 

@@ -49,7 +49,7 @@ class Eligibility:
         """Whether the policy should have this pending job in its queue; if not, ``reason`` says why."""
         if job.state is JobState.RUNNING:
             job.waits_again()
-        if job.state is JobState.PINNED and self._mode.enforcing and job.original is None:
+        if job.state is JobState.PINNED and self._mode.enforcing and (job.original is None or job.confined):
             self.feed.withdraw(job, JobState.INELIGIBLE, None, now)  # decided, but not written
             job.pin_dropped()
         if job.state is JobState.PINNED:

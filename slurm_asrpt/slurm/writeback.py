@@ -95,9 +95,13 @@ AHEAD_PRIORITY = 500_000_000
 """Jobs that are released ahead have at most this priority, below those of pins (multifactor)."""
 
 
-def release_ahead(job_id: str, factor: int, multifactor: bool) -> Update:
-    """Let Slurm start the job as soon as there is room, in the order of these factors (basic: of the priorities)."""
-    return Update(job_id, {**hand_over(job_id).fields, **_priority(multifactor, 0, factor)})
+def release_ahead(job_id: str, factor: int, multifactor: bool, confined: bool = False) -> Update:
+    """Let Slurm start the job as soon as there is room, in the order of these factors (basic: of the priorities).
+
+    confined: on one node; what this overwrites is restored by ``unpin``.
+    """
+    nodes = {"NumNodes": "1-1"} if confined else {}
+    return Update(job_id, {**hand_over(job_id).fields, **nodes, **_priority(multifactor, 0, factor)})
 
 
 def lease_again(job_id: str, seconds: float, multifactor: bool) -> Update:

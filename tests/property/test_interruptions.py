@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,9 @@ def play(
         made.append(interrupting(consenting, COSTS)(*parts))
         return made[0]
 
-    options = {"interrupts": True, "max_interruptions": MOST, "min_run_s": MIN_RUN_S, "interruption_s": 100.0, "late_share": LATE_SHARE}
-    policy = unchecked_policy("asrpt-gated", patience_s=patience_s, **options)
+    often = {"max_interruptions": MOST, "min_run_s": MIN_RUN_S, "interruption_s": 100.0}
+    waits = {"patience_s": patience_s, "late_share": LATE_SHARE}
+    policy = unchecked_policy("asrpt-gated", interrupts=True, **often, **waits)
     result = simulate(policy, NODES, table, on_start=lambda row, now, _: starts[row].append(now), runner=runner)
     return result, made[0], starts
 
@@ -66,7 +68,7 @@ def test_all_jobs_end_and_only_those_who_agree_are_preempted(
     assert set(run.interruptions) <= consenting
     assert max(run.interruptions.values(), default=0) <= MOST
     assert all(len(starts[row]) == 1 + run.interruptions.get(row, 0) for row in range(len(table)))
-    assert all(later - before >= MIN_RUN_S for times in starts.values() for before, later in zip(times, times[1:]))
+    assert all(later - before >= MIN_RUN_S for times in starts.values() for before, later in pairwise(times))
     assert not run.interruptions or len(consenting) > 1
 
 

@@ -38,7 +38,7 @@ from slurm_asrpt.hook.tag import Tag, parse_tag
 from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
 from slurm_asrpt.slurm.request import JobRequest
-from slurm_asrpt.slurm.writeback import Original
+from slurm_asrpt.slurm.writeback import Original, original
 
 KILLED = "FAILED"
 """States of a job whose script was killed, by a requeue that Slurm has forgotten or otherwise."""
@@ -225,7 +225,7 @@ class ManagedJob(SavedJob):
 
         grace_s: so much longer than others the start may take.
         """
-        self.pinned_before = self.original is not None
+        self.pinned_before = self.original is not None and not self.confined
         self.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, original, grace_s)
         self.state, self.reason = JobState.PINNED, why
         self.decided_tasks = self.record.array_tasks
@@ -239,7 +239,7 @@ class ManagedJob(SavedJob):
 
     def start_postponed(self) -> None:
         """The pin is not written in this cycle. If the job has not started by the next one, it is planned again."""
-        self.original, self.postponed = None, True
+        self.original, self.postponed = self.original if self.confined else None, True
 
     def pin_written(self, at: float) -> None:
         """The pin may be in Slurm, with a SiteFactor of its own."""
@@ -255,7 +255,7 @@ class ManagedJob(SavedJob):
         if record.reason not in ("BeginTime", "Dependency") and not record.reason.startswith("JobHeld"):
             record = replace(record, reason="BeginTime", eligible_time=self.lease_until)
         self.follow(record)
-        self.original, self.site_factor = None, None
+        self.original, self.site_factor, self.confined = None, None, False
 
     def not_started(self, now: float, why: Reason, at_once: bool, avoid: bool) -> None:
         """Slurm did not start it. It is queued again, at once the first time, then after growing pauses.
@@ -315,9 +315,22 @@ class ManagedJob(SavedJob):
     def lease_refused(self, spread: float) -> None:
         self.lease_until, self.lease_before, self.lease_spread = self.lease_before, 0.0, spread
 
+    def to_be_confined(self) -> None:
+        """Slurm is about to get the limit of one node for it."""
+        self.original, self.confined = self.original or original(self.record), True
+
+    def not_confined(self) -> None:
+        """Slurm has not got it."""
+        self.original, self.confined = None, False
+
+    def confined_no_longer(self) -> None:
+        """It gets all of a pin, or what is written of one is taken off in the next cycle."""
+        self.confined = False
+
     def released_ahead(self, now: float, factor: int) -> None:
         """Slurm may start it as soon as there is room. factor: its SiteFactor. The older record is adjusted."""
-        self.follow(replace(self.record, eligible_time=min(self.record.eligible_time, now)))
+        nodes = 1 if self.confined else self.record.max_nodes
+        self.follow(replace(self.record, eligible_time=min(self.record.eligible_time, now), max_nodes=nodes))
         self.site_factor, self.lease_until, self.postponed = factor, 0.0, False
 
     def inherit_lease(self, rest: ManagedJob) -> None:
@@ -455,6 +468,8 @@ def _still_pinned(record: JobRecord, saved: SavedJob) -> bool:
     The pin of a job whose nodes Slurm chooses is only its priority.
     """
     pin = saved.pin
+    if record.restarts and saved.confined:
+        return True
     if pin is None or not record.restarts:
         return False
     return bool(saved.by_slurm) or record.required_nodes == fold(pin.gpus)

@@ -55,12 +55,12 @@ class PriorityWatch:
         """The standing of a job; computed once a minute unless something changes, because that takes 20 us."""
         weights = self._site.weights
         minute = now // AGE_S if weights is not None and weights.age else 0.0
-        made_from = (job.record, job.original, job.site_factor, self._changes, minute)
+        made_from = (job.record, job.original, job.confined, job.site_factor, self._changes, minute)
         known = self._known.get(job.record.job_id)
         if known is not None and known == made_from:
             return job.standing
         self._known[job.record.job_id] = made_from
-        record = unpinned(job.record, job.original)
+        record = unpinned(job.record, None if job.confined else job.original)
         job.priority_seen(record.priority)
         factor = job.site_factor or 0
         known_factor = None if factor == UNKNOWN_FACTOR else factor

@@ -153,6 +153,7 @@ class SavedJob:
     state: Annotated[JobState, Field(alias="place")] = JobState.INELIGIBLE
     pin: Pin | None = None
     original: Original | None = None  # set when a pin is written, kept while Slurm may still have it
+    confined: bool = False  # of a pin, only the number of nodes is written: Slurm may start it on any one node
     lease_until: float = 0.0  # end of the last lease that was written or seen; 0: unknown
     lease_before: float = 0.0  # end of the previous one, if a lost answer leaves open which is in effect
     lease_spread: float = 0.0  # Slurm may show an end that much later, because it counts from when it reads the update

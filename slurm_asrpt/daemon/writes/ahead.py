@@ -34,6 +34,8 @@ class IntendedReleases:
 
     releases: Sequence[tuple[ManagedJob, int]]
     """Jobs, with their new SiteFactors."""
+    confined: Sequence[ManagedJob]
+    """Those of them that get the limit of one node."""
     leases: Sequence[ManagedJob]
     """Jobs that are no longer among the next ones, and get leases again."""
 
@@ -67,10 +69,15 @@ class ReleaseAhead:
         leases = [job for job in pending if job.site_factor is not None and job.record.job_id not in wanted]
         factors = small_factors(following) if self._multifactor else [(job, 0) for job in following]
         releases = [(job, factor) for job, factor in factors if factor != job.site_factor]
+        confined = [job for job, _ in releases if _may_be_scattered(job)]
         for job, _ in releases:
             job.site_factor_is(UNKNOWN_FACTOR)
-        self._leases.intend(leases, now)
-        return IntendedReleases(releases, leases)
+        for job in confined:
+            job.to_be_confined()
+        for job in leases:
+            job.confined_no_longer()
+        self._leases.intend([*leases, *confined], now)
+        return IntendedReleases(releases, confined, leases)
 
     def _next(self) -> list[ManagedJob]:
         """The jobs to release, in order."""
@@ -112,11 +119,17 @@ class ReleaseAhead:
             self._audit.record(now, "leased-again", job.record.job_id, **({"error": error} if error else {}))
 
     def write_releases(self, intended: IntendedReleases, now: float) -> None:
-        """Release jobs, after the pins are written. Raises SlurmError."""
+        """Release jobs, after the pins are written. Raises SlurmError.
+
+        Those that get a limit on their nodes are fenced first, as before a pin: it would resize a running job.
+        """
+        running = self._fence(intended.confined, now)
+        releases = [(job, factor) for job, factor in intended.releases if job not in running]
         updates = [
-            writeback.release_ahead(job.record.address, factor, self._multifactor) for job, factor in intended.releases
+            writeback.release_ahead(job.record.address, factor, self._multifactor, job in intended.confined)
+            for job, factor in releases
         ]
-        for (job, factor), error in zip(intended.releases, self._client.update(updates), strict=True):
+        for (job, factor), error in zip(releases, self._client.update(updates), strict=True):
             if writeback.waits_no_more(error):
                 continue  # Slurm has started it
             new = job.record.eligible_time > now
@@ -124,6 +137,19 @@ class ReleaseAhead:
                 job.released_ahead(now, factor)
             if new or error:
                 self._audit.record(now, "released-ahead", job.record.job_id, **({"error": error} if error else {}))
+
+    def _fence(self, jobs: Sequence[ManagedJob], now: float) -> list[ManagedJob]:
+        """Lease jobs once more. Returns those of which Slurm refuses that. Raises SlurmError."""
+        refused = [job for job, error in zip(jobs, self._leases.write(jobs, now), strict=True) if error]
+        for job in refused:
+            job.not_confined()
+            job.site_factor_is(None)
+        return refused
+
+
+def _may_be_scattered(job: ManagedJob) -> bool:
+    """Whether Slurm could start the job on several nodes, though it fits on one."""
+    return job.job is not None and not job.by_slurm and job.record.max_nodes != 1 and not job.job.confined
 
 
 def in_slurms_order(following: Sequence[ManagedJob]) -> list[ManagedJob]:

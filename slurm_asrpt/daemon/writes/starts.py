@@ -64,7 +64,8 @@ class StartWithdrawal:
         pinned = [job for job in self._jobs.pending(JobState.PINNED) if job.pin is not None]
         reasons = {job.record.job_id: why for job in pinned if (why := self._in_vain(job, now))}
         late = [job for job in pinned if job.record.job_id in reasons]
-        requeued = self.carrying_pins(now, JobState.INELIGIBLE, JobState.LEFT_TO_SLURM, JobState.QUEUED)
+        carrying = self.carrying_pins(now, JobState.INELIGIBLE, JobState.LEFT_TO_SLURM, JobState.QUEUED)
+        requeued = [job for job in carrying if not job.confined]
         for job in self.take_pins_off(late + requeued, now):
             if job.record.job_id in reasons:
                 self.did_not_start(job, reasons[job.record.job_id], now)
@@ -151,6 +152,8 @@ class Starts:
         written = [job for job in starts if job not in postponed]
         for job in postponed:
             job.start_postponed()
+        for job in written:
+            job.confined_no_longer()
         self._leases.intend([*written, *renewals], now)
         return IntendedStarts(written, renewals, tasks, left or any(split.first for split in splits))
 

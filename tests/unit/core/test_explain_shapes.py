@@ -22,7 +22,7 @@ def text_of(bench: Bench, job_id: str) -> str:
 
 def six_free_on_each(make_bench: Callable[..., Bench], policy: str) -> Bench:
     """Two nodes of eight GPUs."""
-    bench = make_bench((8, 8), policy=policy)
+    bench = make_bench((8, 8), policy=policy, release_ahead=0)
     for node in ("n1", "n2"):
         bench.slurm.submit(2, 10, required_nodes=node, min_nodes=1, max_nodes=1)
     bench.cycle(8)

@@ -241,21 +241,129 @@ def test_with_priority_basic_a_disabled_asrptd_forgets_what_was_released(basic):
     assert not leased(basic, first)
 
 
-@pytest.mark.parametrize(
-    ("asks", "released"), [({}, False), ({"max_nodes": 1}, True), ({"max_nodes": 1, "exclusive": "node"}, False)]
-)
-def test_only_jobs_that_slurm_cannot_scatter_are_released(ahead, asks, released):
-    """On 22.05, a job of two GPUs without a limit on its nodes starts on one GPU of each of two nodes."""
-    bench = ahead()
-    fill(bench)
-    bench.slurm.end("2")
+def half_free(bench):
+    """A job of two GPUs on one node, and two of one GPU on the other, which are returned."""
     last = bench.slurm.submit(2, 1000)
-    bench.slurm.end("1")
     bench.cycle(2)
     assert bench.state(last) == "RUNNING"
+    return [bench.slurm.submit(1, 1000) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("asks", "confined"), [({}, True), ({"max_nodes": 3}, True), ({"max_nodes": 1}, False), ({"cpus": 2}, True)]
+)
+def test_a_job_that_slurm_could_scatter_is_released_for_one_node(ahead, asks, confined):
+    """On 22.05, a job of two GPUs without a limit on its nodes starts on one GPU of each of two nodes."""
+    bench = ahead()
+    small = half_free(bench)
+    bench.cycle(2)
     job_id = bench.slurm.submit(2, 10, **asks)
+    before = bench.slurm.records[job_id]
     bench.cycle(3)
-    assert leased(bench, job_id) is not released
+    record = bench.slurm.records[job_id]
+    assert not leased(bench, job_id)
+    assert (record.min_nodes, record.max_nodes, record.tasks) == (1, 1, before.tasks)
+    assert (bench.job(job_id).original is not None) is confined
+    assert bench.job(job_id).job.request.max_nodes == (before.max_nodes or None), "the request is still the owner's"
+    bench.slurm.end(small[0])
+    assert bench.state(job_id) == "PENDING"
+    bench.slurm.end(small[1])
+    assert bench.state(job_id) == "RUNNING"
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert bench.slurm.resized == []
+    assert not bench.audit("not-started")
+
+
+def released_for_one_node(ahead):
+    """A job that is released for one node, and its record before that."""
+    bench = ahead(most=1)
+    half_free(bench)
+    bench.cycle(2)
+    job_id = bench.slurm.submit(2, 10)
+    before = bench.slurm.records[job_id]
+    bench.cycle(3)
+    assert bench.slurm.records[job_id].max_nodes == 1
+    assert bench.job(job_id).confined
+    return bench, job_id, before
+
+
+def as_before(bench, job_id, before):
+    """Slurm cannot have no upper bound again: it becomes the number of nodes."""
+    now = bench.slurm.records[job_id]
+    names = ("min_nodes", "tasks", "cpus", "priority", "required_nodes")
+    return all(getattr(now, name) == getattr(before, name) for name in names) and now.max_nodes == 2
+
+
+def test_a_job_that_is_no_longer_next_gets_its_own_number_of_nodes_back(ahead):
+    bench, job_id, before = released_for_one_node(ahead)
+    bench.slurm.submit(2, 5)
+    bench.cycle(3)
+    assert leased(bench, job_id)
+    assert as_before(bench, job_id, before)
+    assert bench.job(job_id).original is None
+    assert not bench.audit("not-started")
+
+
+def test_a_disabled_asrptd_gives_the_number_of_nodes_back(ahead):
+    bench, job_id, before = released_for_one_node(ahead)
+    bench.mode.disabled = True
+    bench.cycle(2)
+    assert not leased(bench, job_id)
+    assert as_before(bench, job_id, before)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_restart_knows_that_a_job_is_released_for_one_node(ahead, held):
+    bench, job_id, before = released_for_one_node(ahead)
+    bench.restart()
+    if held:
+        bench.slurm.change(job_id, priority=0, reason="JobHeldUser")
+        bench.cycle(4)
+        assert bench.slurm.records[job_id].max_nodes == 2
+        return
+    bench.cycle(2)
+    assert bench.job(job_id).confined
+    bench.slurm.submit(2, 5)
+    bench.cycle(3)
+    assert as_before(bench, job_id, before)
+
+
+def test_a_requeued_job_that_was_released_for_one_node_is_as_before(ahead):
+    bench, job_id, before = released_for_one_node(ahead)
+    for each in ("1", "2", "3"):
+        bench.slurm.end(each)
+    assert bench.state(job_id) == "RUNNING"
+    bench.cycle(2)
+    bench.slurm.requeue(job_id)
+    bench.cycle(3)
+    assert as_before(bench, job_id, before)
+
+
+def test_a_job_that_starts_while_it_is_released_is_not_resized(ahead):
+    """Its owner sets StartTime=now in the moment in which asrptd decides to release it."""
+    bench = ahead(most=1)
+    half_free(bench)
+    bench.cycle(2)
+    job_id = bench.slurm.submit(2, 10)
+    update, calls = bench.slurm.update, []
+
+    def at_once(updates):
+        if not updates:
+            return []
+        calls.append(updates)
+        for each in ("2", "3"):
+            bench.slurm.records[each] = replace(bench.slurm.records[each], state="COMPLETED", gpus_by_node={})
+        bench.slurm.change(job_id, eligible_time=bench.slurm.now)
+        bench.slurm.update = update
+        return update(updates)
+
+    bench.slurm.update = at_once
+    bench.cycle(3)
+    assert "StartTime" in calls[0][0].fields
+    assert bench.state(job_id) == "RUNNING"
+    assert bench.slurm.resized == []
+    assert bench.job_state(job_id) is JobState.RUNNING
 
 
 def test_nothing_is_released_beside_nodes_with_several_kinds_of_gpus(ahead):

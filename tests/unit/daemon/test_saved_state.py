@@ -38,7 +38,7 @@ def test_all_saved_fields_are_read_and_written_back(job_id: str) -> None:
     if saved["pin"]:  # a field that the release did not have
         saved["pin"] = {**saved["pin"], "grace_s": 0.0}
     service = [*saved["service"], *((0.0, False) if saved["service"] else ())]
-    newer = {"first_priority": 0, "reference_alpha": 0.0, "service": service}
+    newer = {"first_priority": 0, "reference_alpha": 0.0, "confined": False, "service": service}
     assert json.loads(restored(job_id).dump()) == saved | newer
 
 
@@ -46,7 +46,7 @@ def test_the_recorded_state_has_every_field() -> None:
     untouched = json.loads(ManagedJob(record=slurm_record("2", submit_time=0.0)).dump())
     jobs = [json.loads(restored(job_id).dump()) for job_id in JOBS]
     same = {name for name in untouched if all(job[name] == untouched[name] for job in jobs)}
-    assert same == {"restarts", "first_priority", "reference_alpha"}  # newer than the recording
+    assert same == {"restarts", "first_priority", "reference_alpha", "confined"}  # newer than the recording
     assert len(untouched) == len(SAVED)
 
 

@@ -381,7 +381,7 @@ def magnetic(bench, *nodes, users=(), accounts=()):
 
 @pytest.mark.parametrize("policy", ["asrpt-gated", "easy-backfill", "fifo", "wcs-workload"])
 def test_jobs_that_name_a_reservation_run_on_its_nodes_and_no_others_do(make_bench, policy):
-    bench = make_bench(policy=policy)
+    bench = make_bench(policy=policy, release_ahead=0)
     reserve(bench, "n2", "n3", users=["asrpt1"])
     others = [bench.slurm.submit(4) for _ in range(2)]
     bench.cycle(2)
@@ -455,7 +455,7 @@ def test_other_modes_leave_jobs_of_reservations_to_slurm(make_bench, mode):
 
 @pytest.mark.parametrize("policy", ["asrpt-gated", "easy-backfill", "fifo", "wcs-workload"])
 def test_a_magnetic_reservation_draws_the_jobs_that_it_admits_and_no_others(make_bench, policy):
-    bench = make_bench(policy=policy)
+    bench = make_bench(policy=policy, release_ahead=0)
     magnetic(bench, "n2", "n3", users=["asrpt1"])
     other = [bench.slurm.submit(4, user="asrpt2") for _ in range(2)]
     bench.cycle(2)
@@ -474,7 +474,7 @@ def test_a_magnetic_reservation_draws_the_jobs_that_it_admits_and_no_others(make
     ("version", "flex", "drawn"), [("22.05.8", False, True), ("25.11.2", False, False), ("26.05.5", True, True)]
 )
 def test_from_25_11_a_magnetic_reservation_draws_jobs_only_if_they_end_before_it(make_bench, version, flex, drawn):
-    bench = make_bench(policy="asrpt-gated")
+    bench = make_bench(policy="asrpt-gated", release_ahead=0)
     bench.slurm.version = version
     bench.restart()
     reserve(bench, "n3", magnetic=True, users=["asrpt1"], flex=flex, plain=not flex)

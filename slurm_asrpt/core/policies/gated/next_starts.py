@@ -20,13 +20,12 @@ OVER_LIMIT = 2
 class Pool:
     """Servers that are equally good for the same jobs.
 
-    free, total: the most GPUs that one has free now, and those of all.
+    free: the most GPUs that one has free now.
     always, ever: the least and the most that one has free once one of its jobs has ended; 0 without jobs. largest: GPUs
     of the largest job named so far.
     """
 
     free: int
-    total: int
     always: int
     ever: int
     largest: int = 0
@@ -36,8 +35,6 @@ class Pool:
 
         idle: whether the job may use GPUs that are free now.
         """
-        if not _is_confined(job) and (self.total or not self.always == self.ever == job.gpus):
-            return False  # Slurm might scatter it, unless each end frees just what it needs
         follows = self.largest <= max(self.always, job.gpus)
         return follows and (self.free < job.gpus <= self.ever or idle)
 
@@ -97,9 +94,4 @@ def _is_simple(entry: Waiting) -> bool:
         return False
     group = entry.choices[0].group
     needs = group.free_times.needs(entry.job)
-    return not group.mixed and needs.servers == 1 and (_is_confined(entry.job) or needs.mask == group.mask)
-
-
-def _is_confined(job: Job) -> bool:
-    """Whether its request keeps Slurm from scattering a job that fits on one server."""
-    return job.request.max_nodes == 1 or job.gpus in (1, job.request.per_node, job.request.unit)
+    return not group.mixed and needs.servers == 1

@@ -439,7 +439,7 @@ class Gated(Policy):
 
         def pool(mask: int) -> Pool:
             here = {node.name: free[node.name] for node in map(self._nodes.__getitem__, bits(mask))}
-            return Pool(max(here.values(), default=0), sum(here.values()), *runs.freed(here))
+            return Pool(max(here.values(), default=0), *runs.freed(here))
 
         order = sorted(self._queue.entries.values(), key=lambda one: one.key)
         waiting = ((entry, self._limited(entry) is not None) for entry in order)
