@@ -2,8 +2,8 @@
 
 Cells are loads 0.8, 1.1 and 1.5, 70% or none of the jobs on one GPU, learned and perfect predictions, with the pai-like
 trace on 250 servers of 8 GPUs (10 Gbit/s), as in benchmarks.policies. In each cell, no, a quarter, half or all of the
-jobs consent (drawn by seed). A preemption takes 30 s for a checkpoint, 121 s until Slurm lets the job start again, and
-60 s to restart (--checkpoint, --requeue, --restart).
+jobs consent (drawn by seed). A preemption takes 30 s for a checkpoint, 35 s until the job may start again, and 60 s
+to restart (--checkpoint, --requeue, --restart).
 
 ``over_bound``: mean completion time over a bound that holds for every schedule with preemption. ``consenting_gain``:
 mean completion time of the consenting jobs without anybody's consent over that with it; above 1, they gain.
