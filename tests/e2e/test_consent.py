@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .conftest import REQUEUE_PAUSE_S, Cluster, own_cluster, quick, wait_for
+from .conftest import Cluster, own_cluster, quick, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -45,7 +45,6 @@ def test_a_short_job_that_consents_takes_the_gpus_of_a_long_one_that_consents(fa
     assert began >= done.end_time, "the GPUs are those of the job that preempted"
     again = lab.wait(long, "RUNNING", timeout=30)
     assert again.restarts == 1
-    assert again.start_time >= lab.audit(long, "requeued")[0]["time"] + REQUEUE_PAUSE_S - 2.0
     wait_for(lambda: lab.output("runs.out").count("run") == 2, "it runs again", 15)
     assert lab.output("saved.out").count("saved") == 1
     lab.cancel(long)

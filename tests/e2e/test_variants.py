@@ -60,7 +60,8 @@ def test_easy_backfill_uses_time_limits():
         asrpt.wait(short, "COMPLETED")  # ends before the head's reservation
         asrpt.wait(head, "PENDING")
         assert asrpt.job(long).state == "PENDING"
-        assert asrpt.text_of(long).startswith(f"would delay job {head}, which has 8 GPUs reserved about 00:0")
+        said = f"would delay job {head}, which has 8 GPUs reserved about 00:0"
+        wait_for(lambda: asrpt.text_of(long).startswith(said), lambda: asrpt.text_of(long), 10)
         asrpt.cancel(running)
         jobs = asrpt.wait_all([head, long], "COMPLETED", timeout=40)
         assert jobs[head].start_time <= jobs[long].start_time

@@ -185,7 +185,8 @@ class Walk(RuleBasedStateMachine):
             assert record.required_nodes == self.requested_nodes(job_id), job_id
             assert not self.slurm.site_factors.get(job_id), job_id
             if record.priority and job_id not in self.slurms:  # begin times of other jobs are not tracked
-                assert record.eligible_time <= max(self.slurm.now, tracked.not_before + 1), job_id
+                latest = max(self.slurm.now, tracked.not_before + 1, tracked.restarts_at + 1)
+                assert record.eligible_time <= latest, job_id
 
     def owner_has_released(self, job_id: str) -> bool:
         """Slurm shows a begin time in the past although our last lease has not expired: the owner changed it."""
@@ -266,7 +267,8 @@ class Walk(RuleBasedStateMachine):
         assert set(self.slurm.records) == self.submitted
         for job_id, tracked in self.bench.scheduling.jobs.items():
             record = self.slurm.records[job_id]
-            assert tracked.record.state == record.state or tracked.state is JobState.PINNED
+            unseen = tracked.state is JobState.PINNED or tracked.site_factor is not None  # Slurm may start it any time
+            assert tracked.record.state == record.state or unseen
             if record.state == PENDING and tracked.state in (JobState.QUEUED, JobState.INELIGIBLE):
                 assert record.required_nodes == self.requested_nodes(job_id), job_id
         alive = {r.job_id for r in self.slurm.records.values() if r.state in {PENDING, *RUNNING_STATES}}

@@ -63,12 +63,15 @@ def test_it_waits_for_the_requeue_but_not_once_it_is_asked_again() -> None:
 
 
 def test_another_signal_may_be_used_and_is_given_back() -> None:
-    before = signal.getsignal(signal.SIGUSR2)
-    found = Checkpoints("USR2", wait_s=0.0)
-    os.kill(os.getpid(), signal.SIGUSR2)
-    assert found.due()
-    found.close()
-    assert signal.getsignal(signal.SIGUSR2) == before
+    before = signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+    try:
+        found = Checkpoints("USR2", wait_s=0.0)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert found.due()
+        found.close()
+        assert signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGUSR2, before)
 
 
 @pytest.mark.parametrize("ignored", [signal.SIG_IGN, signal.SIG_DFL])
