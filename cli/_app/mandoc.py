@@ -138,7 +138,7 @@ def _action(action: argparse.Action) -> Entry:
     text = (action.help or "") % vars(action) if action.dest != "help" else "show the options"
     text = f"{text[:1].upper()}{text[1:]}."
     if not action.option_strings:
-        return Entry((), str(action.metavar or action.dest), text, required=True)
+        return Entry((), str(action.metavar or action.dest), text, required=action.required)
     value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
     return Entry(tuple(sorted(action.option_strings, key=len)), value, text)
 
