@@ -151,16 +151,15 @@ def _room(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _requeues(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
-    """Policies preempt by requeueing jobs, which Slurm must allow."""
-    policy = settings.policy
-    if policy.name != "hlas" and not (policy.name == DEFAULT_POLICY and policy.interrupts):
-        return
+    """Jobs are preempted in managed partitions, by a requeue, which Slurm must allow."""
     for name in ("partitions", "partition_signals"):
         strange = sorted(set(getattr(settings.interrupt, name)) - set(settings.slurm.partitions))
         if strange:
             text = f"interrupt.{name}: {', '.join(strange)} is not managed by asrptd"
             yield failure("interrupt", text, f"fix interrupt.{name} or slurm.partitions in asrpt.toml")
-    if config.get("JobRequeue") == "0":
+    policy = settings.policy
+    preempts = policy.name == "hlas" or (policy.name == DEFAULT_POLICY and policy.interrupts)
+    if preempts and config.get("JobRequeue") == "0":
         text = f"JobRequeue=0: policy {policy.name} can only preempt jobs that were submitted with --requeue"
         yield warning("interrupt", text, "set JobRequeue=1 in slurm.conf, or tell users to submit with --requeue")
 

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from slurm_asrpt_cli.admin import app
@@ -179,7 +180,7 @@ def test_powered_down_cloud_nodes_must_be_visible(settings: Settings, snapshot: 
     assert findings_of(settings, with_config(snapshot, SuspendProgram="(null)"), "cloud") == []
 
 
-def test_hlas_needs_requeue_and_managed_partitions(settings: Settings, snapshot: Snapshot) -> None:
+def test_hlas_needs_requeue(settings: Settings, snapshot: Snapshot) -> None:
     forbidden = with_config(snapshot, JobRequeue="0")
     assert findings_of(settings, forbidden, "interrupt") == []
     policy = settings.policy.model_copy(update={"name": "hlas"})
@@ -187,8 +188,15 @@ def test_hlas_needs_requeue_and_managed_partitions(settings: Settings, snapshot:
     ((state, text),) = findings_of(hlas, forbidden, "interrupt")
     assert (state, "--requeue" in text, "JobRequeue=1" in text) == (State.WARNING, True, True)
     assert findings_of(hlas, with_config(snapshot, JobRequeue="1"), "interrupt") == []
-    interrupt = settings.interrupt.model_copy(update={"partitions": ["gpu", "cpu"]})
-    ((state, text),) = findings_of(hlas.model_copy(update={"interrupt": interrupt}), snapshot, "interrupt")
+
+
+@pytest.mark.parametrize("where", [{"partitions": ["gpu", "cpu"]}, {"partition_signals": {"cpu": "USR1"}}])
+def test_partitions_whose_jobs_may_be_preempted_are_managed(
+    settings: Settings, snapshot: Snapshot, where: dict[str, Any]
+) -> None:
+    """Under every policy: jobs yield to maintenance."""
+    interrupt = settings.interrupt.model_copy(update=where)
+    ((state, text),) = findings_of(settings.model_copy(update={"interrupt": interrupt}), snapshot, "interrupt")
     assert (state, "cpu is not managed" in text) == (State.FAILURE, True)
 
 
