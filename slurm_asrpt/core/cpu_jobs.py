@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import NamedTuple
 
 from slurm_asrpt.core.cluster import ClusterView
@@ -27,6 +28,11 @@ class Room(NamedTuple):
 
     def holds(self, need: Room) -> bool:
         return self.cpus >= need.cpus and self.memory >= need.memory
+
+    def parts(self, need: Room, most: int) -> int:
+        """How many times the need fits, the last time perhaps in part, at most ``most``."""
+        pairs = ((self.cpus, need.cpus), (self.memory, need.memory))
+        return ceil(min([most, *(max(0.0, have) / each for have, each in pairs if each)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +116,17 @@ class CpuStock:
         return self.start(job, tuple(able[: job.min_nodes]))
 
     def keep_for_gpus(self, waiting: Iterable[Job]) -> None:
-        """Keep what these waiting jobs need beside the free GPUs, first on the nodes with most free CPUs."""
+        """Keep what these waiting jobs need beside the free GPUs, first on the nodes with most free CPUs.
+
+        On each node for as many GPUs as there is room for, and one more if some is left: it gathers there.
+        """
         asked = [job for job in waiting if job.request.cpus_per_gpu or job.request.memory_per_gpu]
         cpus = max([job.request.cpus_per_gpu for job in asked], default=0.0)
         memory = max([job.request.memory_per_gpu for job in asked], default=0.0)
         gpus = sum([job.gpus for job in asked])
         usable = _usable_by(asked, self._rooms)
         for name in sorted(filter(usable.__contains__, self._rooms), key=lambda each: -self._rooms[each].cpus):
-            beside = min(gpus, self._free_gpus.get(name, 0))
+            beside = self._rooms[name].parts(Room(cpus, memory), min(gpus, self._free_gpus.get(name, 0)))
             gpus -= beside
             self._take({name: Room(beside * cpus, beside * memory)})
 

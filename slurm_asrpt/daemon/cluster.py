@@ -114,21 +114,22 @@ class ClusterState:
             self._requests.clear()
         self.view = ClusterView(
             nodes,
-            # a completing node shows its GPUs as free, but Slurm does not start jobs there yet
-            {n.name: 0 if n.completing or n.powering_down else max(0, n.gpus - n.gpus_used) for n in ours},
-            {n.name: 0 if n.powering_down else n.cpus - n.cpus_used for n in ours},
+            {n.name: max(0, n.gpus - n.gpus_used) if _may_start_jobs(n) else 0 for n in ours},
+            {n.name: n.cpus - n.cpus_used if _may_start_jobs(n) else 0 for n in ours},
             {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
         )
         self.not_up = frozenset(n.name for n in ours if n.powered_down or n.powering_down)
         self.has_mixed = any(n.other_gres and n.partitions & self._managed for n in usable)
         others = [n for n in usable if n.partitions & self._managed and n.name not in names and not n.powering_down]
-        unused = [n for n in (*ours, *others) if not (n.cpus_used or n.completing or n.powering_down)]
+        unused = [n for n in (*ours, *others) if not n.cpus_used and _may_start_jobs(n)]
         self.other_rooms = {n.name: self._room(n) for n in others}
         self.idle = frozenset([n.name for n in unused])
         self.powered_down = frozenset([n.name for n in unused if n.powered_down])
         return change
 
     def _room(self, record: NodeRecord) -> Room:
+        if not _may_start_jobs(record):
+            return Room(0, 0)
         memory = record.memory - record.memory_used if self._memory_consumed else math.inf
         return Room(record.cpus - record.cpus_used, memory)
 
@@ -179,6 +180,11 @@ class ClusterState:
         """Whether these are all GPUs of these nodes."""
         sizes = self.view.by_name
         return all(name in sizes and sizes[name].gpus == count for name, count in gpus.items())
+
+
+def _may_start_jobs(record: NodeRecord) -> bool:
+    """A completing node shows its GPUs and CPUs as free, but Slurm does not start jobs there yet."""
+    return not (record.completing or record.powering_down)
 
 
 def _server(record: NodeRecord, speeds: Mapping[str, float]) -> Node:

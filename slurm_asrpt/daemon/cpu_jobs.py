@@ -65,12 +65,13 @@ class CpuJobs:
     def _waiting(self, view: ClusterView) -> Iterator[ManagedJob]:
         """The jobs that may start now, in order, without those over a limit."""
         waiting = [job for job in self._jobs.pending(JobState.INELIGIBLE) if job.waits_for_cpus]
-        waiting.sort(key=lambda job: (*self._turn(job), job.record.number))
+        waiting.sort(key=self._turn)
         return (job for job in waiting if job.cpu_job and not view.headroom.exceeded(job.cpu_job.charges))
 
-    def _turn(self, job: ManagedJob) -> tuple[int, float]:
+    def _turn(self, job: ManagedJob) -> tuple[int, float, int]:
+        """Slurm's times of submission are whole seconds; its job numbers are in the same order."""
         asked = job.job or job.cpu_job
-        return asked.band if asked is not None and self._bands else 0, job.record.submit_time
+        return asked.band if asked is not None and self._bands else 0, job.record.submit_time, job.record.number
 
     def _gpu_jobs(self) -> list[ManagedJob]:
         """The jobs in the policy's queue that free GPUs or CPUs would let start."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import chain
 
 import pytest
 
@@ -14,7 +15,7 @@ from .conftest import Cluster, own_cluster, wait_for
 pytestmark = pytest.mark.e2e
 
 SETTINGS = {"daemon": {"interval_s": 0.5}, "policy": {"name": "asrpt-gated"}}
-SHORT = "sleep 3"
+SHORT, LONG = "sleep 3", "sleep 600"
 
 
 @pytest.fixture(scope="module")
@@ -26,23 +27,24 @@ def one_lab() -> Iterator[Cluster]:
 
 
 def test_jobs_without_gpus_leave_the_cpus_that_waiting_gpu_jobs_need(lab: Cluster) -> None:
-    """The CPUs hold eight jobs at a time."""
-    # Held first: a slow machine would have run them all by the time the last one is submitted.
-    without = [lab.submit("--hold", "-N1", "-n1", "-c4", script=SHORT) for _ in range(40)]
-    with_gpus = [lab.submit("--hold", "--gpus=1", "-c4", script=SHORT) for _ in range(8)]
-    lab.lab.run(["scontrol", "release", ",".join(without)])
-    lab.wait(without[0], "RUNNING", "COMPLETED")
-    lab.lab.run(["scontrol", "release", ",".join(with_gpus)])
-    wait_for(
-        lambda: "needs 4 CPUs and no GPUs" in lab.text_of(without[-1]), "asrpt-status says why the last one waits", 10
-    )
-    done = lab.wait_all([*without, *with_gpus], "COMPLETED", timeout=90)
-    last = max(done[job_id].start_time for job_id in with_gpus)
-    later = [job_id for job_id in without if done[job_id].start_time > last]
-    assert len(later) > len(without) / 5, "GPU jobs went before older jobs without GPUs"
-    for job_id in without:
-        (entry,) = lab.audit(job_id, "start-cpus")
-        assert done[job_id].nodes == entry["nodes"][0]
+    """Four CPUs become free at a time, on one node, then on the other; a GPU job needs eight."""
+    first = [lab.submit("-N1", "-n1", "-c4", script=LONG) for _ in range(8)]
+    lab.wait_all(first, "RUNNING")
+    with_gpus = [lab.submit("--gpus=1", "-c8", script=LONG) for _ in range(4)]
+    younger = [lab.submit("-N1", "-n1", "-c4", script=SHORT) for _ in range(8)]
+    wait_for(lambda: "needs 4 CPUs and no GPUs" in lab.text_of(younger[-1]), "asrpt-status says why it waits", 10)
+    on_each = sorted(first, key=lambda job_id: (lab.job(job_id).nodes, job_id))
+    for job_id in chain(*zip(on_each[:4], on_each[4:], strict=True)):
+        lab.cancel(job_id)
+        lab.wait(job_id, "CANCELLED")
+        time.sleep(1)
+    started = lab.wait_all(with_gpus, "RUNNING")
+    lab.cancel(*with_gpus)
+    done = lab.wait_all(younger, "COMPLETED", timeout=60)
+    last = max(job.start_time for job in started.values())
+    assert not [job_id for job_id in younger if done[job_id].start_time < last]
+    for job_id in younger:
+        assert done[job_id].nodes == lab.audit(job_id, "start-cpus")[-1]["nodes"][0]
 
 
 def test_a_stream_of_small_jobs_does_not_starve_a_job_on_contiguous_nodes(lab: Cluster) -> None:
@@ -80,7 +82,7 @@ def test_a_heterogeneous_job_waits_in_the_queue_with_all_its_components(lab: Clu
 
 
 def test_a_heterogeneous_job_without_gpus_waits_in_the_queue(lab: Cluster) -> None:
-    blocker = lab.submit("-N2", "-n2", "-c16", script="sleep 600")
+    blocker = lab.submit("-N2", "-n2", "-c16", script=LONG)
     lab.wait(blocker, "RUNNING")
     job_id = lab.submit("-n1", "-c8", ":", "-n1", "-c4", script=SHORT)
     wait_for(lambda: lab.text_of(job_id).endswith(by_slurm_text("het")), "it is in the queue", 10)

@@ -90,3 +90,11 @@ def test_cpus_are_kept_on_nodes_that_the_waiting_gpu_job_may_use() -> None:
     stock.keep_for_gpus([Job(JobId("1"), "u", 2, unprofiled(2), request=only)])
     assert stock.nodes_for(CpuJob(JobId("2"), 0.0, cpus=8, candidates=frozenset({"n1", "n2"}))) == ("n1",)
     assert stock.nodes_for(CpuJob(JobId("3"), 0.0, cpus=8, candidates=frozenset({"n2"}))) == ()
+
+
+def test_cpus_are_gathered_for_gpu_jobs_on_each_node_that_has_some() -> None:
+    """Neither node has the eight CPUs that each of the two jobs needs."""
+    stock = CpuStock({"n1": Room(4, 64), "n2": Room(4, 64)}, {"n1": 8, "n2": 8}, frozenset())
+    needs = Request(cpus_per_gpu=8.0)
+    stock.keep_for_gpus([Job(JobId(str(n)), "u", 1, unprofiled(1), request=needs) for n in (1, 2)])
+    assert stock.nodes_for(CpuJob(JobId("3"), 0.0, cpus=4, candidates=frozenset({"n1", "n2"}))) == ()

@@ -50,6 +50,17 @@ def test_waiting_gpu_jobs_keep_cpus_from_younger_jobs_without_gpus(bench: Bench)
     assert {bench.job_state(job_id) for job_id in (gpu, *small)} == {JobState.RUNNING}
 
 
+def test_of_jobs_of_one_second_the_first_submitted_goes_first(bench: Bench) -> None:
+    running = [cpu_job(bench, 60) for _ in range(3)]
+    bench.cycle(4)
+    gpu, younger = gpu_job(bench, 64), cpu_job(bench, 8)
+    bench.cycle(2)
+    bench.slurm.end(running[0])
+    bench.cycle(2)
+    assert bench.job_state(gpu) is JobState.RUNNING
+    assert bench.job(younger).state is not JobState.RUNNING
+
+
 def test_gpu_jobs_keep_the_room_of_the_oldest_job_without_gpus(bench: Bench) -> None:
     running = [gpu_job(bench, 40) for _ in range(3)]
     bench.cycle(2)

@@ -131,15 +131,16 @@ def test_a_cycle_interrupted_between_its_writes_is_completed_by_later_ones(bench
     assert bench.slurm.starts[job_id] == 1
 
 
-def test_completing_nodes_have_no_free_gpus(bench):
+def test_completing_nodes_have_no_free_gpus_and_no_free_cpus(bench):
     for name in ("n1", "n2", "n3"):
         bench.slurm.states[name] = "IDLE+COMPLETING"
-    job_id = bench.slurm.submit(4)
+    jobs = [bench.slurm.submit(4), bench.slurm.submit(1, tres_per_task="", cpus=4)]
     bench.cycle()
-    assert bench.job_state(job_id) is JobState.QUEUED
+    assert not bench.audit("start", jobs[0])
+    assert not bench.audit("start-cpus", jobs[1])
     bench.slurm.states.clear()
     bench.cycle(2)
-    assert bench.job_state(job_id) is JobState.RUNNING
+    assert [bench.job_state(job_id) for job_id in jobs] == [JobState.RUNNING] * 2
 
 
 def test_jobs_with_equal_submit_times_are_ordered_by_number(bench):
