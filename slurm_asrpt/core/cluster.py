@@ -16,14 +16,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Bandwidths of the cluster in bytes/s. inter: B_inter, the NIC of one server. intra: B_intra, GPU to GPU."""
+    """Bandwidths of the cluster in bytes/s.
+
+    inter: B_inter, of one server to those under the same switch of level 1: its NIC, or NVLink in a block of servers.
+    intra: B_intra, GPU to GPU inside a server.
+    beyond: of one server through a switch of level 2, 3 ...; the last holds for all levels above, without any, inter.
+
+    Raises ValueError for a bandwidth that is not above 0.
+    """
 
     inter: float
     intra: float
+    beyond: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (self.inter > 0 and self.intra > 0):
-            raise ValueError(f"bandwidths must be above 0 bytes/s, not {self.inter} and {self.intra}")
+        if not (self.inter > 0 and self.intra > 0 and all(speed > 0 for speed in self.beyond)):
+            speeds = ", ".join(map(str, (self.inter, self.intra, *self.beyond)))
+            raise ValueError(f"bandwidths must be above 0 bytes/s, not {speeds}")
+
+    def through(self, level: int) -> float:
+        """Bandwidth of one server through a switch of that level, from 1."""
+        if level == 1 or not self.beyond:
+            return self.inter
+        return self.beyond[min(level - 2, len(self.beyond) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +47,7 @@ class Node:
 
     index: its position in Slurm's node table, which decides how Slurm splits GPUs.
     speed: speed of its GPUs relative to the reference GPU; a speed in the job's profile takes precedence.
+    switches: the switches above it, from level 1; a block of Slurm's topology/block is one, too.
 
     Raises ValueError for a speed that is not a finite number above 0.
     """
@@ -41,6 +57,7 @@ class Node:
     index: int = 0
     gpu_type: str = ""
     speed: float = 1.0
+    switches: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.speed < float("inf"):
