@@ -16,7 +16,7 @@ from slurm_asrpt_cli._app.tables import GAP, Column, print_table, safe, terminal
 from slurm_asrpt.core.policies.registry import plugin_errors
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.predictors import PREDICTORS
-from slurm_asrpt.sim.scenario import Scenario, default_models, make_scenario, parse_types, seconds
+from slurm_asrpt.sim.scenario import Scenario, default_models, make_scenario, parse_numbers, parse_types, seconds
 from slurm_asrpt.sim.workload import MODELS, Cluster, Options
 from slurm_asrpt.text import UNKNOWN, slurm_time
 from slurm_asrpt.traces import AUTO, formats
@@ -64,6 +64,12 @@ def _scenario(
     intra: Annotated[
         float, seldom(metavar="GBYTES", help="Bandwidth between GPUs of a server, GB/s.")
     ] = Cluster.intra_gbyte,
+    switches: Annotated[
+        str, seldom(metavar="N,...", help="Servers under each switch, switches under each of the next level ...")
+    ] = "",
+    beyond: Annotated[
+        str, seldom(metavar="GBITS,...", help="Bandwidth of a server beyond its first switch, beyond the next ...")
+    ] = "",
     contention: Annotated[
         float | None, seldom(metavar="A", help="Jobs share NICs: each of k gets 1/(k+A(k-1)).")
     ] = None,
@@ -101,6 +107,8 @@ def _scenario(
         "intra_gbyte": intra,
         "contention": contention,
         "types": types,
+        "switches": parse_numbers("--switches", switches, int),
+        "beyond_gbit": parse_numbers("--beyond", beyond, float),
     }
     options = {
         "models": models or default_models(trace),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
 from slurm_asrpt.core.limits import Headroom
+from slurm_asrpt.core.topology import switches_of
 
 if TYPE_CHECKING:
     from slurm_asrpt.core.preemptable import Preemptable
@@ -146,6 +147,7 @@ class ClusterView:
     masks: nodes by free GPUs, so that selection need not scan all nodes (core/free_index.py): bit i of masks[f] is set
         if the i-th node of the table has f GPUs free. bits: the bit of each node.
     kinds: see ``kinds_of``; empty if all GPUs are of one kind.
+    switches: those above the nodes; None if none is known, or one connects all.
     overdrawn: whether a node had less memory than its jobs use. Such a node cannot start jobs, but masks include it.
     version: counts the changes; the same view with the same version is the same state.
     headroom: what is left of the site's limits; its owner takes and gives back charges there.
@@ -171,6 +173,7 @@ class ClusterView:
         self.by_name = {node.name: node for node in self.nodes}
         kinds = kinds_of(self.nodes)
         self.kinds = kinds if len(kinds) > 1 else ()
+        self.switches = switches_of(self.nodes)
         if len(self.by_name) != len(self.nodes):
             raise ValueError("two nodes have the same name")
         self.free = {n.name: (n.gpus if free is None else free.get(n.name, 0)) for n in self.nodes}

@@ -24,6 +24,7 @@ from slurm_asrpt.core.placement.selection import (
     placement_on,
 )
 from slurm_asrpt.core.placement.splitter import slurm_split
+from slurm_asrpt.core.topology import most_together
 
 Chosen = list[tuple[int, int]]
 """Servers: position in the node table, free GPUs."""
@@ -186,6 +187,10 @@ def _place_plain(view: ClusterView, masks: list[int], job: Job, strategy: Strate
     known = view.mapped.get(id(profile))  # hashing a profile is slower than all the rest
     if known is None or known.fabric is not fabric:
         known = _new_cache(view, profile, fabric)
+    if view.switches is not None and not any(masks[gpus:]):
+        servers = 0 if strategy is _LEAST_FREE else -(-gpus // (len(masks) - 1))
+        together = most_together(view.switches, masks, gpus, servers)
+        masks = [mask & together for mask in masks]
     bit = _one_server(masks, gpus, strategy)
     if bit:  # the case of most jobs in a simulation: one mapping per profile and node
         return known.single.get(bit) or _on_one_node(view, bit, known)

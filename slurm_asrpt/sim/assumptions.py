@@ -37,7 +37,9 @@ def network(scenario: Scenario) -> str:
     used = "not used without models" if scenario.options.models == "none" else ""
     shared = "" if cluster.contention is None else f"shared by jobs, contention {cluster.contention:g}"
     speeds = f"{cluster.nic_gbit:g} Gbit/s per server, {cluster.intra_gbyte:g} GB/s inside"
-    return ", ".join(filter(None, (speeds, used or shared)))
+    beyond = "/".join([f"{gbit:g}" for gbit in cluster.beyond_gbit or (cluster.nic_gbit,)])
+    racks = f"{cluster.switches[0]} servers under each switch, {beyond} Gbit/s beyond" if cluster.switches else ""
+    return ", ".join(filter(None, (speeds, racks, used or shared)))
 
 
 def predictor(scenario: Scenario, notes: Mapping[str, Any]) -> str:

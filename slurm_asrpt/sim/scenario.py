@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from slurm_asrpt.core.policies.registry import check_options, policy_names, policy_settings
 from slurm_asrpt.errors import InputError
@@ -148,8 +148,9 @@ def make_scenario(
         raise InputError(str(error)) from error
     if made.servers < 1 or made.gpus < 1:
         raise InputError(f"a cluster needs at least one server with one GPU, not {made.servers} x {made.gpus}")
-    if not (math.isfinite(made.nic_gbit) and math.isfinite(made.intra_gbyte)):
-        raise InputError(f"bandwidths must be finite, not {made.nic_gbit:g} and {made.intra_gbyte:g}")
+    speeds = (made.nic_gbit, made.intra_gbyte, *made.beyond_gbit)
+    if not all(map(math.isfinite, speeds)):
+        raise InputError(f"bandwidths must be finite, not {', '.join([f'{speed:g}' for speed in speeds])}")
     if opts.jobs is not None and opts.jobs < 1:
         raise InputError(f"the number of jobs must be at least 1, not {opts.jobs}")
     check_format(fmt, column_titles(columns))
@@ -163,6 +164,17 @@ def make_scenario(
 def default_models(trace: str) -> str:
     """The models that the jobs of a trace train: Table I's for a generated trace, none for a log, which names none."""
     return Options.models if generated_size(trace) else "none"
+
+
+T = TypeVar("T", int, float)
+
+
+def parse_numbers(option: str, text: str, kind: type[T]) -> tuple[T, ...]:
+    """Numbers separated by commas. Raises InputError."""
+    try:
+        return tuple([kind(part) for part in text.split(",")]) if text else ()
+    except ValueError:
+        raise InputError(f"{option} {text!r}: write numbers separated by commas") from None
 
 
 _TYPE = re.compile(r"([0-9]{1,6}):([A-Za-z][A-Za-z0-9_.-]{0,31}):([0-9]+(?:\.[0-9]*)?)")

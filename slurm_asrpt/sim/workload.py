@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,9 @@ class Cluster:
     contention: a, if each of k jobs that use the NIC of a server gets 1/(k + a (k-1)) of it; None if each gets the
     share of its GPUs.
     types: if GPUs differ, the number of servers, name, and speed relative to the reference GPU, for each type.
+    switches: the servers under each switch of level 1, the switches of level 1 under each of level 2, and so on; one
+    more switch connects those of the last level. Empty: one switch connects all servers.
+    beyond_gbit: bandwidth of a server through a switch of level 2, 3 ..., Gbit/s (``Fabric.beyond``).
     Raises ValueError for lists that do not match ``servers`` and ``gpus``, invalid speeds, or contention below 0.
     """
 
@@ -53,10 +57,18 @@ class Cluster:
     node_gpus: tuple[int, ...] = ()
     contention: float | None = None
     types: tuple[tuple[int, str, float], ...] = ()
+    switches: tuple[int, ...] = ()
+    beyond_gbit: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "node_gpus", tuple(self.node_gpus))  # JSON has lists
         object.__setattr__(self, "types", tuple((int(n), str(name), float(v)) for n, name, v in self.types))
+        object.__setattr__(self, "switches", tuple(self.switches))
+        object.__setattr__(self, "beyond_gbit", tuple(self.beyond_gbit))
+        if not all(each >= 1 for each in self.switches):
+            raise ValueError(f"a switch connects at least 1 server or switch, not {min(self.switches)}")
+        if self.beyond_gbit and not self.switches:
+            raise ValueError("bandwidths beyond the first switches need the number of servers under each of these")
         counts = [count for count, _, _ in self.types]
         if counts and (sum(counts) != self.servers or min(counts) < 1):
             raise ValueError(f"{sum(counts)} servers have a type of GPU, not {self.servers}")
@@ -79,10 +91,16 @@ class Cluster:
     @property
     def nodes(self) -> tuple[Node, ...]:
         sizes = self.node_gpus or (self.gpus,) * self.servers
-        if not self.types:
-            return tuple(Node(f"n{i:04}", gpus, i) for i, gpus in enumerate(sizes))
         kinds = [self.types[number][1:] for number in spread([count for count, _, _ in self.types])]
-        return tuple(Node(f"n{i:04}", gpus, i, *kind) for i, (gpus, kind) in enumerate(zip(sizes, kinds, strict=True)))
+        return tuple(
+            Node(f"n{i:04}", gpus, i, *(kinds[i] if kinds else ()), switches=self._above(i))
+            for i, gpus in enumerate(sizes)
+        )
+
+    def _above(self, server: int) -> tuple[str, ...]:
+        """The names of the switches above a server."""
+        numbers = list(accumulate(self.switches, lambda number, below: number // below, initial=server))[1:]
+        return tuple(f"s{level}-{number}" for level, number in enumerate(numbers, start=1))
 
     @property
     def total_gpus(self) -> int:
@@ -98,7 +116,8 @@ class Cluster:
 
     @property
     def fabric(self) -> Fabric:
-        return Fabric(inter=self.nic_gbit * 1e9 / 8, intra=self.intra_gbyte * 1e9)
+        beyond = tuple([gbit * 1e9 / 8 for gbit in self.beyond_gbit])
+        return Fabric(inter=self.nic_gbit * 1e9 / 8, intra=self.intra_gbyte * 1e9, beyond=beyond)
 
 
 @dataclass(frozen=True)

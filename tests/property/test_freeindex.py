@@ -14,7 +14,9 @@ FABRIC = Fabric(1.25e9, 300e9)
 @st.composite
 def states(draw):
     sizes = draw(st.lists(st.integers(1, 8), min_size=1, max_size=9))
-    nodes = [Node(f"n{i}", size, 3 * i) for i, size in enumerate(sizes)]
+    known = draw(st.booleans())  # whether the switches are known: leaves, and some nodes below none
+    paths = [(f"s{draw(st.integers(0, 2))}", "top")[: draw(st.integers(1, 2))] if known else () for _ in sizes]
+    nodes = [Node(f"n{i}", size, 3 * i, switches=path) for i, (size, path) in enumerate(zip(sizes, paths, strict=True))]
     return nodes, {n.name: draw(st.integers(0, n.gpus)) for n in nodes}
 
 

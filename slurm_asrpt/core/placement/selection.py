@@ -14,6 +14,7 @@ from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.placement.splitter import even_split, slurm_split
 from slurm_asrpt.core.timing.pipeline import iteration_time, worst_iteration_time
 from slurm_asrpt.core.timing.speed import at_speed, fastest, slowest
+from slurm_asrpt.core.topology import Switches, most_together
 
 
 class Strategy(StrEnum):
@@ -93,7 +94,27 @@ def _place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> P
 
 
 def _servers(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list[Node], tuple[int, ...]] | None:
-    """The servers and the GPUs on each."""
+    """The servers and the GPUs on each; under the fewest switches, if the job can start there."""
+    together = None if view.switches is None else _together(view, view.switches, job, strategy)
+    found = None if together is None else _servers_among(view, together, strategy)
+    return found or _servers_among(view, job, strategy)
+
+
+def _together(view: ClusterView, switches: Switches, job: Job, strategy: Strategy) -> Job | None:
+    """The job limited to the servers under the fewest switches; None if one server can hold it."""
+    masks = [0] * len(view.masks)
+    for node, usable in offers(view, job.request):
+        masks[usable] |= view.bits[node.name]
+    per_node, least = job.request.per_node, job.request.min_nodes
+    if any(masks[job.gpus :]) and least <= 1 and per_node in (None, job.gpus):
+        return None
+    servers = max(least, -(-job.gpus // (per_node or len(masks) - 1)))
+    among = most_together(switches, masks, job.gpus, 0 if strategy is Strategy.LEAST_FREE else servers)
+    names = frozenset([node.name for node in view.nodes if view.bits[node.name] & among])
+    return replace(job, request=replace(job.request, candidates=names))
+
+
+def _servers_among(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list[Node], tuple[int, ...]] | None:
     if job.request.step:
         return _split_groups(view, job, strategy)
     chosen = _choose(offers(view, job.request), job, strategy)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Annotated, Any, NamedTuple
@@ -30,6 +30,7 @@ from slurm_asrpt.core.placement.selection import Strategy, fits
 from slurm_asrpt.core.policies.base import Decision, Start, Wait, no_room
 from slurm_asrpt.core.policies.options import PolicyOptions
 from slurm_asrpt.core.policies.queue_policy import QueuePolicy
+from slurm_asrpt.core.topology import most_together
 
 LONGEST_S = 365 * 86400.0
 """Slurm's limit of a job without one, for planning."""
@@ -68,6 +69,10 @@ class SlurmOptions(PolicyOptions):
         )
 
 
+Together = Callable[[Job, Mapping[str, int]], Mapping[str, int]]
+"""Of the free GPUs by node, those under the fewest switches for a job."""
+
+
 class RunningJob(NamedTuple):
     """end: of its time limit, seconds. gpus: by node."""
 
@@ -88,10 +93,14 @@ class Planned(NamedTuple):
 
 @dataclass
 class Timetable:
-    """Free GPUs now, when running jobs free more, and what is planned. ends: by node, ascending."""
+    """Free GPUs now, when running jobs free more, and what is planned.
+
+    ends: by node, ascending. together: the nodes under the fewest switches for a job; None if no switches are known.
+    """
 
     free: dict[str, int]
     ends: dict[str, list[tuple[float, int]]]
+    together: Together | None = None
     planned: list[Planned] = field(default_factory=list)
     by_node: dict[str, list[Planned]] = field(default_factory=dict)
     _since: dict[tuple[str, int], float] = field(default_factory=dict)  # cache of ``_free_since``
@@ -187,7 +196,7 @@ class Timetable:
                     free[name] += count
                 else:
                     coming.append((end, name, count))
-        chosen = _choose(job, free)
+        chosen = _choose(job, free, self.together)
         if chosen is not None:
             return at, chosen
         coming.sort()
@@ -196,7 +205,7 @@ class Timetable:
             then = dict(free)
             for _, name, count in coming[:ends]:
                 then[name] += count
-            return _choose(job, then)
+            return _choose(job, then, self.together)
 
         # the more jobs have ended, the more fits
         first = bisect_left(range(1, len(coming) + 1), True, key=lambda ends: chosen_after(ends) is not None)
@@ -204,19 +213,28 @@ class Timetable:
         return None if chosen is None else (coming[first][0], chosen)
 
 
-def _choose(job: Job, free: Mapping[str, int]) -> frozenset[str] | None:
-    """Nodes on which the job fits, as few as possible, the first of the node table; None if it does not."""
+def _choose(job: Job, free: Mapping[str, int], together: Together | None) -> frozenset[str] | None:
+    """Nodes on which the job fits, as few as possible, the first of the node table; None if it does not.
+
+    Several nodes are under the fewest switches, by the rule of topology/tree.
+    """
+    request = job.request
+    if request.min_nodes <= 1 and request.per_node in (None, job.gpus):
+        for name, count in free.items():
+            if count >= job.gpus:
+                return frozenset((name,))
+    if request.max_nodes == 1:
+        return None
+    found = _choose_several(job, together(job, free)) if together is not None else None
+    return found or _choose_several(job, free)
+
+
+def _choose_several(job: Job, free: Mapping[str, int]) -> frozenset[str] | None:
     request, most = job.request, job.request.max_nodes or len(free)
     if request.per_node:
         able = [name for name, count in free.items() if count >= request.per_node]
         needed = job.gpus // request.per_node
         return frozenset(able[:needed]) if len(able) >= needed <= most else None
-    if request.min_nodes <= 1:
-        for name, count in free.items():
-            if count >= job.gpus:
-                return frozenset((name,))
-    if most <= 1:
-        return None
     usable = {name: count - count % request.unit for name, count in free.items() if count >= request.unit}
     chosen, total = list[str](), 0
     for name in sorted(usable, key=lambda name: -usable[name]):
@@ -314,7 +332,7 @@ class SlurmBackfill(QueuePolicy):
 
     def _backfill(self, order: Sequence[Job], plan: Plan, starts: list[Start], now: float) -> None:
         view, step = plan.view(), self.options.bf_resolution_s
-        table = Timetable({node.name: view.free[node.name] for node in view.nodes}, {})
+        table = Timetable({node.name: view.free[node.name] for node in view.nodes}, {}, self._together(view))
         for run in self._running.values():
             for name, count in run.gpus.items():
                 table.ends.setdefault(name, []).append((max(run.end, now + 1.0), count))
@@ -352,10 +370,26 @@ class SlurmBackfill(QueuePolicy):
             return None
         view = plan.view()
         if nodes is None:
-            nodes = _choose(job, {n.name: view.free[n.name] for n in view.nodes if _may_run(job, n.name)})
+            free = {n.name: view.free[n.name] for n in view.nodes if _may_run(job, n.name)}
+            nodes = _choose(job, free, self._together(view))
             if nodes is None:
                 return None
         return quick_place(view, replace(job, request=replace(job.request, candidates=nodes)), _STRATEGY, self.fabric)
+
+    def _together(self, view: ClusterView) -> Together | None:
+        switches = view.switches
+        if switches is None:
+            return None
+
+        def together(job: Job, free: Mapping[str, int]) -> Mapping[str, int]:
+            masks = [0] * len(view.masks)
+            for name, count in free.items():
+                masks[count] |= view.bits[name]
+            servers = max(job.request.min_nodes, -(-job.gpus // (len(masks) - 1)))
+            among = most_together(switches, masks, job.gpus, servers)
+            return {name: count for name, count in free.items() if view.bits[name] & among}
+
+        return together
 
     def _start(self, job: Job, placement: Placement, plan: Plan, starts: list[Start], now: float) -> None:
         plan.add(job, placement)

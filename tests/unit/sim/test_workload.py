@@ -74,3 +74,15 @@ def test_invalid_rows_are_counted_by_their_first_error() -> None:
     assert trace.left_out["negative run time"] == 1
     assert trace.left_out["job id repeated"] == 1
     assert trace.jobs["submit_s"].tolist() == [0]
+
+
+def test_servers_are_under_switches_in_the_order_of_the_node_table() -> None:
+    cluster = Cluster(7, 8, switches=(2, 2), beyond_gbit=(5.0, 2.5))
+    assert [node.switches for node in cluster.nodes[1:5]] == [
+        ("s1-0", "s2-0"), ("s1-1", "s2-0"), ("s1-1", "s2-0"), ("s1-2", "s2-1"),
+    ]  # fmt: skip
+    assert [cluster.fabric.through(level) * 8e-9 for level in (1, 2, 3, 4)] == [10.0, 5.0, 2.5, 2.5]
+    with pytest.raises(ValueError, match="a switch connects at least 1"):
+        Cluster(4, switches=(0,))
+    with pytest.raises(ValueError, match="the number of servers under each"):
+        Cluster(4, beyond_gbit=(1.0,))

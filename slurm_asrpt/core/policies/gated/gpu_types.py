@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from slurm_asrpt.core.cluster import Node, kinds_of, with_reference_gpus
 from slurm_asrpt.core.job import ANYWHERE, Job
 from slurm_asrpt.core.placement.selection import fits
+from slurm_asrpt.core.policies.gated.reach import Reach
 from slurm_asrpt.core.policies.gated.reservation import FreeTimes
 from slurm_asrpt.core.policies.gated.servers import bits
 from slurm_asrpt.core.policies.running_jobs import RunningJobs
@@ -53,8 +54,10 @@ class Choices:
     request names several sets of nodes (``within``) has the groups of each set.
     """
 
-    def __init__(self, nodes: Sequence[Node], running_jobs: RunningJobs, alpha: Alpha, gate: float) -> None:
-        self._nodes, self._running_jobs = nodes, running_jobs
+    def __init__(
+        self, nodes: Sequence[Node], running_jobs: RunningJobs, alpha: Alpha, gate: float, reach: Reach | None = None
+    ) -> None:
+        self._nodes, self._running_jobs, self._reach = nodes, running_jobs, reach
         self._alpha, self._reference_nodes, self._gate = alpha, with_reference_gpus(nodes), gate
         self._kinds = kinds_of(nodes)
         self._groups: dict[int, Group] = {}
@@ -100,7 +103,7 @@ class Choices:
     def _group(self, mask: int) -> Group:
         found = self._groups.get(mask)
         if found is None:
-            found = self._groups[mask] = _group(self._nodes, mask, self._kinds, self._running_jobs)
+            found = self._groups[mask] = _group(self._nodes, mask, self._kinds, self._running_jobs, self._reach)
         return found
 
     def _ordered(self, choices: Sequence[Choice]) -> list[Choice]:
@@ -124,9 +127,11 @@ def covering(choices: Sequence[Choice], mask: int) -> Choice:
     return next((choice for choice in choices if not mask & ~choice.group.mask), choices[-1])
 
 
-def _group(nodes: Sequence[Node], mask: int, kinds: Sequence[int], running_jobs: RunningJobs) -> Group:
+def _group(
+    nodes: Sequence[Node], mask: int, kinds: Sequence[int], running_jobs: RunningJobs, reach: Reach | None
+) -> Group:
     own = [nodes[at] for at in bits(mask)]
     sizes, names = {node.gpus for node in own}, {node.gpu_type for node in own}
     name = names.pop() if len(names) == 1 else ""
     size, mixed = sizes.pop() if len(sizes) == 1 else 0, sum(bool(mask & kind) for kind in kinds) > 1
-    return Group(mask, own, size, name, mixed, FreeTimes(nodes, running_jobs, mask))
+    return Group(mask, own, size, name, mixed, FreeTimes(nodes, running_jobs, mask, reach))

@@ -67,7 +67,8 @@ class Placer:
         if (servers.masks[size] & allowed).bit_count() < whole:
             return None
         for among in self._unused_nics_first(servers, servers.free_later(allowed, end, protected)):
-            chosen = servers.several(whole, rest, size, among)
+            together = servers.under_fewest_switches(whole, rest, size, among)
+            chosen = servers.several(whole, rest, size, together) or servers.several(whole, rest, size, among)
             if chosen is not None:
                 found = placement_on([self._nodes[at] for at in chosen[0]], chosen[1], job.profile, self._fabric)
                 passed = self._within_gate(self._gate, job, choice, found)

@@ -7,8 +7,9 @@ It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for
    ñ_i α̃_i^min, the time limit and the runtime of a job that was submitted next to it (``similar``), and calibrated by
    the jobs that have ended (``estimates``).
 2. Gate. A job starts only on the fewest servers that could ever hold it, with α/α̃^min <= ``gate``. Single servers are
-   chosen by the time at which they will be free, so that jobs that end together run together. (With ``contention``, a
-   job uses more servers if that is faster and no other job waits: docs/decisions/0013.)
+   chosen by the time at which they will be free, so that jobs that end together run together, several ones under the
+   fewest switches (docs/decisions/0038). (With ``contention``, a job uses more servers if that is faster and no other
+   job waits: docs/decisions/0013.)
 3. Reservation. A job that cannot start reserves the servers that are predicted to be free soonest. Jobs behind it may
    use them only until then, and must not delay the time at which any other busy server that it could use will be free.
    GPU time that the reservation is predicted to leave idle counts as the job's own work: the job gets its reservation
@@ -72,6 +73,7 @@ from slurm_asrpt.core.policies.gated.next_starts import Pool, able_mask, next_st
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.placement import Placer
 from slurm_asrpt.core.policies.gated.queue import Key, Waiting, Waitlist
+from slurm_asrpt.core.policies.gated.reach import Reach
 from slurm_asrpt.core.policies.gated.reservation import FreeTimes
 from slurm_asrpt.core.policies.gated.saved_state import (
     Queued,
@@ -120,6 +122,7 @@ class Gated(Policy):
         self._size = 0  # GPUs of every server, 0 if they differ
         self._placer = Placer((), fabric, self.gate, self.contention)
         self._running_jobs = RunningJobs(())
+        self._reach = Reach((), fabric, self.gate)
         self._choices = Choices((), self._running_jobs, self._alpha, self.gate)
         self._queue = Waitlist(self.patience_s)
         self._estimates, self._similar = Estimates(), SimilarJobs()
@@ -143,6 +146,7 @@ class Gated(Policy):
         self._late.advance(now)
         self._late.total = sum(node.gpus for node in nodes)
         self._placer = Placer(self._nodes, self.fabric, self.gate, self.contention)
+        self._reach = Reach(self._nodes, self.fabric, self.gate)
         self._set_running(self._running_jobs.runs)
         self.reservation = None
         for entry in [*self._queue.clear(), *self._interruptions.drop_claims()]:
@@ -150,7 +154,7 @@ class Gated(Policy):
 
     def _set_running(self, runs: Mapping[JobId, RunningJob]) -> None:
         self._running_jobs = RunningJobs(self._nodes, runs)
-        self._choices = Choices(self._nodes, self._running_jobs, self._alpha, self.gate)
+        self._choices = Choices(self._nodes, self._running_jobs, self._alpha, self.gate, self._reach)
         if self.contention is not None:
             for job_id, run in runs.items():
                 self.contention.seen(job_id, run.gpus)
@@ -605,7 +609,7 @@ class Gated(Policy):
         staying = {job_id: run for job_id, run in self._running_jobs.runs.items() if job_id not in gone}
         others = RunningJobs(self._nodes, staying)
         others.extend_overdue(now)
-        return FreeTimes(self._nodes, others, choice.group.mask).soonest(job, able, now)
+        return FreeTimes(self._nodes, others, choice.group.mask, self._reach).soonest(job, able, now)
 
     def next_wakeup(self, now: float) -> float | None:
         """When the next job becomes late, or when late jobs have paid for what they took before their turn."""

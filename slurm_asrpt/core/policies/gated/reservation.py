@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import candidate_nodes, fewest_servers, offers
+from slurm_asrpt.core.policies.gated.reach import Reach
 from slurm_asrpt.core.policies.gated.servers import Servers, bits
 from slurm_asrpt.core.policies.running_jobs import RunningJobs
 
@@ -17,12 +18,21 @@ SHORT_S = 86400.0
 _KINDS = 4096  # size of the cache: a daemon runs for years
 
 
+Server = tuple[int, float, int]
+"""What it lacks of the largest size, when it is free, its place."""
+
+
+def _last(servers: Sequence[Server]) -> float:
+    return max([time for _, time, _ in servers])
+
+
 @dataclass(frozen=True, slots=True)
 class Needs:
     """The servers that jobs of one form need: ``servers`` of those at ``places``, in node-table order. mask: the same.
 
     largest: GPUs of the largest of these servers.
     spare: for each place, how many GPUs fewer its server has than the largest; the least are preferred.
+    together: the masks of which one must include all servers; empty if any servers will do (``Reach``).
     """
 
     servers: int
@@ -30,16 +40,20 @@ class Needs:
     places: tuple[int, ...]
     spare: tuple[int, ...]
     mask: int
+    together: tuple[int, ...] = ()
 
 
 class FreeTimes:
     """Predicts when the servers of a cluster can run a job.
 
     nodes: in node-table order. running_jobs: the jobs on them. among: the mask of the servers to consider.
+    reach: the switches under which a job must stay; None: any.
     """
 
-    def __init__(self, nodes: Sequence[Node], running_jobs: RunningJobs, among: int) -> None:
-        self._nodes, self._running_jobs = nodes, running_jobs
+    def __init__(
+        self, nodes: Sequence[Node], running_jobs: RunningJobs, among: int, reach: Reach | None = None
+    ) -> None:
+        self._nodes, self._running_jobs, self._reach = nodes, running_jobs, reach
         self._among = [(at, nodes[at]) for at in bits(among)]
         self._known: dict[Hashable, Needs] = {}
 
@@ -53,8 +67,10 @@ class FreeTimes:
         if needs.servers == 1:
             time = min(times)
             return 1 << needs.places[times.index(time)], max(now, time)
-        chosen = heapq.nsmallest(needs.servers, zip(needs.spare, times, needs.places, strict=True))
-        return sum([1 << at for _, _, at in chosen]), max([now, *(time for _, time, _ in chosen)])
+        servers = list(zip(needs.spare, times, needs.places, strict=True))
+        sets = [[one for one in servers if mask >> one[2] & 1] for mask in needs.together] or [servers]
+        chosen = min([heapq.nsmallest(needs.servers, some) for some in sets], key=_last)
+        return sum([1 << at for _, _, at in chosen]), max(now, _last(chosen))
 
     def needs(self, job: Job) -> Needs:
         """The servers that the job needs. Raises ValueError for a job that is too large for the cluster."""
@@ -75,7 +91,9 @@ class FreeTimes:
         sizes = [self._nodes[at].gpus for at in places]
         even = number == 1 or job.request.per_node is not None
         spare = tuple([0 if even else max(sizes) - size for size in sizes])
-        return Needs(number, max(sizes), places, spare, sum(1 << at for at in places))
+        mask = sum(1 << at for at in places)
+        together = () if self._reach is None else self._reach.switches_for(job, number, mask)
+        return Needs(number, max(sizes), places, spare, mask, together)
 
     def _times(self, job: Job, needs: Needs, servers: Servers, now: float) -> list[float]:
         """When each server can run the job; when it is completely free, if the job needs several servers."""

@@ -41,6 +41,7 @@ class Servers:
     def __init__(self, cluster: ClusterView, running_jobs: RunningJobs) -> None:
         self.plan = Plan(cluster)
         self.all = (1 << len(cluster.nodes)) - 1
+        self.switches = cluster.switches
         self.masks: Sequence[int] = cluster.masks
         self.preemption = PreemptionPlan(cluster, cluster.preemptable) if cluster.preemptable else None
         self._running_jobs = running_jobs
@@ -136,6 +137,8 @@ class Servers:
         idle = self.masks[size] & among
         if protected:
             idle = self.free_later(idle, end, protected)
+        if self.switches is not None and idle:
+            idle = self.switches.fewest(idle, 1)  # the other switches keep more idle servers together
         return (idle & -idle).bit_length() - 1 if idle else None
 
     def several(self, whole: int, rest: int, size: int, among: int) -> tuple[list[int], tuple[int, ...]] | None:
@@ -156,6 +159,17 @@ class Servers:
         counts = {**dict.fromkeys(chosen, size), last: rest}
         places = sorted(counts)
         return places, tuple([counts[at] for at in places])
+
+    def under_fewest_switches(self, whole: int, rest: int, size: int, among: int) -> int:
+        """Those of ``among`` under the fewest switches that suffice for ``several``; all if none do."""
+        if self.switches is None:
+            return among
+        idle, others = self.masks[size] & among, self.with_free(rest, size - 1) & among if rest else 0
+
+        def count(mask: int) -> int:
+            return (idle & mask).bit_count() + bool(others & mask)
+
+        return self.switches.fewest(idle | others, whole + bool(rest), count)
 
     def _for_remainder(self, among: int, chosen: Sequence[int], rest: int) -> int | None:
         """A server with exactly ``rest`` free GPUs, else the last of the least free servers behind the chosen ones.

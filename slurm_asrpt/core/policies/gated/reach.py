@@ -1,0 +1,52 @@
+"""Through which switches the servers of a job may be connected (docs/decisions/0038)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.placement.heavy_edge import heavy_edge
+from slurm_asrpt.core.placement.selection import best_counts, candidate_nodes
+from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.core.timing.speed import at_speed, slowest
+from slurm_asrpt.core.topology import switches_of
+
+
+class Reach:
+    """The switches under which a job that needs several servers starts within the gate.
+
+    nodes: in node-table order. gate: the largest α/α̃^min.
+    """
+
+    def __init__(self, nodes: Sequence[Node], fabric: Fabric, gate: float) -> None:
+        self._nodes, self._fabric, self._gate = nodes, fabric, gate
+        self.switches = switches_of(nodes)
+
+    def switches_for(self, job: Job, servers: int, among: int) -> tuple[int, ...]:
+        """The servers under each switch of the highest level through which the job may communicate, as masks.
+
+        Only switches that can hold the job on so many servers of ``among``. Empty if any servers will do.
+        """
+        if self.switches is None or servers < 2 or not (self._fabric.beyond and job.profiled):
+            return ()
+        found, best = (), 0.0
+        for level, masks in enumerate(self.switches.levels, start=1):
+            able = tuple([mask & among for mask in masks if (mask & among).bit_count() >= servers])
+            if not able:
+                continue
+            alpha = self._alpha_through(job, level)
+            best = best or alpha
+            if alpha > self._gate * best:
+                return found
+            found = able
+        return () if not found or self._alpha_through(job, self.switches.depth + 1) <= self._gate * best else found
+
+    def _alpha_through(self, job: Job, level: int) -> float:
+        """Seconds per iteration on the fewest servers, each under a switch of its own at all lower levels."""
+        counts = best_counts(job, self._nodes)
+        servers = candidate_nodes(self._nodes, job.request)
+        sizes = tuple([node.gpus for node in servers[: len(counts)]])
+        blocks = (tuple(range(len(counts))),) * (level - 1)
+        profile = at_speed(job.profile, slowest(job.profile, servers))
+        return iteration_time(profile, heavy_edge(profile, counts, blocks), sizes, self._fabric, blocks)
