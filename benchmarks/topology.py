@@ -121,10 +121,18 @@ def by_size(gpus: Any, ours: Any, others: Any) -> dict[str, float]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     names, sizes = list(rows[0]["over_ours"]), list(rows[0]["sizes"])
-    lines = ["| cell | mean | " + " | ".join([*names, *sizes]) + " |", "|---|" + "---:|" * (1 + len(names) + len(sizes))]
+    lines = [
+        "| cell | mean | " + " | ".join([*names, *sizes]) + " |",
+        "|---|" + "---:|" * (1 + len(names) + len(sizes)),
+    ]
     for one in rows:
-        figures = [*(one["over_ours"][name] for name in names), *(one["sizes"].get(size, float("nan")) for size in sizes)]
-        lines.append(f"| {one['cell']} | {one['mean_s'] / 3600:.2f} h | " + " | ".join(map("{:.3f}".format, figures)) + " |")
+        figures = [
+            *(one["over_ours"][name] for name in names),
+            *(one["sizes"].get(size, float("nan")) for size in sizes),
+        ]
+        lines.append(
+            f"| {one['cell']} | {one['mean_s'] / 3600:.2f} h | " + " | ".join(map("{:.3f}".format, figures)) + " |"
+        )
     return "\n".join(lines)
 
 
@@ -160,7 +168,11 @@ def main() -> int:
     beaten = [one["cell"] for one in rows if min(one["over_ours"].values()) < 1]
     worse = [f"{one['cell']}: {size}" for one in rows for size, ratio in one["sizes"].items() if ratio > 1]
     found = {"jobs": jobs, "cells": rows, "beaten_in": beaten, "sizes_worse_than_slurm": worse}
-    print(json.dumps(found) if chosen.json else f"{table(rows)}\n\nbeaten in: {beaten or 'none'}\nworse: {worse or 'none'}")
+    print(
+        json.dumps(found)
+        if chosen.json
+        else f"{table(rows)}\n\nbeaten in: {beaten or 'none'}\nworse: {worse or 'none'}"
+    )
     return 0
 
 

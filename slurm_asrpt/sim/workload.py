@@ -92,9 +92,10 @@ class Cluster:
     def nodes(self) -> tuple[Node, ...]:
         sizes = self.node_gpus or (self.gpus,) * self.servers
         kinds = [self.types[number][1:] for number in spread([count for count, _, _ in self.types])]
+        kinds = kinds or [("", 1.0)] * self.servers
         return tuple(
-            Node(f"n{i:04}", gpus, i, *(kinds[i] if kinds else ()), switches=self._above(i))
-            for i, gpus in enumerate(sizes)
+            Node(f"n{i:04}", gpus, i, kind, speed, self._above(i))
+            for i, (gpus, (kind, speed)) in enumerate(zip(sizes, kinds, strict=True))
         )
 
     def _above(self, server: int) -> tuple[str, ...]:

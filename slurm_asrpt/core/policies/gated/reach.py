@@ -30,7 +30,7 @@ class Reach:
         """
         if self.switches is None or servers < 2 or not (self._fabric.beyond and job.profiled):
             return ()
-        found, best = (), 0.0
+        found, best = tuple[int, ...](), 0.0
         for level, masks in enumerate(self.switches.levels, start=1):
             able = tuple([mask & among for mask in masks if (mask & among).bit_count() >= servers])
             if not able:

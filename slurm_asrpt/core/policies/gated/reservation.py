@@ -18,11 +18,8 @@ SHORT_S = 86400.0
 _KINDS = 4096  # size of the cache: a daemon runs for years
 
 
-Server = tuple[int, float, int]
-"""What it lacks of the largest size, when it is free, its place."""
-
-
-def _last(servers: Sequence[Server]) -> float:
+def _last(servers: Sequence[tuple[int, float, int]]) -> float:
+    """When the last of these is free. Each is what it lacks of the largest size, when it is free, its place."""
     return max([time for _, time, _ in servers])
 
 
@@ -67,8 +64,8 @@ class FreeTimes:
         if needs.servers == 1:
             time = min(times)
             return 1 << needs.places[times.index(time)], max(now, time)
-        servers = list(zip(needs.spare, times, needs.places, strict=True))
-        sets = [[one for one in servers if mask >> one[2] & 1] for mask in needs.together] or [servers]
+        rows = list(zip(needs.spare, times, needs.places, strict=True))
+        sets = [[row for row in rows if mask >> row[2] & 1] for mask in needs.together] or [rows]
         chosen = min([heapq.nsmallest(needs.servers, some) for some in sets], key=_last)
         return sum([1 << at for _, _, at in chosen]), max(now, _last(chosen))
 
