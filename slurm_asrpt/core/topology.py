@@ -8,7 +8,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slurm_asrpt.core.cluster import Node
+    from slurm_asrpt.core.cluster import Fabric, Node
 
 Blocks = tuple[tuple[int, ...], ...]
 """The switch of each of some servers, numbered from 0 in order of appearance: for level 1, then level 2 ...
@@ -23,7 +23,7 @@ Count = Callable[[int], int]
 def blocks_of(nodes: Sequence[Node]) -> Blocks:
     """The switches of these servers. A server has a switch of its own at each level that it does not name."""
     found = list[tuple[int, ...]]()
-    for level in range(_depth(nodes)):
+    for level in range(1, _depth(nodes) + 1):
         names = [_switch(node.switches, level, at) for at, node in enumerate(nodes)]
         if len(set(names)) == 1:
             break
@@ -34,6 +34,24 @@ def blocks_of(nodes: Sequence[Node]) -> Blocks:
 
 def _depth(nodes: Sequence[Node]) -> int:
     return max((len(node.switches) for node in nodes), default=0)
+
+
+def _switch(path: Sequence[str], level: int, at: int) -> Hashable:
+    """The switch of a level, from 1, above the server at this place."""
+    return path[level - 1] if level <= len(path) else at
+
+
+def blocks_in(fabric: Fabric, nodes: Sequence[Node]) -> Blocks:
+    """``blocks_of``, or () if all levels have the same bandwidth: then the switches make no difference."""
+    return blocks_of(nodes) if fabric.beyond else ()
+
+
+def by_switch(nodes: Sequence[Node], level: int) -> list[list[Node]]:
+    """The nodes under each switch of a level, from 1, in order of appearance."""
+    found: dict[Hashable, list[Node]] = {}
+    for at, node in enumerate(nodes):
+        found.setdefault(_switch(node.switches, level, at), []).append(node)
+    return list(found.values())
 
 
 def most_together(switches: Switches, masks: Sequence[int], gpus: int, servers: int) -> int:
@@ -107,7 +125,7 @@ def switches_of(nodes: Sequence[Node]) -> Switches | None:
 @lru_cache(maxsize=16)  # a daemon asks in each cycle
 def _switches_of(paths: tuple[tuple[str, ...], ...]) -> Switches | None:
     levels = list[list[int]]()
-    for level in range(max(map(len, paths))):
+    for level in range(1, max(map(len, paths)) + 1):
         masks: dict[Hashable, int] = {}
         for at, path in enumerate(paths):
             switch = _switch(path, level, at)
@@ -116,7 +134,3 @@ def _switches_of(paths: tuple[tuple[str, ...], ...]) -> Switches | None:
             break
         levels.append(list(masks.values()))
     return Switches(levels) if levels else None
-
-
-def _switch(path: Sequence[str], level: int, at: int) -> Hashable:
-    return path[level] if level < len(path) else at
