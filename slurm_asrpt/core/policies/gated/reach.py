@@ -49,4 +49,4 @@ class Reach:
         sizes = tuple([node.gpus for node in servers[: len(counts)]])
         blocks = (tuple(range(len(counts))),) * (level - 1)
         profile = at_speed(job.profile, slowest(job.profile, servers))
-        return iteration_time(profile, heavy_edge(profile, counts, blocks), sizes, self._fabric, blocks)
+        return iteration_time(profile, heavy_edge(profile, counts, blocks=blocks), sizes, self._fabric, blocks)
