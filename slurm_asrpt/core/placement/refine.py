@@ -23,11 +23,11 @@ from slurm_asrpt.core.topology import Blocks
 PATIENCE = 4
 # The same for a search over blocks: as many as a stage has replicas, but at most this number.
 OUTLINE_PATIENCE = 8
-# How many of its initial placements are improved, and how many are in random order.
-OUTLINE_SEARCHES, SHUFFLES = 8, 30
 # How many of the initial placements are improved, the best ones first.
 SEARCHES = 2
-BLOCK_SEARCHES = 4  # with levels above the servers
+# With levels above the servers: OUTLINES over blocks, fewer for jobs of more than OUTLINED / OUTLINES replicas, so that
+# the time grows slowly. For each of them SHUFFLES initial placements in random order, and half a search over servers.
+OUTLINES, OUTLINED, SHUFFLES = 8, 128, 4
 # The sum of beta^POWER breaks ties between placements of equal alpha: it counts the second and third slowest stages.
 POWER = 8
 
@@ -61,8 +61,10 @@ def heavy_edge_plus(
     starts = [_rows(profile, plain, len(room)), *_starts(profile, room, blocks)]
     if profile.pipeline is Pipeline.ASYNCHRONOUS and not any(stage.routing for stage in profile.stages):
         if blocks:
-            starts += _divided(profile, room, blocks, _outline(profile, starts, server_gpus, fabric, blocks))
-            found = [_BlockSearch(profile, room, server_gpus, fabric, blocks).best(starts, BLOCK_SEARCHES)]
+            searches = max(1, min(OUTLINES, OUTLINED // profile.replicas))
+            outline = _outline(profile, starts, server_gpus, fabric, blocks, searches)
+            starts += _divided(profile, room, blocks, outline)
+            found = [_BlockSearch(profile, room, server_gpus, fabric, blocks).best(starts, -(-searches // 2))]
         else:
             found = [_Search(profile, _costs(profile, room, server_gpus, fabric.inter, fabric.intra)).best(starts)]
     else:
@@ -155,9 +157,14 @@ def _packed(todo: Sequence[int], room: Sequence[int], stages: Sequence[int]) -> 
 
 
 def _outline(
-    profile: JobProfile, starts: Sequence[list[Row]], server_gpus: Sequence[int], fabric: Fabric, blocks: Blocks
+    profile: JobProfile,
+    starts: Sequence[list[Row]],
+    server_gpus: Sequence[int],
+    fabric: Fabric,
+    blocks: Blocks,
+    searches: int,
 ) -> list[Row]:
-    """The rows of the blocks of the highest level, by a search with each block as one server.
+    """The rows of the blocks of the highest level, by searches with each block as one server.
 
     Which stages to split over blocks is a knapsack problem, and swaps of single replicas hardly change that choice. The
     search therefore also starts from stages in random order, which costs little, as there are few blocks.
@@ -168,10 +175,10 @@ def _outline(
     room = [sum(row) for row in outlines[0]]
     replicas = [stage.replicas for stage in profile.stages]
     random = Random(0)  # noqa: S311  (not for secrets)
-    for _ in range(SHUFFLES):
+    for _ in range(SHUFFLES * searches):
         outlines.append(_packed(replicas, room, random.sample(range(len(replicas)), len(replicas))))
     costs = _costs(profile, room, sizes, fabric.through(len(blocks) + 1), fabric.intra)
-    return _Search(profile, costs, min(OUTLINE_PATIENCE, max(replicas))).best(outlines, OUTLINE_SEARCHES)
+    return _Search(profile, costs, min(OUTLINE_PATIENCE, max(replicas))).best(outlines, searches)
 
 
 def _divided(profile: JobProfile, room: Sequence[int], blocks: Blocks, outline: Sequence[Row]) -> Iterator[list[Row]]:
