@@ -20,7 +20,8 @@ replicas of stage s in each block:
 
     alpha >= sum_{v>0} (comp_s + far_s) z_{s,m,v} - saved_s^m + sum_v allreduce_s^b(v) w_{s,b,v}
 
-With x_s^m = 0 this holds, too: (6) is the same on all servers of a block, and one of them has a replica of s.
+With x_s^m = 0 this holds, too: (6) is the same on all servers of a block, and one of them has a replica of s. The same
+binaries bound alpha from below with each block as one server, which proves optima much sooner.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ from slurm_asrpt.core.topology import Blocks
 RELATIVE_GAP = 1e-6
 # HiGHS rejects coefficients of 1e-9 and less; smaller times and savings by a neighbor are ignored.
 NEGLIGIBLE_S = 1e-9
+
+
+Value = tuple[Any, float]
+"""A binary, and the seconds of the all-reduce if it is 1."""
 
 
 class OracleError(RuntimeError):
@@ -128,9 +133,8 @@ class _Program:
                 ]
                 self.solver.addConstr(self._sum(self.chosen[s, m]) == 1)
         for s, m in self.chosen:
-            here = self.chosen[s, m][1:]
-            times = [self._alone(s, m, v).allreduce * z for v, z in enumerate(here, start=1)]
-            self.solver.addConstr(self.alpha >= self._stage_time(s, m, here, times))
+            here = [(z, self._alone(s, m, v).allreduce) for v, z in enumerate(self.chosen[s, m]) if v]
+            self.solver.addConstr(self.alpha >= self._stage_time(s, m, here))
 
     def _possible(self, s: int, m: int, v: int) -> bool:
         """Whether alpha <= at_most is possible with v replicas of stage s on server m (neighbors as near as can be)."""
@@ -145,10 +149,10 @@ class _Program:
         counts = [v if r == s else 0 for r in range(len(self.profile.stages))]
         return stage_cost(self.profile, s, counts, self.shares[m], self.intra)
 
-    def _stage_time(self, s: int, m: int, here: Sequence[Any], allreduce: Sequence[Any], lowest: int = 0) -> Any:
+    def _stage_time(self, s: int, m: int, here: Sequence[Value], more: Sequence[Value] = (), lowest: int = 0) -> Any:
         """The right-hand side of alpha >= beta_s^m.
 
-        here: binaries, of which one is 1 if the stage is there. allreduce: the terms of its time.
+        here: binaries, of which one is 1 if the stage is there, and the all-reduce of each; more: others with a time.
         lowest: the level of the block whose replicas count as on one server, for a lower bound.
         """
         this, cost = self.profile.stages[s], self._alone(s, m, 1)
@@ -161,7 +165,8 @@ class _Program:
             if 0 <= r < len(self.profile.stages)
         ]
         apart = cost.total - cost.allreduce + sum(size for _, size in neighbors) * (slowness[-1] - slowness[1])
-        terms = [*allreduce, *[apart * z for z in here]]
+        terms = [(apart + seconds) * z for z, seconds in here]
+        terms += [seconds * w for w, seconds in more if seconds > NEGLIGIBLE_S]
         for level in range(lowest, len(self.speeds)):
             gain = slowness[level + 1] - slowness[level if level > lowest else 0]
             for r, size in neighbors:
@@ -183,21 +188,22 @@ class _Program:
         for level in range(1, len(self.speeds)):
             for some in sorted({self._block(m, level) for m in range(len(self.room))}):
                 for s, stage in enumerate(self.profile.stages):
-                    here, times = self._block_values(s, some, self.speeds[level])
+                    values = self._block_values(s, some, self.speeds[level])
                     smallest = min(some, key=lambda m: self.server_gpus[m])
-                    self.solver.addConstr(self.alpha >= self._stage_time(s, smallest, here, times, level))
+                    self.solver.addConstr(self.alpha >= self._stage_time(s, smallest, values, (), level))
                     for m in some if stage.replicas > 1 else ():
-                        self.solver.addConstr(self.alpha >= self._stage_time(s, m, self.chosen[s, m][1:], times))
+                        here = [(z, 0.0) for z in self.chosen[s, m][1:]]
+                        self.solver.addConstr(self.alpha >= self._stage_time(s, m, here, values))
 
-    def _block_values(self, s: int, some: Sequence[int], speed: float) -> tuple[list[Any], list[Any]]:
-        """Binaries for the replicas of stage s in a block, and the terms of the time of its all-reduce out of it.
+    def _block_values(self, s: int, some: Sequence[int], speed: float) -> list[Value]:
+        """Binaries for the replicas of stage s in a block, from one on, and the time of its all-reduce out of it.
 
         speed: bandwidth of a server to outside of the block. Servers of one size are alike.
         """
         stage, sizes = self.profile.stages[s], sorted({self.server_gpus[m] for m in some})
         kinds = [[m for m in some if self.server_gpus[m] == size] for size in sizes]
         ranges = (range(min(stage.replicas, sum(self.room[m] for m in kind)) + 1) for kind in kinds)
-        chosen, times = list[tuple[tuple[int, ...], Any]](), []
+        chosen = list[tuple[tuple[int, ...], Any, float]]()
         for counts in product(*ranges):
             time = 0.0
             if 0 < sum(counts) < stage.replicas:
@@ -205,14 +211,12 @@ class _Program:
                 time = self.profile.overlap.allreduce * allreduce_bytes(stage) / out
             possible = float(sum(counts) <= stage.replicas and stage.forward_s + time <= self.at_most)
             w = self.solver.addVariable(lb=0, ub=possible, type=highspy.HighsVarType.kInteger)
-            chosen.append((counts, w))
-            if time > NEGLIGIBLE_S:
-                times.append(time * w)
-        self.solver.addConstr(self._sum([w for _, w in chosen]) == 1)
+            chosen.append((counts, w, time))
+        self.solver.addConstr(self._sum([w for _, w, _ in chosen]) == 1)
         for number, kind in enumerate(kinds):
-            here = self._sum([counts[number] * w for counts, w in chosen])
+            here = self._sum([counts[number] * w for counts, w, _ in chosen])
             self.solver.addConstr(here == self._sum([self._x(s, m) for m in kind]))
-        return [w for counts, w in chosen if any(counts)], times
+        return [(w, time) for counts, w, time in chosen if any(counts)]
 
     def _add_capacities(self) -> None:
         for s, stage in enumerate(self.profile.stages):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from random import Random
 
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Pipeline
@@ -24,6 +25,9 @@ PATIENCE = 4
 OUTLINE_PATIENCE = 8
 # How many of the initial placements are improved, the best ones first.
 SEARCHES = 2
+# With levels above the servers: OUTLINES over blocks, fewer for jobs of more than OUTLINED / OUTLINES replicas, so that
+# the time grows slowly. For each of them SHUFFLES initial placements in random order, and half a search over servers.
+OUTLINES, OUTLINED, SHUFFLES = 8, 128, 4
 # The sum of beta^POWER breaks ties between placements of equal alpha: it counts the second and third slowest stages.
 POWER = 8
 
@@ -57,8 +61,10 @@ def heavy_edge_plus(
     starts = [_rows(profile, plain, len(room)), *_starts(profile, room, blocks)]
     if profile.pipeline is Pipeline.ASYNCHRONOUS and not any(stage.routing for stage in profile.stages):
         if blocks:
-            starts += _divided(profile, room, blocks, _outline(profile, starts, server_gpus, fabric, blocks))
-            found = [_BlockSearch(profile, room, server_gpus, fabric, blocks).best(starts, 1)]
+            searches = max(1, min(OUTLINES, OUTLINED // profile.replicas))
+            outline = _outline(profile, starts, server_gpus, fabric, blocks, searches)
+            starts += _divided(profile, room, blocks, outline)
+            found = [_BlockSearch(profile, room, server_gpus, fabric, blocks).best(starts, -(-searches // 2))]
         else:
             found = [_Search(profile, _costs(profile, room, server_gpus, fabric.inter, fabric.intra)).best(starts)]
     else:
@@ -124,7 +130,8 @@ def _whole_stages(
 ) -> dict[int, Row]:
     """Whole stages on blocks of the highest level, then on the blocks in each, then on servers. todo: replicas."""
     parts = groups(servers, blocks)
-    rows = _packed(profile, todo, [sum([room[m] for m in part]) for part in parts])
+    heaviest = sorted(range(len(todo)), key=lambda s: (-allreduce_bytes(profile.stages[s]), s))
+    rows = _packed(todo, [sum([room[m] for m in part]) for part in parts], heaviest)
     if not blocks:
         return {part[0]: row for part, row in zip(parts, rows, strict=True)}
     found: dict[int, Row] = {}
@@ -133,11 +140,11 @@ def _whole_stages(
     return found
 
 
-def _packed(profile: JobProfile, todo: Sequence[int], room: Sequence[int]) -> list[Row]:
-    """Stages by all-reduce bytes, the most first: each on the fullest server that can hold it, else on several."""
+def _packed(todo: Sequence[int], room: Sequence[int], stages: Sequence[int]) -> list[Row]:
+    """Each stage in turn on the fullest server that can hold it, else on several. todo: replicas of every stage."""
     rows = [[0] * len(todo) for _ in room]
     left = list(room)
-    for s in sorted(range(len(todo)), key=lambda s: (-allreduce_bytes(profile.stages[s]), s)):
+    for s in stages:
         more = todo[s]
         fitting = [m for m in range(len(room)) if left[m] >= more]
         order = [min(fitting, key=lambda m: left[m])] if fitting else sorted(range(len(room)), key=lambda m: -left[m])
@@ -150,19 +157,28 @@ def _packed(profile: JobProfile, todo: Sequence[int], room: Sequence[int]) -> li
 
 
 def _outline(
-    profile: JobProfile, starts: Sequence[list[Row]], server_gpus: Sequence[int], fabric: Fabric, blocks: Blocks
+    profile: JobProfile,
+    starts: Sequence[list[Row]],
+    server_gpus: Sequence[int],
+    fabric: Fabric,
+    blocks: Blocks,
+    searches: int,
 ) -> list[Row]:
-    """The rows of the blocks of the highest level, by a search with each block as one server.
+    """The rows of the blocks of the highest level, by searches with each block as one server.
 
-    Such a search moves whole stages between blocks, which takes many swaps, and costs little, as there are few blocks.
+    Which stages to split over blocks is a knapsack problem, and swaps of single replicas hardly change that choice. The
+    search therefore also starts from stages in random order, which costs little, as there are few blocks.
     """
     parts = groups(range(len(server_gpus)), blocks)
     outlines = [[_sum([rows[m] for m in part]) for part in parts] for rows in starts]
     sizes = [min([server_gpus[m] for m in part]) for part in parts]
     room = [sum(row) for row in outlines[0]]
+    replicas = [stage.replicas for stage in profile.stages]
+    random = Random(0)  # noqa: S311  (not for secrets)
+    for _ in range(SHUFFLES * searches):
+        outlines.append(_packed(replicas, room, random.sample(range(len(replicas)), len(replicas))))
     costs = _costs(profile, room, sizes, fabric.through(len(blocks) + 1), fabric.intra)
-    patience = min(OUTLINE_PATIENCE, max(stage.replicas for stage in profile.stages))
-    return _Search(profile, costs, patience).best(outlines, len(outlines))
+    return _Search(profile, costs, min(OUTLINE_PATIENCE, max(replicas))).best(outlines, searches)
 
 
 def _divided(profile: JobProfile, room: Sequence[int], blocks: Blocks, outline: Sequence[Row]) -> Iterator[list[Row]]:
