@@ -16,6 +16,7 @@ from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.site import Site, needs_accounts, site_of
+from slurm_asrpt.slurm.topology import parse_topology, topologies_of
 
 LONGEST_QUOTE = 200
 WIDE = {"TERM": "dumb", "COLUMNS": "32767"}
@@ -33,7 +34,8 @@ class CliClient:
 
     def __init__(self, settings: SlurmSettings) -> None:
         self.settings = settings
-        ours = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_")}  # these select jobs and columns
+        # these select jobs and columns, or cut lines
+        ours = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_") and k != "SLURM_TOPO_LEN"}
         self.environment = {**ours, **WIDE, **EPOCH, **WHOLE_ARRAYS, "LC_ALL": "C.UTF-8"}
         if settings.conf:
             self.environment["SLURM_CONF"] = settings.conf
@@ -96,6 +98,13 @@ class CliClient:
                 self.run("sacctmgr", "-n", "-P", "show", "qos", preemption.QOS_FORMAT), defaults
             )
         return preemption.parse_partitions(self.run("scontrol", "-o", "show", "partition"), defaults)
+
+    def topology(self, partitions: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for name in topologies_of(self.run("scontrol", "-o", "show", "partition"), partitions):
+            text = self.run("scontrol", "show", "topology", *([name] if name else []))
+            found = parse_topology(text, parse.expand) | found
+        return found
 
     def site(self) -> Site:
         config, partitions = self.settings_of_slurm(), self.run("scontrol", "-o", "show", "partition")

@@ -68,6 +68,12 @@ class SlurmClient(Protocol):
     def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
         """Which jobs may preempt which. defaults: ``SlurmConfig.preemption``."""
 
+    def topology(self, partitions: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """By node: the switches or blocks above it, from level 1; empty if Slurm has no topology.
+
+        partitions: where their topologies differ, the first one that has a node counts.
+        """
+
     def site(self) -> Site:
         """The limits that are in force, and what the priorities of jobs are made of."""
 

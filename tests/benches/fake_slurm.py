@@ -67,6 +67,7 @@ class FakeSlurm:
     signals: list[tuple[str, str, bool]] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
     site_factors: dict[str, int] = field(default_factory=dict)
+    switches: dict[str, tuple[str, ...]] = field(default_factory=dict)
     last_number: int = 0
 
     def __post_init__(self) -> None:
@@ -188,6 +189,10 @@ class FakeSlurm:
     def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
         self._check_accounting()
         return self.preempt
+
+    def topology(self, partitions: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        self.check_available()
+        return dict(self.switches)
 
     def site(self) -> Site:
         return Site(self.site_limits, self.site_priorities)

@@ -48,6 +48,9 @@ class RecordedClient:
     def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
         return PreemptionRules()
 
+    def topology(self, partitions: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        return {}
+
     def site(self) -> Site:
         return Site()
 
