@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room
 from slurm_asrpt.core.job import Job, Request
 from slurm_asrpt.core.placement.selection import BestAlphas, alpha_by_type, fits
 from slurm_asrpt.slurm.records import NodeRecord
+from slurm_asrpt.slurm.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,10 @@ class ClusterState:
     def __init__(self, settings: Settings, memory_consumed: bool, resume_timeout_s: float = 60.0) -> None:
         """memory_consumed: whether Slurm allocates memory, too. resume_timeout_s: Slurm's ResumeTimeout."""
         self.fabric = settings.fabric.to_core()
-        self.switches: Mapping[str, tuple[str, ...]] = {}
-        """Slurm's topology: the switches above each node, from level 1; empty if there is none."""
+        self.topology = Topology()
+        """Slurm's, as last read; in use from the next ``update`` on."""
+        self.blocks: tuple[frozenset[str], ...] = ()
+        """The nodes of each block of topology/block; empty with other topologies."""
         self.nodes: list[NodeRecord] = []
         self.servers: list[Node] = []
         self.view = ClusterView(())
@@ -102,10 +105,13 @@ class ClusterState:
         usable = [n for n in records if (n.usable_in_reservation if n.name in reserved else n.usable)]
         self._usable = usable
         ours = [n for n in usable if self._is_ours(n)]
-        self.servers = [_server(n, self._speeds, self.switches.get(n.name, ())) for n in records]
+        switches = self.topology.switches
+        self.servers = [_server(n, self._speeds, switches.get(n.name, ())) for n in records]
+        self.blocks = _blocks(self.servers) if self.topology.blocks else ()
         names = {n.name for n in ours}
         nodes = [node for node in self.servers if node.name in names]
-        table = tuple((n.name, n.gpus, n.cpus, n.gpu_type, n.partitions, n.other_gres, n.features) for n in records)
+        offers = tuple((n.name, n.gpus, n.cpus, n.gpu_type, n.partitions, n.other_gres, n.features) for n in records)
+        table = (offers, self.blocks)
         change = ClusterChange(tuple(nodes) != self.view.nodes or self._table is None, table != self._table)
         if change.usable:
             self._best.clear()
@@ -182,6 +188,14 @@ class ClusterState:
         """Whether these are all GPUs of these nodes."""
         sizes = self.view.by_name
         return all(name in sizes and sizes[name].gpus == count for name, count in gpus.items())
+
+
+def _blocks(servers: Sequence[Node]) -> tuple[frozenset[str], ...]:
+    found: dict[str, set[str]] = {}
+    for server in servers:
+        if server.switches:
+            found.setdefault(server.switches[0], set()).add(server.name)
+    return tuple(map(frozenset, found.values()))
 
 
 def _may_start_jobs(record: NodeRecord) -> bool:

@@ -16,7 +16,7 @@ REREAD_S = 300.0
 
 
 class TopologyWatch:
-    """Sets ``ClusterState.switches``."""
+    """Sets ``ClusterState.topology``."""
 
     def __init__(self, client: SlurmClient, cluster: ClusterState, partitions: Sequence[str]) -> None:
         """partitions: the managed ones."""
@@ -29,7 +29,7 @@ class TopologyWatch:
             return
         self._read = now
         try:
-            self._cluster.switches = self._client.topology(self._partitions)
+            self._cluster.topology = self._client.topology(self._partitions)
         except SlurmError as error:
             if str(error) != self._logged:
                 self._logged = str(error)

@@ -16,7 +16,7 @@ from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.site import Site, needs_accounts, site_of
-from slurm_asrpt.slurm.topology import parse_topology, topologies_of
+from slurm_asrpt.slurm.topology import Topology, parse_topology, topologies_of
 
 LONGEST_QUOTE = 200
 WIDE = {"TERM": "dumb", "COLUMNS": "32767"}
@@ -99,8 +99,8 @@ class CliClient:
             )
         return preemption.parse_partitions(self.run("scontrol", "-o", "show", "partition"), defaults)
 
-    def topology(self, partitions: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
+    def topology(self, partitions: Sequence[str]) -> Topology:
+        found = Topology()
         for name in topologies_of(self.run("scontrol", "-o", "show", "partition"), partitions):
             text = self.run("scontrol", "show", "topology", *([name] if name else []))
             found = parse_topology(text, parse.expand) | found

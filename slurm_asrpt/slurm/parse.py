@@ -146,6 +146,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         tres=_word(raw.get("tres_alloc_str")) or _word(raw.get("tres_req_str")),
         exclusive=_EXCLUSIVE.get(_word(raw.get("shared"))) or _EXCLUSIVE.get(_word(raw.get("exclusive")), ""),
         contiguous=bool(raw.get("contiguous")),
+        segment=int(number(raw["segment_size"])) if "segment_size" in raw else None,  # from Slurm 25.05 on
         admin_comment=_word(raw.get("admin_comment")),
         nodes=_word(raw.get("nodes")),
         gpus_by_node=_allocated(_word(raw.get("nodes")), raw.get("gres_detail")),

@@ -14,15 +14,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-
-Switches = Mapping[str, tuple[str, ...]]
-"""By node: the switches or blocks above it, from level 1."""
+from dataclasses import dataclass, field
 
 _UNIT = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _NAMES = ("SwitchName", "BlockName", "AggregatedBlock")
 
 
-def parse_topology(text: str, expand: Callable[[str], Iterable[str]]) -> dict[str, tuple[str, ...]]:
+@dataclass(frozen=True)
+class Topology:
+    """switches: by node, the switches or blocks above it, from level 1; empty if Slurm has no topology.
+
+    blocks: whether those of level 1 are blocks. Slurm then refuses node lists that a smaller number of blocks could
+    hold (docs/slurm-notes.md).
+    """
+
+    switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    blocks: bool = False
+
+    def __or__(self, other: Topology) -> Topology:
+        """Both; of a node in both, the switches of the second."""
+        return Topology({**self.switches, **other.switches}, self.blocks or other.blocks)
+
+
+def parse_topology(text: str, expand: Callable[[str], Iterable[str]]) -> Topology:
     """The switches above each node, equally many for all nodes. expand: the names in ``n[1-3,7]``.
 
     Where an uneven tree has no switch of a level above a node, the one below it takes its place. Where several switches
@@ -33,7 +47,7 @@ def parse_topology(text: str, expand: Callable[[str], Iterable[str]]) -> dict[st
         for node in expand(nodes):
             found.setdefault(node, {}).setdefault(level, name)
     levels = sorted({level for each in found.values() for level in each})
-    return {node: _filled(each, levels) for node, each in found.items()}
+    return Topology({node: _filled(each, levels) for node, each in found.items()}, "BlockName=" in text)
 
 
 def _rows(text: str) -> Iterator[tuple[int, str, str]]:

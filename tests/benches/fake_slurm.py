@@ -26,6 +26,7 @@ from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.site import Site
+from slurm_asrpt.slurm.topology import Topology
 
 GROUP = "0123456789abcdef"
 READY = ("IDLE", "IDLE+POWERED_DOWN", "IDLE+RESERVED")
@@ -68,6 +69,7 @@ class FakeSlurm:
     notes: list[tuple[str, str]] = field(default_factory=list)
     site_factors: dict[str, int] = field(default_factory=dict)
     switches: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    blocks: bool = False
     last_number: int = 0
 
     def __post_init__(self) -> None:
@@ -190,9 +192,9 @@ class FakeSlurm:
         self._check_accounting()
         return self.preempt
 
-    def topology(self, partitions: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    def topology(self, partitions: Sequence[str]) -> Topology:
         self.check_available()
-        return dict(self.switches)
+        return Topology(dict(self.switches), self.blocks)
 
     def site(self) -> Site:
         return Site(self.site_limits, self.site_priorities)

@@ -22,7 +22,7 @@ def recorded(release: str, name: str) -> str:
 
 
 def switches(text: str) -> dict[str, tuple[str, ...]]:
-    return parse_topology(text, expand)
+    return dict(parse_topology(text, expand).switches)
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -96,7 +96,7 @@ def test_the_first_of_several_topologies_counts(monkeypatch: pytest.MonkeyPatch)
     }
     client = CliClient(SlurmSettings())
     monkeypatch.setattr(client, "run", lambda *words: answers[words])
-    assert client.topology(["gpu"])["n1"] == ("leaf1", "spine1")
-    assert client.topology(["other"])["n1"] == ("block1",)
-    both = client.topology(["other", "gpu"])
+    assert client.topology(["gpu"]).switches["n1"] == ("leaf1", "spine1")
+    assert client.topology(["other"]).switches["n1"] == ("block1",)
+    both = client.topology(["other", "gpu"]).switches
     assert (both["n1"], both["n2"]) == (("block1",), ("leaf1", "spine1"))
