@@ -106,13 +106,14 @@ class MappingCache:
     """Cached placements of the jobs of one profile.
 
     alone: placements on one server, by the bit of the server.
-    forms: ranks, alpha and speed, by GPUs per server and the servers' hardware models, in node-table order.
+    forms: ranks, alpha and speed, by GPUs per server and the servers' hardware models, in node-table order; if it
+        makes a difference, by their switches, too.
     """
 
     profile: JobProfile
     fabric: Fabric
     single: dict[int, Placement] = field(default_factory=dict)
-    forms: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[Ranks, float, float]] = field(default_factory=dict)
+    forms: dict[tuple[object, ...], tuple[Ranks, float, float]] = field(default_factory=dict)
 
 
 def kinds_of(nodes: Sequence[Node]) -> tuple[int, ...]:

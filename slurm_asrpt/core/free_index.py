@@ -24,6 +24,7 @@ from slurm_asrpt.core.placement.selection import (
     placement_on,
 )
 from slurm_asrpt.core.placement.splitter import slurm_split
+from slurm_asrpt.core.topology import blocks_of
 
 Chosen = list[tuple[int, int]]
 """Servers: position in the node table, free GPUs."""
@@ -212,7 +213,10 @@ def _on_one_node(view: ClusterView, bit: int, known: MappingCache) -> Placement:
 def _on_several(view: ClusterView, places: tuple[int, ...], counts: tuple[int, ...], known: MappingCache) -> Placement:
     """``placement_on`` for two nodes or more, with one mapping per form."""
     at = itemgetter(*places)
-    names, form = at(view.names), (counts, at(view.makes))
+    names = at(view.names)
+    form: tuple[object, ...] = (counts, at(view.makes))
+    if known.fabric.beyond:
+        form = (*form, blocks_of(at(view.nodes)))
     mapping = known.forms.get(form)
     if mapping is None:
         if len(known.forms) >= _FORMS:

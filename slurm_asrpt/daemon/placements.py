@@ -10,6 +10,7 @@ from slurm_asrpt.core.placement.selection import placement_on
 from slurm_asrpt.core.preemptable import take_what_is_free
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.speed import at_speed, slowest
+from slurm_asrpt.core.topology import blocks_in
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.profiles import Profiles
@@ -78,7 +79,8 @@ def _profile(job: ManagedJob, gpus: int, profiles: Profiles) -> JobProfile:
 
 def _block_alpha(profile: JobProfile, servers: Sequence[Node], counts: Mapping[str, int], fabric: Fabric) -> float:
     ranks = [server for server, node in enumerate(servers) for _ in range(counts[node.name])]
-    return iteration_time(at_speed(profile, slowest(profile, servers)), ranks, [node.gpus for node in servers], fabric)
+    here, sizes = at_speed(profile, slowest(profile, servers)), [node.gpus for node in servers]
+    return iteration_time(here, ranks, sizes, fabric, blocks_in(fabric, servers))
 
 
 def reserve(view: ClusterView, job: ManagedJob) -> Mapping[str, int]:

@@ -93,7 +93,7 @@ def _distinct(cuts: Iterable[Cut]) -> Iterator[Cut]:
 
 
 def evaluate_cut(document: UncutFile, cut: Cut, machines: Machines) -> Plan:
-    """The plan as asrptd would run it: Heavy-Edge on the fewest servers."""
+    """The plan as asrptd would run it: Heavy-Edge on the fewest servers, under one switch."""
     profile = job_profile(document, cut, f"{document.head.name[:48]}-{cut.suffix}"[:64])
     counts = machines.filled(cut.gpus)
     ranks, servers = heavy_edge(profile, counts), (machines.per_node,) * len(counts)

@@ -1,5 +1,7 @@
 """The free-GPU index selects the same nodes as a full scan."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +18,18 @@ def states(draw):
     sizes = draw(st.lists(st.integers(1, 8), min_size=1, max_size=9))
     nodes = [Node(f"n{i}", size, 3 * i) for i, size in enumerate(sizes)]
     return nodes, {n.name: draw(st.integers(0, n.gpus)) for n in nodes}
+
+
+@settings(max_examples=100)
+@given(states(), st.data(), st.integers(2, 24), st.sampled_from(Strategy))
+def test_the_index_computes_the_same_alpha_under_several_switches(state, data, gpus, strategy):
+    nodes, free = state
+    pods = data.draw(st.lists(st.sampled_from(["a1", "a2", "b1"]), min_size=len(nodes), max_size=len(nodes)))
+    view = ClusterView([replace(n, switches=(pod, pod[0])) for n, pod in zip(nodes, pods, strict=True)], free)
+    fabric, asked = replace(FABRIC, beyond=(5e8, 1e8)), job(gpus, Request())
+    while (found := quick_place(view, asked, strategy, fabric)) is not None:
+        assert found == place(view, asked, strategy, fabric)
+        view.take({name: min(count, 1) for name, count in found.gpus.items()})  # other servers next time
 
 
 def job(gpus, request):

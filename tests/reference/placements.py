@@ -5,13 +5,16 @@ from collections.abc import Iterator, Sequence
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile
 from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.core.topology import Blocks
 
 
-def least_alpha(profile: JobProfile, counts: Sequence[int], server_gpus: Sequence[int], fabric: Fabric) -> float:
+def least_alpha(
+    profile: JobProfile, counts: Sequence[int], server_gpus: Sequence[int], fabric: Fabric, blocks: Blocks = ()
+) -> float:
     """The least alpha over all placements on exactly these GPUs per server, by trying them all."""
     room = [count // profile.tensor for count in counts]
     ranks = ([m for m in replicas for _ in range(profile.tensor)] for replicas in _placements(profile, room, 0))
-    return min(iteration_time(profile, placement, server_gpus, fabric) for placement in ranks)
+    return min(iteration_time(profile, placement, server_gpus, fabric, blocks) for placement in ranks)
 
 
 def _placements(profile: JobProfile, room: list[int], replica: int) -> Iterator[list[int]]:

@@ -1,5 +1,8 @@
 """Heavy-Edge: assigns replicas to servers so that those with much traffic share a server (paper, section IV-B).
 
+If the servers are under several switches, it first assigns replicas to the switches of the highest level, each like one
+server with room for as many replicas as there are below it, then those of each switch in the same way.
+
 The paper does not define an order of equally heavy edges, and most models have many. Here the edge to the vertex with
 the most bytes into the set comes first, then the most bytes in total, then the lowest number. The ends of a pipeline
 lose least on a server of their own, and so they go to the small servers (benchmarks/README.md shows the gain).
@@ -13,26 +16,45 @@ from random import Random
 
 from slurm_asrpt.core.job import JobProfile
 from slurm_asrpt.core.placement.graph import Weights, edge_weights
+from slurm_asrpt.core.topology import Blocks
 
 
 @lru_cache(maxsize=65536)
-def heavy_edge(profile: JobProfile, counts: tuple[int, ...], seed: int = 0) -> tuple[int, ...]:
+def heavy_edge(profile: JobProfile, counts: tuple[int, ...], seed: int = 0, blocks: Blocks = ()) -> tuple[int, ...]:
     """The server of each GPU of the job, as an index into ``counts``.
 
     counts: GPUs allocated on each server, all > 0, summing to profile.gpus. Servers are filled in descending order of
-    their counts, equal ones as listed. seed: for the steps where the paper says "randomly".
+    their counts, equal ones as listed; so are switches. seed: for the steps where the paper says "randomly".
+    blocks: the switch of each server at the levels above (``blocks_of``).
     Raises ValueError for counts that do not fit the profile or that split the tensor slices of a replica.
     """
     room = replica_counts(profile, counts)
-    heaviest = iter(_by_weight(profile))
     ranks = [0] * profile.replicas
-    left = set(range(profile.replicas))
     random = Random(seed)  # noqa: S311  (not for secrets)
-    for server in sorted(range(len(room)), key=lambda m: -room[m]):
-        for replica in _pick(profile, heaviest, left, room[server], random):
-            ranks[replica] = server
-            left.discard(replica)
+
+    def divide(left: set[int], servers: Sequence[int], blocks: Blocks) -> None:
+        """Assign the replicas ``left``, which fill these servers. blocks: the levels that may part the servers."""
+        heaviest = iter(_by_weight(profile))
+        sized = [(sum([room[m] for m in some]), some) for some in groups(servers, blocks)]
+        for size, some in sorted(sized, key=lambda part: -part[0]):
+            chosen = _pick(profile, heaviest, left, size, random)
+            left.difference_update(chosen)
+            if blocks:
+                divide(set(chosen), some, blocks[:-1])
+            else:
+                for replica in chosen:
+                    ranks[replica] = some[0]
+
+    divide(set(range(profile.replicas)), range(len(room)), blocks)
     return gpu_ranks(profile, ranks)
+
+
+def groups(servers: Sequence[int], blocks: Blocks) -> list[list[int]]:
+    """The servers under each switch of the highest level, in order of appearance; without levels, each server alone."""
+    found: dict[int, list[int]] = {}
+    for server in servers:
+        found.setdefault(blocks[-1][server] if blocks else server, []).append(server)
+    return list(found.values())
 
 
 def replica_counts(profile: JobProfile, counts: Sequence[int]) -> tuple[int, ...]:

@@ -2,6 +2,8 @@
 
 In the paper's timing (4)-(7), a job with x of a server's g GPUs has x/g of its NIC. Here, each of k jobs that use the
 NIC has 1/f(k) of it, (6)-(8) of the SJF-BCO paper. The formulas are the same for a server with x f(k) GPUs.
+
+Levels of the fabric above the servers do not count here: all servers are as near as under one switch.
 """
 
 from __future__ import annotations

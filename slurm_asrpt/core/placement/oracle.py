@@ -12,12 +12,22 @@ z_{s,m,v} for each value v of x_s^m, every term of (4)-(6) is linear:
 
 far_s is the communication (5) of a stage whose neighbors are all on other servers. With x_s^m = 0 the last
 constraint reads alpha >= -saved, which always holds as long as a link inside a server is no slower than a NIC share.
+
+With levels above the server (docs/decisions/0038), (5) stays linear: far_s is over the highest level, and saved_s^m
+sums the same difference for each block that contains m, with the replicas of r in the block. The largest of the
+all-reduce times (6) needs one constraint on alpha per level. For those above the first, there are binaries for the
+replicas of stage s in each block:
+
+    alpha >= sum_{v>0} (comp_s + far_s) z_{s,m,v} - saved_s^m + sum_v allreduce_s^b(v) w_{s,b,v}
+
+With x_s^m = 0 this holds, too: (6) is the same on all servers of a block, and one of them has a replica of s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise, product
 from typing import Any
 
 import highspy
@@ -26,11 +36,12 @@ from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Pipeline
 from slurm_asrpt.core.placement.heavy_edge import gpu_ranks, replica_counts
 from slurm_asrpt.core.timing.pipeline import iteration_time
-from slurm_asrpt.core.timing.stage import stage_cost
+from slurm_asrpt.core.timing.stage import StageCost, allreduce_bytes, stage_cost
+from slurm_asrpt.core.topology import Blocks
 
 # HiGHS stops when alpha is within this share of its bound, far below the resolution of any figure.
 RELATIVE_GAP = 1e-6
-# HiGHS rejects coefficients of 1e-9 and less; smaller savings by a neighbor are ignored.
+# HiGHS rejects coefficients of 1e-9 and less; smaller times and savings by a neighbor are ignored.
 NEGLIGIBLE_S = 1e-9
 
 
@@ -58,12 +69,14 @@ def optimal_placement(
     fabric: Fabric,
     time_limit_s: float = 60.0,
     at_most: float = float("inf"),
+    blocks: Blocks = (),
 ) -> Optimum:
     """The placement with the least alpha on exactly these GPUs per server.
 
     at_most: an alpha known to be feasible (from a heuristic), which prunes the search and makes it much faster.
-    Raises ValueError for profiles outside the model (synchronous, experts, a NIC share above B_intra), and OracleError
-    if the solver finds no placement in time.
+    blocks: the switch of each server at the levels above (``blocks_of``).
+    Raises ValueError for profiles outside the model (synchronous, experts, a NIC share above B_intra), for a level
+    that is faster than the one below, and OracleError if the solver finds no placement in time.
     """
     room = replica_counts(profile, counts)
     shares = [fabric.inter / gpus for gpus in server_gpus]
@@ -71,17 +84,28 @@ def optimal_placement(
         raise ValueError("the oracle minimizes (7): asynchronous pipelines without experts")
     if max(shares) > fabric.intra:
         raise ValueError("the oracle needs links inside a server that are no slower than a GPU's share of the NIC")
-    program = _Program(profile, room, shares, fabric.intra, at_most)
-    return program.solve(time_limit_s, server_gpus, fabric)
+    program = _Program(profile, room, server_gpus, fabric, blocks, at_most)
+    if any(above > below for below, above in pairwise(program.speeds)):
+        raise ValueError("the oracle needs levels that are no faster than the level below")
+    return program.solve(time_limit_s)
 
 
 class _Program:
     """The integer program for one job on given servers. Sizes are in replicas."""
 
     def __init__(
-        self, profile: JobProfile, room: Sequence[int], shares: Sequence[float], intra: float, at_most: float
+        self,
+        profile: JobProfile,
+        room: Sequence[int],
+        server_gpus: Sequence[int],
+        fabric: Fabric,
+        blocks: Blocks,
+        at_most: float,
     ) -> None:
-        self.profile, self.room, self.shares, self.intra = profile, room, shares, intra
+        self.profile, self.room, self.server_gpus, self.fabric, self.blocks = profile, room, server_gpus, fabric, blocks
+        self.intra = fabric.intra
+        self.shares = [fabric.inter / gpus for gpus in server_gpus]
+        self.speeds = [fabric.through(level) for level in range(1, len(blocks) + 2)]
         self.at_most = at_most * (1 + RELATIVE_GAP)
         self.solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         self.solver.setOptionValue("output_flag", False)
@@ -90,6 +114,7 @@ class _Program:
         self.alpha: Any = self.solver.addVariable(lb=0, ub=min(self.at_most, highspy.kHighsInf), obj=1)
         self.chosen: dict[tuple[int, int], list[Any]] = {}  # (stage, server) -> z for v = 0, 1, ...
         self._add_values()
+        self._add_blocks()
         self._add_capacities()
         self._add_symmetry()
 
@@ -103,7 +128,9 @@ class _Program:
                 ]
                 self.solver.addConstr(self._sum(self.chosen[s, m]) == 1)
         for s, m in self.chosen:
-            self.solver.addConstr(self.alpha >= self._stage_time(s, m))
+            here = self.chosen[s, m][1:]
+            times = [self._alone(s, m, v).allreduce * z for v, z in enumerate(here, start=1)]
+            self.solver.addConstr(self.alpha >= self._stage_time(s, m, here, times))
 
     def _possible(self, s: int, m: int, v: int) -> bool:
         """Whether alpha <= at_most is possible with v replicas of stage s on server m (neighbors as near as can be)."""
@@ -113,22 +140,79 @@ class _Program:
         counts = [v if r == s else min(stage.replicas, others) for r, stage in enumerate(self.profile.stages)]
         return stage_cost(self.profile, s, counts, self.shares[m], self.intra).total <= self.at_most
 
-    def _stage_time(self, s: int, m: int) -> Any:
-        """The right-hand side of alpha >= beta_s^m."""
-        alone = [0] * len(self.profile.stages)
-        terms = []
-        for v, z in enumerate(self.chosen[s, m]):
-            if v:
-                alone[s] = v
-                terms.append(stage_cost(self.profile, s, alone, self.shares[m], self.intra).total * z)
-        this, t = self.profile.stages[s], self.profile.tensor
-        gain = (1 / self.shares[m] - 1 / self.intra) / t  # seconds saved by each byte that stays on the server
-        for r, size in ((s - 1, this.bytes_in), (s + 1, this.bytes_out)):
-            if 0 <= r < len(self.profile.stages):
-                saved = 2 * size / self.profile.stages[r].replicas * gain
+    def _alone(self, s: int, m: int, v: int) -> StageCost:
+        """The cost of v replicas of stage s on server m without any of its neighbors, those through level 1."""
+        counts = [v if r == s else 0 for r in range(len(self.profile.stages))]
+        return stage_cost(self.profile, s, counts, self.shares[m], self.intra)
+
+    def _stage_time(self, s: int, m: int, here: Sequence[Any], allreduce: Sequence[Any], lowest: int = 0) -> Any:
+        """The right-hand side of alpha >= beta_s^m.
+
+        here: binaries, of which one is 1 if the stage is there. allreduce: the terms of its time.
+        lowest: the level of the block whose replicas count as on one server, for a lower bound.
+        """
+        this, cost = self.profile.stages[s], self._alone(s, m, 1)
+        # seconds per byte of a replica: on the server, through level 1, level 2 ...
+        shares = [self.intra, *[speed / self.server_gpus[m] for speed in self.speeds]]
+        slowness = [1 / share / self.profile.tensor for share in shares]
+        neighbors = [
+            (r, 2 * size)
+            for r, size in ((s - 1, this.bytes_in), (s + 1, this.bytes_out))
+            if 0 <= r < len(self.profile.stages)
+        ]
+        apart = cost.total - cost.allreduce + sum(size for _, size in neighbors) * (slowness[-1] - slowness[1])
+        terms = [*allreduce, *[apart * z for z in here]]
+        for level in range(lowest, len(self.speeds)):
+            gain = slowness[level + 1] - slowness[level if level > lowest else 0]
+            for r, size in neighbors:
+                saved = size / self.profile.stages[r].replicas * gain  # by each neighbor in the block
                 if saved > NEGLIGIBLE_S:
-                    terms += [-saved * v * z for v, z in enumerate(self.chosen[r, m]) if v]
+                    near = (self.chosen[r, n] for n in self._block(m, level))
+                    terms += [-saved * v * z for some in near for v, z in enumerate(some) if v]
         return self._sum(terms)
+
+    def _block(self, m: int, level: int) -> tuple[int, ...]:
+        """The servers under the same switch of a level; level 0: the server alone."""
+        if level == 0:
+            return (m,)
+        switches = self.blocks[level - 1]
+        return tuple([n for n in range(len(self.room)) if switches[n] == switches[m]])
+
+    def _add_blocks(self) -> None:
+        """The all-reduces (6) through levels above the first; and bounds, with each block as one server."""
+        for level in range(1, len(self.speeds)):
+            for some in sorted({self._block(m, level) for m in range(len(self.room))}):
+                for s, stage in enumerate(self.profile.stages):
+                    here, times = self._block_values(s, some, self.speeds[level])
+                    smallest = min(some, key=lambda m: self.server_gpus[m])
+                    self.solver.addConstr(self.alpha >= self._stage_time(s, smallest, here, times, level))
+                    for m in some if stage.replicas > 1 else ():
+                        self.solver.addConstr(self.alpha >= self._stage_time(s, m, self.chosen[s, m][1:], times))
+
+    def _block_values(self, s: int, some: Sequence[int], speed: float) -> tuple[list[Any], list[Any]]:
+        """Binaries for the replicas of stage s in a block, and the terms of the time of its all-reduce out of it.
+
+        speed: bandwidth of a server to outside of the block. Servers of one size are alike.
+        """
+        stage, sizes = self.profile.stages[s], sorted({self.server_gpus[m] for m in some})
+        kinds = [[m for m in some if self.server_gpus[m] == size] for size in sizes]
+        ranges = (range(min(stage.replicas, sum(self.room[m] for m in kind)) + 1) for kind in kinds)
+        chosen, times = list[tuple[tuple[int, ...], Any]](), []
+        for counts in product(*ranges):
+            time = 0.0
+            if 0 < sum(counts) < stage.replicas:
+                out = self.profile.tensor * sum(x * speed / size for x, size in zip(counts, sizes, strict=True))
+                time = self.profile.overlap.allreduce * allreduce_bytes(stage) / out
+            possible = float(sum(counts) <= stage.replicas and stage.forward_s + time <= self.at_most)
+            w = self.solver.addVariable(lb=0, ub=possible, type=highspy.HighsVarType.kInteger)
+            chosen.append((counts, w))
+            if time > NEGLIGIBLE_S:
+                times.append(time * w)
+        self.solver.addConstr(self._sum([w for _, w in chosen]) == 1)
+        for number, kind in enumerate(kinds):
+            here = self._sum([counts[number] * w for counts, w in chosen])
+            self.solver.addConstr(here == self._sum([self._x(s, m) for m in kind]))
+        return [w for counts, w in chosen if any(counts)], times
 
     def _add_capacities(self) -> None:
         for s, stage in enumerate(self.profile.stages):
@@ -138,8 +222,8 @@ class _Program:
 
     def _add_symmetry(self) -> None:
         """Break symmetry: order equivalent servers by the sum of their replicas' stage numbers."""
-        last: dict[tuple[int, float], int] = {}
-        for m, kind in enumerate(zip(self.room, self.shares, strict=True)):
+        last: dict[tuple[int, ...], int] = {}
+        for m, kind in enumerate(zip(self.room, self.server_gpus, *self.blocks, strict=True)):
             if kind in last:
                 before, here = (
                     self._sum([(s + 1) * self._x(s, n) for s in range(len(self.profile.stages))])
@@ -154,7 +238,7 @@ class _Program:
     def _sum(self, terms: Sequence[Any]) -> Any:
         return self.solver.qsum(terms)
 
-    def solve(self, time_limit_s: float, server_gpus: Sequence[int], fabric: Fabric) -> Optimum:
+    def solve(self, time_limit_s: float) -> Optimum:
         self.solver.setOptionValue("time_limit", time_limit_s)
         self.solver.run()
         info = self.solver.getInfo()
@@ -163,7 +247,7 @@ class _Program:
         ranks = self._ranks()
         return Optimum(
             ranks=ranks,
-            alpha=iteration_time(self.profile, ranks, server_gpus, fabric),
+            alpha=iteration_time(self.profile, ranks, self.server_gpus, self.fabric, self.blocks),
             bound=info.mip_dual_bound,
             proven=self.solver.getModelStatus() == highspy.HighsModelStatus.kOptimal,
         )

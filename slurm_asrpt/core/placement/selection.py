@@ -14,6 +14,7 @@ from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.placement.splitter import even_split, slurm_split
 from slurm_asrpt.core.timing.pipeline import iteration_time, worst_iteration_time
 from slurm_asrpt.core.timing.speed import at_speed, fastest, slowest
+from slurm_asrpt.core.topology import Blocks, blocks_in, blocks_of, by_switch
 
 
 class Strategy(StrEnum):
@@ -148,19 +149,34 @@ def mapping_on(
     """The function from the nodes' names to the ranks; alpha; the speed of the slowest GPU."""
     speed = slowest(profile, nodes)
     here = profile if speed == 1.0 else at_speed(profile, speed)
-    return *_mapped(here, counts, tuple(map(_GPUS, nodes)), fabric.inter, fabric.intra), speed
+    return *_mapped_on(nodes, counts, here, fabric), speed
 
 
 _NAME, _GPUS = attrgetter("name"), attrgetter("gpus")
 
 
+def _mapped_on(
+    nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric
+) -> tuple[Ranks, float]:
+    blocks = blocks_in(fabric, nodes)
+    if not blocks:  # two floats hash faster than a Fabric
+        return _mapped(profile, counts, tuple(map(_GPUS, nodes)), fabric.inter, fabric.intra)
+    return _mapped(profile, counts, tuple(map(_GPUS, nodes)), fabric.inter, fabric.intra, fabric.beyond, blocks)
+
+
 @lru_cache(maxsize=65536)
 def _mapped(
-    profile: JobProfile, counts: tuple[int, ...], server_gpus: tuple[int, ...], inter: float, intra: float
+    profile: JobProfile,
+    counts: tuple[int, ...],
+    server_gpus: tuple[int, ...],
+    inter: float,
+    intra: float,
+    beyond: tuple[float, ...] = (),
+    blocks: Blocks = (),
 ) -> tuple[Ranks, float]:
-    """The function from the servers' names to the ranks, and alpha. Two floats hash faster than a Fabric."""
-    ranks = heavy_edge(profile, counts)
-    alpha = iteration_time(profile, ranks, server_gpus, Fabric(inter, intra))
+    """The function from the servers' names to the ranks, and alpha."""
+    ranks = heavy_edge(profile, counts, blocks=blocks) if blocks else heavy_edge(profile, counts)
+    alpha = iteration_time(profile, ranks, server_gpus, Fabric(inter, intra, beyond), blocks)
     return (tuple if ranks == (0,) else itemgetter(*ranks)), alpha
 
 
@@ -351,15 +367,49 @@ def nodes_by_kind(job: Job, nodes: Sequence[Node]) -> list[Sequence[Node]]:
 
 
 def packed_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
-    """α on the fewest servers, at the speed of the slowest server that may run the job."""
+    """α on the fewest servers, under the lowest switch with so many, at the speed of the slowest that may run the job.
+
+    Raises ValueError if the job does not fit.
+    """
     servers = candidate_nodes(nodes, job.request)
     counts = _best_counts(job, servers)
     profile = at_speed(job.profile, slowest(job.profile, servers))
-    return _mapped(profile, counts, tuple(map(_GPUS, servers[: len(counts)])), fabric.inter, fabric.intra)[1]
+    levels = len(blocks_in(fabric, servers))
+    if not levels or len(counts) == 1:
+        return _mapped_on(servers[: len(counts)], counts, profile, fabric)[1]
+    for level in range(1, levels + 1):
+        under = [_packed_under(job, some, len(counts)) for some in by_switch(servers, level)]
+        found = [_mapped_on(*one, profile, fabric)[1] for one in under if one is not None]
+        if found:
+            return min(found)
+    together = _switches_together(servers, levels)
+    return _mapped_on(together[: len(counts)], _best_counts(job, together), profile, fabric)[1]
+
+
+def _packed_under(job: Job, servers: Sequence[Node], most: int) -> tuple[Sequence[Node], tuple[int, ...]] | None:
+    """The fewest of these servers that hold the job, and the GPUs on each; None if it needs more than ``most``."""
+    together = _switches_together(servers, len(blocks_of(servers)))
+    try:
+        counts = _best_counts(job, together)
+    except ValueError:
+        return None
+    return (together[: len(counts)], counts) if len(counts) <= most else None
+
+
+def _switches_together(servers: Sequence[Node], levels: int) -> list[Node]:
+    """Largest first; of one size, those under the same switch together, those under the largest switch first."""
+    found = list(servers)
+    for level in range(1, levels + 1):
+        found = [node for some in sorted(by_switch(found, level), key=len, reverse=True) for node in some]
+    return sorted(found, key=lambda node: -node.gpus)
 
 
 def worst_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
-    """α_max: each replica alone on a server of the largest size, with B_inter/g; GPUs of the fastest kind."""
+    """α_max: each replica alone on a server of the largest size, with B_inter/g; GPUs of the fastest kind.
+
+    With several levels, the bandwidth is that of the slowest one.
+    """
     servers = candidate_nodes(nodes, job.request)
     profile = at_speed(job.profile, fastest(job.profile, servers))
-    return worst_iteration_time(profile, max((n.gpus for n in servers), default=1), fabric)
+    levels = len(blocks_in(fabric, servers)) + 1
+    return worst_iteration_time(profile, max((n.gpus for n in servers), default=1), fabric, levels)

@@ -6,33 +6,42 @@ from collections.abc import Iterator, Sequence
 
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Pipeline
-from slurm_asrpt.core.timing.stage import StageCost, stage_cost
+from slurm_asrpt.core.timing.stage import Block, StageCost, stage_cost
+from slurm_asrpt.core.topology import Blocks
 
 
-def iteration_time(profile: JobProfile, ranks: Sequence[int], server_gpus: Sequence[float], fabric: Fabric) -> float:
+def iteration_time(
+    profile: JobProfile, ranks: Sequence[int], server_gpus: Sequence[float], fabric: Fabric, blocks: Blocks = ()
+) -> float:
     """alpha, seconds per iteration (7): the largest comp + comm + all-reduce over stages and servers.
 
     ranks: the server of each GPU, shape (profile.gpus,), values are indexes into server_gpus.
     server_gpus: g of each server, all GPUs it has; a job reserves x/g of a server's NIC.
+    blocks: the switch of each server at the levels above (``blocks_of``); () for the paper's fabric.
     Raises ValueError if ranks does not place every GPU once, or splits the tensor slices of a replica.
     """
-    costs = _costs(profile, _replica_servers(profile, ranks), server_gpus, fabric)
+    costs = _costs(profile, _replica_servers(profile, ranks), server_gpus, fabric, blocks)
     if profile.pipeline is Pipeline.ASYNCHRONOUS:
         return max(cost.total for _, cost in costs)
     return fill_and_drain(_worst_per_stage(len(profile.stages), costs), profile.micro_batches)
 
 
 def stage_costs(
-    profile: JobProfile, ranks: Sequence[int], server_gpus: Sequence[int], fabric: Fabric
+    profile: JobProfile, ranks: Sequence[int], server_gpus: Sequence[int], fabric: Fabric, blocks: Blocks = ()
 ) -> list[StageCost]:
     """The cost of each stage on its slowest server. Arguments and errors as in ``iteration_time``."""
-    return _worst_per_stage(len(profile.stages), _costs(profile, _replica_servers(profile, ranks), server_gpus, fabric))
+    costs = _costs(profile, _replica_servers(profile, ranks), server_gpus, fabric, blocks)
+    return _worst_per_stage(len(profile.stages), costs)
 
 
-def worst_iteration_time(profile: JobProfile, server_gpus: int, fabric: Fabric) -> float:
-    """alpha_max: each replica alone on a server of ``server_gpus`` GPUs, with B_inter/g for each of its slices."""
+def worst_iteration_time(profile: JobProfile, server_gpus: int, fabric: Fabric, levels: int = 1) -> float:
+    """alpha_max: each replica alone on a server of ``server_gpus`` GPUs, with B_inter/g for each of its slices.
+
+    levels: how many levels of switches connect the cluster; the bandwidth is that through the slowest of them.
+    """
+    slowest = Fabric(min([fabric.through(level) for level in range(1, levels + 1)]), fabric.intra)
     ranks = [replica for replica in range(profile.replicas) for _ in range(profile.tensor)]
-    return iteration_time(profile, ranks, [server_gpus] * profile.replicas, fabric)
+    return iteration_time(profile, ranks, [server_gpus] * profile.replicas, slowest)
 
 
 def _replica_servers(profile: JobProfile, ranks: Sequence[int]) -> Sequence[int]:
@@ -47,25 +56,58 @@ def _replica_servers(profile: JobProfile, ranks: Sequence[int]) -> Sequence[int]
 
 
 def _costs(
-    profile: JobProfile, servers: Sequence[int], server_gpus: Sequence[float], fabric: Fabric
+    profile: JobProfile, servers: Sequence[int], server_gpus: Sequence[float], fabric: Fabric, blocks: Blocks
 ) -> Iterator[tuple[int, StageCost]]:
     """(stage, cost) for each stage and each of its servers."""
     placed: dict[int, list[int]] = {}
     for stage, server in zip(profile.stage_of_replica, servers, strict=True):
         placed.setdefault(server, [0] * len(profile.stages))[stage] += 1
     experts = any(stage.routing for stage in profile.stages)
+    around = _around(placed, server_gpus, fabric, blocks) if blocks else {}
     for server, counts in placed.items():
         share = fabric.inter / server_gpus[server]
         for stage, here in enumerate(counts):
             if here:
                 hosted = _hosted(profile, stage, server, servers) if experts else ()
-                yield stage, stage_cost(profile, stage, counts, share, fabric.intra, hosted)
+                near = around[server] if around else ()
+                if experts and blocks:
+                    near = _with_hosted(near, profile, stage, server, servers, blocks)
+                yield stage, stage_cost(profile, stage, counts, share, fabric.intra, hosted, near)
 
 
-def _hosted(profile: JobProfile, stage: int, server: int, servers: Sequence[int]) -> list[int]:
-    """Which replicas of the stage are on the server, 0..k_s-1."""
+def _around(
+    placed: dict[int, list[int]], server_gpus: Sequence[float], fabric: Fabric, blocks: Blocks
+) -> dict[int, list[Block]]:
+    """The blocks of each server, from level 1. placed: replicas of every stage by server."""
+    found: dict[int, list[Block]] = {server: [] for server in placed}
+    for level, switches in enumerate(blocks, start=1):
+        speed = fabric.through(level + 1)
+        members: dict[int, list[int]] = {}
+        for server in placed:
+            members.setdefault(switches[server], []).append(server)
+        for some in members.values():
+            shares = {server: speed / server_gpus[server] for server in some}
+            counts = [sum(column) for column in zip(*[placed[server] for server in some], strict=True)]
+            # x/g of each server's bandwidth, as for the NIC in (6)
+            reserved = [[shares[server] * here for here in placed[server]] for server in some]
+            out = [sum(column) for column in zip(*reserved, strict=True)]
+            for server in some:
+                found[server].append(Block(counts, shares[server], out))
+    return found
+
+
+def _with_hosted(
+    near: Sequence[Block], profile: JobProfile, stage: int, server: int, servers: Sequence[int], blocks: Blocks
+) -> list[Block]:
+    """The blocks of a server with the replicas of the stage in each."""
+    places = ((switches[server], [switches[m] for m in servers]) for switches in blocks)
+    return [block._replace(hosted=_hosted(profile, stage, *place)) for block, place in zip(near, places, strict=True)]
+
+
+def _hosted(profile: JobProfile, stage: int, place: int, places: Sequence[int]) -> list[int]:
+    """Which replicas of the stage are on the server (or under the switch), 0..k_s-1. places: of every replica."""
     first = profile.stage_of_replica.index(stage)
-    return [i for i in range(profile.stages[stage].replicas) if servers[first + i] == server]
+    return [i for i in range(profile.stages[stage].replicas) if places[first + i] == place]
 
 
 def _worst_per_stage(stages: int, costs: Iterator[tuple[int, StageCost]]) -> list[StageCost]:
