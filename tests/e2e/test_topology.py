@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -110,12 +111,21 @@ def test_the_split_of_many_free_gpus_over_two_switches_is_as_planned(lab: Cluste
     lab.cancel(*blockers)
 
 
+def test_training_is_slower_on_nodes_under_different_switches(lab: Cluster) -> None:
+    script = f"{lab.lab.train} --profile vgg19-dp4 --iterations 1 --speedup 1000 --json > alpha-$SLURM_JOB_NODELIST.out"
+    for nodes in ("n1,n4", "n2,n4"):
+        options = ("-p", "other", "-w", nodes, "-N2", "--ntasks-per-node=2", "--gpus-per-task=1")
+        lab.wait(lab.submit(*options, script=script), "COMPLETED")
+    near, far = (json.loads(lab.output(f"alpha-n[{pair}].out"))["alpha"] for pair in ("1,4", "2,4"))
+    assert far > 1.5 * near
+
+
 @pytest.fixture(scope="module")
 def blocks(one_lab: Cluster) -> Iterator[Cluster]:
     """Two blocks of two nodes."""
     if release(one_lab.client.config().version) < (24, 5):
         pytest.skip("topology/block needs Slurm 24.05")
-    settings = {**QUICK, "policy": {"name": "asrpt-gated"}}
+    settings = {"daemon": {**QUICK["daemon"], "release_ahead": 0}, "policy": {"name": "asrpt-gated"}}
     with own_cluster(1000, "4x4", settings, topology="block:2") as cluster:
         (cluster.lab.paths.etc / "topology.conf").write_text(
             "BlockName=b1 Nodes=n1,n4\nBlockName=b2 Nodes=n[2-3]\nBlockSizes=2,4\n"
@@ -133,11 +143,12 @@ def test_jobs_are_pinned_within_a_block_and_slurm_chooses_the_nodes_of_larger_on
         assert set(expand(done[job_id].nodes)) in LEAVES
         assert blocks.audit(job_id, "running")[0]["as_planned"]
     large = blocks.submit("-N4", "-n8", "--gpus-per-task=1", script=SHORT)
-    segments = blocks.submit("-N4", "-n4", "--segment=2", "--gpus-per-task=1", script=SHORT)
+    segments = blocks.submit("-N4", "--segment=2", "--gpus-per-node=1", script=SHORT)
     done = blocks.wait_all([large, segments], "COMPLETED")
     assert {done[job_id].nodes for job_id in (large, segments)} == {"n[1-4]"}
-    assert blocks.audit(segments, "start")
-    waits = blocks.submit("-N4", "-n16", "--segment=2", "--gpus-per-task=1", script=SHORT)
+    for job_id in (large, segments):
+        assert blocks.audit(job_id, "start"), blocks.audit(job_id, "left")
+    waits = blocks.submit("-N4", "--segment=2", "--gpus-per-node=4", script=SHORT)
     wait_for(lambda: blocks.text_of(waits), "asrptd knows it", 10)
     assert blocks.text_of(waits).endswith(by_slurm_text("segment"))
     blocks.cancel(*used)
