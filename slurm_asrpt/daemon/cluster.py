@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -74,8 +74,8 @@ class ClusterState:
         self.fabric = settings.fabric.to_core()
         self.topology = Topology()
         """Slurm's, as last read; in use from the next ``update`` on."""
-        self.blocks: tuple[frozenset[str], ...] = ()
-        """The nodes of each block of topology/block; empty with other topologies."""
+        self.islands: tuple[frozenset[str], ...] = ()
+        """Sets of nodes beyond which no node list may reach (``Topology.islands``); empty if there are none."""
         self.nodes: list[NodeRecord] = []
         self.servers: list[Node] = []
         self.view = ClusterView(())
@@ -107,11 +107,11 @@ class ClusterState:
         ours = [n for n in usable if self._is_ours(n)]
         switches = self.topology.switches
         self.servers = [_server(n, self._speeds, switches.get(n.name, ())) for n in records]
-        self.blocks = _blocks(self.servers) if self.topology.blocks else ()
+        self.islands = self.topology.islands(n.name for n in records)
         names = {n.name for n in ours}
         nodes = [node for node in self.servers if node.name in names]
         offers = tuple((n.name, n.gpus, n.cpus, n.gpu_type, n.partitions, n.other_gres, n.features) for n in records)
-        table = (offers, self.blocks)
+        table = (offers, self.islands)
         change = ClusterChange(tuple(nodes) != self.view.nodes or self._table is None, table != self._table)
         if change.usable:
             self._best.clear()
@@ -188,14 +188,6 @@ class ClusterState:
         """Whether these are all GPUs of these nodes."""
         sizes = self.view.by_name
         return all(name in sizes and sizes[name].gpus == count for name, count in gpus.items())
-
-
-def _blocks(servers: Sequence[Node]) -> tuple[frozenset[str], ...]:
-    found: dict[str, set[str]] = {}
-    for server in servers:
-        if server.switches:
-            found.setdefault(server.switches[0], set()).add(server.name)
-    return tuple(map(frozenset, found.values()))
 
 
 def _may_start_jobs(record: NodeRecord) -> bool:

@@ -24,8 +24,7 @@ _NAMES = ("SwitchName", "BlockName", "AggregatedBlock")
 class Topology:
     """switches: by node, the switches or blocks above it, from level 1; empty if Slurm has no topology.
 
-    blocks: whether those of level 1 are blocks. Slurm then refuses node lists that a smaller number of blocks could
-    hold (docs/slurm-notes.md).
+    blocks: whether those of level 1 are blocks of topology/block.
     """
 
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -34,6 +33,19 @@ class Topology:
     def __or__(self, other: Topology) -> Topology:
         """Both; of a node in both, the switches of the second."""
         return Topology({**self.switches, **other.switches}, self.blocks or other.blocks)
+
+    def islands(self, names: Iterable[str]) -> tuple[frozenset[str], ...]:
+        """The blocks among these nodes, or the trees that no switch connects; () if a job may run on any of them.
+
+        Slurm starts no job with a node list across them, and holds it for good (docs/slurm-notes.md).
+        """
+        if not self.switches:
+            return ()
+        found: dict[tuple[str, ...], set[str]] = {}
+        for name in names:
+            path = self.switches.get(name, ())
+            found.setdefault((path[0 if self.blocks else -1],) if path else ("", name), set()).add(name)
+        return tuple(map(frozenset, found.values())) if self.blocks or len(found) > 1 else ()
 
 
 def parse_topology(text: str, expand: Callable[[str], Iterable[str]]) -> Topology:

@@ -109,7 +109,7 @@ class Admission:
             preemption=preemption,
             interruptible=interruptible,
         )
-        requested, unrestricted = self._within_blocks(record, requested, unrestricted)
+        requested, unrestricted = self._within_islands(record, requested, unrestricted)
         unrestricted = within_reservations(unrestricted, within)
         if requested.by_slurm and not fits(unrestricted, self._cluster.view.nodes):
             raise LeftToSlurm(requested.by_slurm)
@@ -124,21 +124,21 @@ class Admission:
         job.admit(chosen, unrestricted if reserved else None, requested, made_from, in_slurms_order, alpha)
         return again
 
-    def _within_blocks(self, record: JobRecord, requested: JobRequest, job: Job) -> tuple[JobRequest, Job]:
-        """The job as one within a block if one can hold it, else as one whose nodes Slurm chooses.
+    def _within_islands(self, record: JobRecord, requested: JobRequest, job: Job) -> tuple[JobRequest, Job]:
+        """The job as one within a block or tree if one can hold it, else as one whose nodes Slurm chooses.
 
-        Slurm refuses node lists across blocks, and such lists for jobs with segments (docs/slurm-notes.md).
+        Slurm refuses node lists across these, and node lists of jobs with segments (docs/slurm-notes.md).
         """
-        blocks = self._cluster.blocks if self._mode.enforcing and not requested.by_slurm else ()
-        if not blocks or job.gpus == 1 or record.max_nodes == 1 or record.required_nodes:
+        islands = self._cluster.islands if self._mode.enforcing and not requested.by_slurm else ()
+        if not islands or job.gpus == 1 or record.max_nodes == 1 or record.required_nodes:
             return requested, job
         sets = job.request.within or (job.request.candidates or frozenset(),)
-        within = tuple(both for block in blocks for names in sets if (both := names & block))
+        within = tuple(both for island in islands for names in sets if (both := names & island))
         bound, nodes = (
             dataclasses.replace(job, request=dataclasses.replace(job.request, within=within)),
             self._cluster.view.nodes,
         )
-        may_have_segments = record.min_nodes > 1 and record.segment is None
+        may_have_segments = self._cluster.topology.blocks and record.min_nodes > 1 and record.segment is None
         if not may_have_segments and (fits(bound, nodes) or not fits(job, nodes)):
             return requested, bound
         why = "segment" if may_have_segments else "block"

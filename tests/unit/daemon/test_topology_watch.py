@@ -119,3 +119,15 @@ def test_without_blocks_a_job_may_be_pinned_anywhere(tmp_path: Path) -> None:
     bench.cycle(2)
     assert bench.state(job_id) == "RUNNING"
     assert not bench.job(job_id).by_slurm
+    bench.close()
+
+
+def test_a_job_is_pinned_within_one_of_several_trees(tmp_path: Path) -> None:
+    """No switch connects them, so Slurm refuses node lists across them."""
+    trees = {"n1": ("leaf1", "a"), "n2": ("leaf2", "b"), "n3": ("leaf3", "a"), "n4": ("leaf2", "b")}
+    bench = Bench(tmp_path, FakeSlurm((4, 4, 4, 4), switches=trees), policy="asrpt-gated")
+    job_id = bench.slurm.submit(6, 100, min_nodes=2, segment=None)
+    bench.cycle(2)
+    assert set(bench.slurm.records[job_id].gpus_by_node) in ({"n1", "n3"}, {"n2", "n4"})
+    assert not bench.job(job_id).by_slurm
+    bench.close()

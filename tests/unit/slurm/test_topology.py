@@ -8,7 +8,7 @@ from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.parse import expand
-from slurm_asrpt.slurm.topology import parse_topology, topologies_of
+from slurm_asrpt.slurm.topology import Topology, parse_topology, topologies_of
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 RELEASES = ["22.05", "24.11", "26.05"]
@@ -100,3 +100,14 @@ def test_the_first_of_several_topologies_counts(monkeypatch: pytest.MonkeyPatch)
     assert client.topology(["other"]).switches["n1"] == ("block1",)
     both = client.topology(["other", "gpu"]).switches
     assert (both["n1"], both["n2"]) == (("block1",), ("leaf1", "spine1"))
+
+
+def test_islands_are_blocks_or_trees_that_are_not_connected() -> None:
+    names = ["n1", "n2", "n3", "n4"]
+    halves = {frozenset({"n1", "n2"}), frozenset({"n3", "n4"})}
+    block = parse_topology(recorded("24.11", "block"), expand)
+    assert set(block.islands(names)) == halves
+    assert parse_topology(recorded("24.11", "tree"), expand).islands(names) == ()
+    assert Topology().islands(names) == ()
+    trees = Topology({"n1": ("a",), "n2": ("a",), "n3": ("b",)})
+    assert set(trees.islands(names)) == {frozenset({"n1", "n2"}), frozenset({"n3"}), frozenset({"n4"})}
