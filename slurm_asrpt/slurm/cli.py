@@ -39,6 +39,7 @@ class CliClient:
         self.environment = {**ours, **WIDE, **EPOCH, **WHOLE_ARRAYS, "LC_ALL": "C.UTF-8"}
         if settings.conf:
             self.environment["SLURM_CONF"] = settings.conf
+        self._order: dict[str, int] = {}  # of the node table
         self._queue = incremental.IncrementalQueue(self._lines, self._all_jobs)
 
     def config(self) -> SlurmConfig:
@@ -77,14 +78,21 @@ class CliClient:
         return self._output("squeue", *options)
 
     def _all_jobs(self) -> list[JobRecord]:
-        return parse.parse_jobs(self.run("squeue", self._json, "--states=all"))
+        text = self.run("squeue", self._json, "--states=all")
+        found = parse.parse_jobs(text, self._order)
+        if not self._order and any(len({*job.gpus_by_node.values()}) > 1 for job in found):
+            self.nodes()  # the order of the nodes matters, and is not known yet
+            return parse.parse_jobs(text, self._order)
+        return found
 
     @cached_property
     def _json(self) -> str:
         return parse.json_option(self.run("squeue", "--version"))
 
     def nodes(self) -> list[NodeRecord]:
-        return parse.parse_nodes(self.run("scontrol", "-d", "-o", "show", "node"))
+        found = parse.parse_nodes(self.run("scontrol", "-d", "-o", "show", "node"))
+        self._order = {node.name: node.index for node in found}
+        return found
 
     def reservations(self, nodes: Sequence[NodeRecord]) -> list[Reservation]:
         return parse.parse_reservations(self.run("scontrol", "-o", "show", "reservation"), nodes)
