@@ -115,9 +115,7 @@ def up(
         str, typer.Option(metavar="SHAPE", help="Nodes x GPUs, optionally with a type: 4x8 or 4x8:h100,2x4:t4.")
     ] = "8x8",
     directory: Directory = DEFAULT_DIRECTORY,
-    base_port: Annotated[
-        int, typer.Option(metavar="PORT", help="First port; the nodes' ports start 10 above it.")
-    ] = DEFAULT_PORT,
+    base_port: Annotated[int, typer.Option(metavar="PORT", help="First port; node ports start at +10.")] = DEFAULT_PORT,
     users: Annotated[int, typer.Option(metavar="N", help="Create N test users, asrpt1 .. asrptN.")] = 2,
     cpus: Annotated[int, seldom(metavar="N", help="CPUs per node.")] = 64,
     memory: Annotated[int, seldom(metavar="MB", help="Memory per node in MB.")] = 512_000,
@@ -126,6 +124,9 @@ def up(
     scheduler: Annotated[str, seldom(metavar="NAME", help="Slurm's scheduler: backfill or builtin.")] = "backfill",
     speed: Annotated[float, typer.Option(metavar="FACTOR", help="How fast the lab's clock goes.")] = 1.0,
     slurm_user: Annotated[str, seldom(metavar="USER", help="SlurmUser, the user that runs slurmctld.")] = "root",
+    topology: Annotated[
+        str, typer.Option(metavar="FORM", help="Switches above the nodes: tree:2x4, block:4.", show_default=False)
+    ] = "",
     hook: Annotated[bool, seldom(help="Install the submit hook, prologs and epilog.")] = True,
     hooks_dir: Annotated[
         Path | None, seldom(metavar="DIR", help="Directory of the hook's files; default: the project's.")
@@ -165,6 +166,7 @@ def up(
             slurm_conf_extra="\n".join(slurm_conf or []),
             settings=_settings(settings or []),
             speed=speed,
+            topology=topology,
         )
         with console.status("checking this machine") as line:
             lab = cluster.up(spec, lambda text: line.update(escape(text)))

@@ -114,7 +114,7 @@ def _better(found: dict[str, Any]) -> bool:
 
 
 def _fabric(settings: Settings) -> Fabric:
-    return Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
+    return settings.fabric.to_core()
 
 
 def _observed(settings: Settings, since: int, shortest: float) -> tuple[list[Observed], Counter[str]]:

@@ -18,7 +18,6 @@ from slurm_asrpt_cli.admin.access import asking_slurm, of_asrptd, read_history
 
 from slurm_asrpt.audit.trail import jobs_of
 from slurm_asrpt.config.settings import Mode, Settings
-from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, SlurmError, one_line
 from slurm_asrpt.files import replace_file
@@ -101,7 +100,7 @@ def _servers(settings: Settings) -> shadow.Servers:
         nodes = [node for node in slurm.nodes() if node.partitions & managed and node.gpus]
     if not nodes:
         raise InputError(f"no node of partition {', '.join(managed)} has GPUs; fix slurm.partitions in asrpt.toml")
-    fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
+    fabric = settings.fabric.to_core()
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
     return shadow.Servers([node.gpus for node in nodes], fabric, profiles.get)
 

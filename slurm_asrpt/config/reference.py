@@ -147,10 +147,12 @@ def _type(name: str, entry: Mapping[str, Any]) -> str:
         return "one of " + ", ".join(choices)
     if entry.get("format") == "path":
         return "path"
+    unit = next((f" of {unit}" for end, unit in UNITS.items() if name.endswith(end)), "")
+    if entry["type"] == "array" and entry["items"]["type"] == "number":
+        return f"list of numbers{unit}"
     if entry["type"] == "array":
         return "list of " + ("paths" if entry["items"].get("format") == "path" else "strings")
-    unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
-    return TYPES[entry["type"]] + (f" of {unit}" if unit else "")
+    return TYPES[entry["type"]] + unit
 
 
 def _choices(pattern: str) -> list[str]:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from slurm_asrpt.config import group_rules
 from slurm_asrpt.config.location import DEFAULT_PATH, RUN, settings_file
+from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import registry
 from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
 from slurm_asrpt.core.policies.gated.options import GatedOptions
@@ -218,6 +219,17 @@ class FabricSettings(Section):
     intra_bytes_per_s: Annotated[float, Field(gt=0)] = Field(
         300e9, description="B_intra: GPU-to-GPU bandwidth within a server."
     )
+    beyond_bytes_per_s: list[Annotated[float, Field(gt=0)]] = Field(
+        default=[],
+        description="Bandwidth of one server through a switch of level 2, 3 ... of Slurm's topology; the last number "
+        "holds for all levels above. Levels count from 1, the switch or block above the server; inter_bytes_per_s is "
+        "the bandwidth within that. If empty, all placements on several servers are equally fast. "
+        "With topology/block, level 1 is the block.",
+    )
+
+    def to_core(self) -> Fabric:
+        """As the timing formulas take them."""
+        return Fabric(self.inter_bytes_per_s, self.intra_bytes_per_s, tuple(self.beyond_bytes_per_s))
 
 
 class GpuSettings(Section):

@@ -10,11 +10,12 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, with_reference_gpus
+from slurm_asrpt.core.cluster import ClusterView, Node, with_reference_gpus
 from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room
 from slurm_asrpt.core.job import Job, Request
 from slurm_asrpt.core.placement.selection import BestAlphas, alpha_by_type, fits
 from slurm_asrpt.slurm.records import NodeRecord
+from slurm_asrpt.slurm.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,11 @@ class ClusterState:
 
     def __init__(self, settings: Settings, memory_consumed: bool, resume_timeout_s: float = 60.0) -> None:
         """memory_consumed: whether Slurm allocates memory, too. resume_timeout_s: Slurm's ResumeTimeout."""
-        self.fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
+        self.fabric = settings.fabric.to_core()
+        self.topology = Topology()
+        """Slurm's, as last read; in use from the next ``update`` on."""
+        self.islands: tuple[frozenset[str], ...] = ()
+        """Sets of nodes beyond which no node list may reach (``Topology.islands``); empty if there are none."""
         self.nodes: list[NodeRecord] = []
         self.servers: list[Node] = []
         self.view = ClusterView(())
@@ -100,10 +105,13 @@ class ClusterState:
         usable = [n for n in records if (n.usable_in_reservation if n.name in reserved else n.usable)]
         self._usable = usable
         ours = [n for n in usable if self._is_ours(n)]
-        self.servers = [_server(n, self._speeds) for n in records]
+        switches = self.topology.switches
+        self.servers = [_server(n, self._speeds, switches.get(n.name, ())) for n in records]
+        self.islands = self.topology.islands(n.name for n in records)
         names = {n.name for n in ours}
         nodes = [node for node in self.servers if node.name in names]
-        table = tuple((n.name, n.gpus, n.cpus, n.gpu_type, n.partitions, n.other_gres, n.features) for n in records)
+        offers = tuple((n.name, n.gpus, n.cpus, n.gpu_type, n.partitions, n.other_gres, n.features) for n in records)
+        table = (offers, self.islands)
         change = ClusterChange(tuple(nodes) != self.view.nodes or self._table is None, table != self._table)
         if change.usable:
             self._best.clear()
@@ -187,6 +195,6 @@ def _may_start_jobs(record: NodeRecord) -> bool:
     return not (record.completing or record.powering_down)
 
 
-def _server(record: NodeRecord, speeds: Mapping[str, float]) -> Node:
+def _server(record: NodeRecord, speeds: Mapping[str, float], switches: tuple[str, ...]) -> Node:
     """A node as policies see it. speeds: by GPU type, from the settings."""
-    return Node(record.name, record.gpus, record.index, record.gpu_type, speeds.get(record.gpu_type, 1.0))
+    return Node(record.name, record.gpus, record.index, record.gpu_type, speeds.get(record.gpu_type, 1.0), switches)

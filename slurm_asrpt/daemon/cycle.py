@@ -12,6 +12,7 @@ from slurm_asrpt.daemon.lifecycle import JobLifecycle
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.slurm_writer import SlurmWriter
 from slurm_asrpt.daemon.state import StateSaver
+from slurm_asrpt.daemon.topology import TopologyWatch
 from slurm_asrpt.daemon.writes.leases import Leases
 from slurm_asrpt.daemon.writes.rank_maps import RankMaps
 from slurm_asrpt.slurm.client import SlurmClient
@@ -20,15 +21,18 @@ from slurm_asrpt.slurm.client import SlurmClient
 class SlurmReader:
     """Brings jobs, nodes and the site's rules up to date with Slurm. Methods may raise SlurmError."""
 
-    def __init__(self, client: SlurmClient, lifecycle: JobLifecycle, rules: SiteRules, leases: Leases) -> None:
+    def __init__(
+        self, client: SlurmClient, lifecycle: JobLifecycle, rules: SiteRules, leases: Leases, topology: TopologyWatch
+    ) -> None:
         self.client = client
-        self._lifecycle, self._rules, self._leases = lifecycle, rules, leases
+        self._lifecycle, self._rules, self._leases, self._topology = lifecycle, rules, leases, topology
 
     def read(self, now: float, timer: CycleTimer) -> None:
         self._leases.cycle_began()
         records, nodes = self.client.jobs(), self.client.nodes()
         timer.done("read")
         self._rules.follow(nodes, records, now)
+        self._topology.follow(now)
         self._lifecycle.follow_nodes(nodes, now, self._rules.open_nodes(now))
         self._lifecycle.follow_jobs(records, now)
         timer.done("decide")

@@ -30,6 +30,7 @@ from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.daemon.slurm_writer import SlurmWriter
 from slurm_asrpt.daemon.state import StateSaver, StateStore, saved_adjustment
 from slurm_asrpt.daemon.status import JobRows, StatusBuilder
+from slurm_asrpt.daemon.topology import TopologyWatch
 from slurm_asrpt.daemon.writes.ahead import ReleaseAhead
 from slurm_asrpt.daemon.writes.leases import Fences, Leases
 from slurm_asrpt.daemon.writes.order import OrderWriter
@@ -99,7 +100,8 @@ def assemble(
     ahead = ReleaseAhead(most, policy, jobs, cluster, leases, client, audit, slurm.multifactor)
     writer = SlurmWriter(starts, withdrawal, release, order, ahead, preemption, saver, audit, mode)
 
-    reader = SlurmReader(client, lifecycle, rules, leases)
+    topology = TopologyWatch(client, cluster, settings.slurm.partitions)
+    reader = SlurmReader(client, lifecycle, rules, leases, topology)
     scheduler = Scheduler(reader, eligibility, decider, writer, saver, rank_maps, audit, clock)
     snapshots = SnapshotMaker(settings, policy, jobs, cluster, progress, recent)
     forecaster = Forecaster(settings, jobs, cluster, recent, snapshots, slurm.private_jobs)

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 from slurm_asrpt.config.settings import Client, Mode, Settings
-from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import (
     banded_policies,
     make_policy,
@@ -41,7 +40,7 @@ def prepare(settings: Settings) -> None:
 def configured_policy(settings: Settings) -> Policy:
     """Create the configured policy. Raises InputError, which lists the known policies."""
     name = settings.policy.name
-    fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
+    fabric = settings.fabric.to_core()
     if settings.policy.fairshare_bands and name in policy_names() and name not in (able := banded_policies()):
         raise InputError(f"policy.fairshare_bands: {name} does not support bands; use {', '.join(able)}")
     chosen = settings.policy.chosen(policy_settings(name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.doctor import daemon, hook, permissions, predictions, slurm
+from slurm_asrpt.doctor import daemon, hook, permissions, predictions, slurm, topology
 from slurm_asrpt.doctor.checks import Finding, Snapshot, State, failure, take_snapshot
 
 __all__ = ["Finding", "Snapshot", "State", "examine", "take_snapshot"]
@@ -16,7 +16,7 @@ OUR_CHECKS: tuple[Callable[[Settings, float], Iterator[Finding]], ...] = (
 )
 SLURM_CHECKS: tuple[Callable[[Settings, float, Snapshot], Iterator[Finding]], ...] = (
     *(slurm.answers, hook.plugin, hook.include, hook.scripts, hook.tags, hook.wakes, daemon.leases, daemon.clock),
-    *(slurm.conf, slurm.fights, slurm.gpus, permissions.owners),
+    *(slurm.conf, slurm.fights, slurm.gpus, topology.levels, permissions.owners),
 )
 
 

@@ -12,6 +12,7 @@ from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+from slurm_asrpt.slurm.topology import Topology
 
 UNITS = ("asrptd.service", "asrpt-retrain.timer")
 PROPERTIES = "Id,LoadState,ActiveState,Result,UnitFileState,NeedDaemonReload"
@@ -62,17 +63,20 @@ class Snapshot:
     jobs: Sequence[JobRecord] = ()
     trouble: str = ""
     units: Sequence[Unit] = ()
+    topology: Topology = field(default_factory=Topology)
 
 
 def take_snapshot(settings: Settings) -> Snapshot:
-    """Read everything, in five queries. Never raises: ``trouble`` has Slurm's error."""
+    """Read everything, in seven queries or so. Never raises: ``trouble`` has Slurm's error."""
     client, units = CliClient(settings.slurm), read_units()
     try:
         client.check_conf()
         before = time.time()
         clock = client.config().time or before
         ahead = clock - time.time(), clock + 1 - before  # in whole seconds
-        return Snapshot(client.settings_of_slurm(), ahead, client.nodes(), client.jobs(), units=units)
+        topology = client.topology(settings.slurm.partitions)
+        config = client.settings_of_slurm()
+        return Snapshot(config, ahead, client.nodes(), client.jobs(), units=units, topology=topology)
     except SlurmError as error:
         return Snapshot(trouble=one_line(error), units=units)
 

@@ -17,12 +17,14 @@ from slurm_asrpt import shipped
 from slurm_asrpt.errors import InputError, MachineError
 from slurm_asrpt.install import job_submit
 from slurm_asrpt.install.slurm_conf import SCRIPTS
-from slurm_asrpt.lab import machine
+from slurm_asrpt.lab import machine, topology
 from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.spec import LabNode, LabPaths, LabSpec
 
 MANY_NODES = 32
 LONGEST_TIMEOUT_S = 65533
+INTER = 1.25e9
+"""B_inter of a lab, bytes/s."""
 
 Sections = Mapping[str, Mapping[str, Any]]
 
@@ -57,9 +59,18 @@ def write(spec: LabSpec, paths: LabPaths) -> None:
     }
     if _slurm_release() >= (23, 11):
         files["cgroup.conf"] = "CgroupPlugin=disabled\n"  # older releases do not know it and need no file
+    if spec.topology:
+        _check_topology(spec)
+        files["topology.conf"] = topology.topology_conf(spec.topology, len(spec.node_list))
     for name, text in files.items():
         (paths.etc / name).write_text(text, encoding="utf-8")
         (paths.etc / name).chmod(0o644)  # all users' commands read them, regardless of root's umask
+
+
+def _check_topology(spec: LabSpec) -> None:
+    """Raises InputError if this Slurm does not have the topology's plugin."""
+    if topology.plugin(spec.topology) == "topology/block" and _slurm_release() < (24, 5):
+        raise InputError(f"--topology {spec.topology}: requires Slurm 24.05 or newer; see asrpt-lab debian")
 
 
 def _make_home(folder: Path, owner: tuple[int, int]) -> None:
@@ -146,6 +157,7 @@ def slurm_conf(spec: LabSpec, paths: LabPaths, host: str, scripts: Mapping[str, 
     lines = _base(spec, paths, host) + _scheduling(spec) + _accounting(spec, paths)
     lines += ["JobSubmitPlugins=lua"] if lua else []
     lines += [f"{key}={path}" for key, path in scripts.items()]
+    lines += [f"TopologyPlugin={topology.plugin(spec.topology)}"] if spec.topology else []
     lines += _nodes(spec, host) + _partitions(spec)
     return "\n".join([*lines, spec.slurm_conf_extra]).rstrip() + "\n"
 
@@ -316,8 +328,11 @@ def lab_settings(spec: LabSpec, paths: LabPaths) -> dict[str, dict[str, Any]]:
         "slurm": {"partitions": [spec.partitions[0]], "conf": str(paths.slurm_conf)},
         "daemon": {"mode": "enforce", "interval_s": 30.0 if spec.accelerated else 1.0},
         "paths": folders | admins,
-        "fabric": {"inter_bytes_per_s": 1.25e9, "intra_bytes_per_s": 300e9},
+        "fabric": {"inter_bytes_per_s": INTER, "intra_bytes_per_s": 300e9},
     }
+    if spec.topology:
+        above = range(1, topology.levels(spec.topology, len(spec.node_list)))
+        tables["fabric"]["beyond_bytes_per_s"] = [INTER * topology.SHARE**level for level in above]
     for name, values in spec.settings.items():
         tables.setdefault(name, {}).update(values)
     return tables

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.lab import topology
 
 DEFAULT_DIRECTORY = Path("/tmp/asrpt-lab")  # noqa: S108  (disposable; test users must be able to enter it)
 DEFAULT_PORT = 16800
@@ -90,6 +91,7 @@ class LabSpec:
     slurm_conf_extra: lines appended to slurm.conf.
     speed: how fast the lab's clock goes (``lab.clock``). Above 1, Slurm's timeouts are longer, and asrptd's interval
     and Slurm's scheduler parameters are as on a site.
+    topology: the switches above the nodes (``lab.topology``), "" for none.
 
     Raises InputError.
     """
@@ -111,6 +113,7 @@ class LabSpec:
     slurm_conf_extra: str = ""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     speed: float = 1.0
+    topology: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", Path(self.directory).absolute())
@@ -128,6 +131,8 @@ class LabSpec:
             raise InputError(f"--scheduler {self.scheduler}: valid: backfill, builtin")
         if not 1 <= self.speed <= MAX_SPEED:
             raise InputError(f"--speed {self.speed:g}: valid: 1 to {MAX_SPEED:g}")
+        if self.topology:
+            topology.check(self.topology, len(self.node_list))
         if not self.scheduler_parameters:
             parameters = SITE_SCHEDULER_PARAMETERS if self.accelerated else DEFAULT_SCHEDULER_PARAMETERS
             object.__setattr__(self, "scheduler_parameters", parameters)

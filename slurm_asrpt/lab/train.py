@@ -21,10 +21,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.core.topology import Blocks, blocks_of
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line
 from slurm_asrpt.progress import Reporter, to_count
+from slurm_asrpt.slurm.topology import parse_topology
 
 EXIT_TERMINATED = 143
 REPORT_EVERY_S = 1.0
@@ -81,6 +83,15 @@ def read_allocation(environment: Mapping[str, str]) -> Allocation:
     totals = parse_nodes(_scontrol("-o", "show", "node", ",".join(given)))
     counts = tuple(given.values())
     return Allocation(tuple(given), counts, tuple(max(totals.get(n, 0), given[n]) for n in given))
+
+
+def read_blocks(allocation: Allocation, beyond: Sequence[float]) -> Blocks:
+    """The switches of the job's nodes. () without bandwidths beyond level 1, or for one node. Raises SlurmError."""
+    if not beyond or len(allocation.nodes) < 2:
+        return ()
+    switches = parse_topology(_scontrol("show", "topology"), expand).switches
+    pairs = zip(allocation.nodes, allocation.totals, strict=True)
+    return blocks_of([Node(name, gpus, switches=switches.get(name, ())) for name, gpus in pairs])
 
 
 def read_ranks(allocation: Allocation, environment: Mapping[str, str]) -> tuple[int, ...]:
@@ -309,8 +320,9 @@ def alpha_here(profile: str, allocation: Allocation, ranks: Sequence[int], optio
         raise InputError(
             f"profile {profile} has {loaded.gpus} replicas, but this job has {len(ranks)} GPUs; request {loaded.gpus}"
         )
+    fabric, blocks = Fabric(options.inter, options.intra, options.beyond), read_blocks(allocation, options.beyond)
     try:
-        return iteration_time(loaded, ranks, allocation.totals, Fabric(options.inter, options.intra))
+        return iteration_time(loaded, ranks, allocation.totals, fabric, blocks=blocks)
     except ValueError as error:  # tensor slices on several servers: the formulas do not cover that
         raise InputError(f"profile {profile}: {error}; leave the placement to asrptd") from None
 
@@ -408,6 +420,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     fabric = _table(settings, "fabric")
     options.inter = options.inter or float(fabric.get("inter_bytes_per_s", DEFAULT_INTER))
     options.intra = options.intra or float(fabric.get("intra_bytes_per_s", DEFAULT_INTRA))
+    options.beyond = tuple(map(float, fabric.get("beyond_bytes_per_s", ())))
     options.folders = [Path(folder) for folder in _table(settings, "paths").get("profiles", [])]
     return options
 

@@ -16,6 +16,7 @@ from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.site import Site, needs_accounts, site_of
+from slurm_asrpt.slurm.topology import Topology, parse_topology, topologies_of
 
 LONGEST_QUOTE = 200
 WIDE = {"TERM": "dumb", "COLUMNS": "32767"}
@@ -33,10 +34,12 @@ class CliClient:
 
     def __init__(self, settings: SlurmSettings) -> None:
         self.settings = settings
-        ours = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_")}  # these select jobs and columns
+        # these select jobs and columns, or cut lines
+        ours = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_") and k != "SLURM_TOPO_LEN"}
         self.environment = {**ours, **WIDE, **EPOCH, **WHOLE_ARRAYS, "LC_ALL": "C.UTF-8"}
         if settings.conf:
             self.environment["SLURM_CONF"] = settings.conf
+        self._order: dict[str, int] = {}  # of the node table
         self._queue = incremental.IncrementalQueue(self._lines, self._all_jobs)
 
     def config(self) -> SlurmConfig:
@@ -75,14 +78,21 @@ class CliClient:
         return self._output("squeue", *options)
 
     def _all_jobs(self) -> list[JobRecord]:
-        return parse.parse_jobs(self.run("squeue", self._json, "--states=all"))
+        text = self.run("squeue", self._json, "--states=all")
+        found = parse.parse_jobs(text, self._order)
+        if not self._order and any(len({*job.gpus_by_node.values()}) > 1 for job in found):
+            self.nodes()  # the order of the nodes matters, and is not known yet
+            return parse.parse_jobs(text, self._order)
+        return found
 
     @cached_property
     def _json(self) -> str:
         return parse.json_option(self.run("squeue", "--version"))
 
     def nodes(self) -> list[NodeRecord]:
-        return parse.parse_nodes(self.run("scontrol", "-d", "-o", "show", "node"))
+        found = parse.parse_nodes(self.run("scontrol", "-d", "-o", "show", "node"))
+        self._order = {node.name: node.index for node in found}
+        return found
 
     def reservations(self, nodes: Sequence[NodeRecord]) -> list[Reservation]:
         return parse.parse_reservations(self.run("scontrol", "-o", "show", "reservation"), nodes)
@@ -96,6 +106,13 @@ class CliClient:
                 self.run("sacctmgr", "-n", "-P", "show", "qos", preemption.QOS_FORMAT), defaults
             )
         return preemption.parse_partitions(self.run("scontrol", "-o", "show", "partition"), defaults)
+
+    def topology(self, partitions: Sequence[str]) -> Topology:
+        found = Topology()
+        for name in topologies_of(self.run("scontrol", "-o", "show", "partition"), partitions):
+            text = self.run("scontrol", "show", "topology", *([name] if name else []))
+            found = parse_topology(text, parse.expand) | found
+        return found
 
     def site(self) -> Site:
         config, partitions = self.settings_of_slurm(), self.run("scontrol", "-o", "show", "partition")

@@ -10,6 +10,7 @@ from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.preemption import NO_PREEMPTION, PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.site import Site
+from slurm_asrpt.slurm.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ class SlurmClient(Protocol):
 
     def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
         """Which jobs may preempt which. defaults: ``SlurmConfig.preemption``."""
+
+    def topology(self, partitions: Sequence[str]) -> Topology:
+        """The topology of these partitions; where theirs differ, the first one that has a node counts."""
 
     def site(self) -> Site:
         """The limits that are in force, and what the priorities of jobs are made of."""

@@ -77,13 +77,16 @@ def _sane(gres: str) -> str:
     return "" if gres in ("(null)", "N/A") else gres
 
 
-def parse_jobs(text: str) -> list[JobRecord]:
-    """``squeue --json --states=all``."""
+NO_ORDER: Mapping[str, int] = {}
+
+
+def parse_jobs(text: str, order: Mapping[str, int] = NO_ORDER) -> list[JobRecord]:
+    """``squeue --json --states=all``. order: as for ``job_record``."""
     try:
         answer = json.loads(text)
         if answer.get("errors"):  # slurmctld is away: exit status 0, errors, no jobs
             raise SlurmError(f"squeue --json: {_first_error(answer['errors'])}")
-        return [job_record(raw) for raw in answer["jobs"]]
+        return [job_record(raw, order) for raw in answer["jobs"]]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise SlurmError(f"cannot parse the output of squeue --json ({error!r})") from error
 
@@ -94,8 +97,8 @@ def _first_error(errors: Any) -> str:
     return printable(" ".join(str(word) for word in words if word))
 
 
-def job_record(raw: Mapping[str, Any]) -> JobRecord:
-    """One job of squeue's JSON, of any release."""
+def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> JobRecord:
+    """One job of squeue's JSON, of any release. order: the index of each node in Slurm's table, if it is known."""
     job_id, tasks = _array(raw)
     state = _state_word(raw.get("job_state"))
     return JobRecord(
@@ -146,9 +149,10 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         tres=_word(raw.get("tres_alloc_str")) or _word(raw.get("tres_req_str")),
         exclusive=_EXCLUSIVE.get(_word(raw.get("shared"))) or _EXCLUSIVE.get(_word(raw.get("exclusive")), ""),
         contiguous=bool(raw.get("contiguous")),
+        segment=int(number(raw["segment_size"])) if "segment_size" in raw else None,  # from Slurm 25.05 on
         admin_comment=_word(raw.get("admin_comment")),
         nodes=_word(raw.get("nodes")),
-        gpus_by_node=_allocated(_word(raw.get("nodes")), raw.get("gres_detail")),
+        gpus_by_node=_allocated(_word(raw.get("nodes")), raw.get("gres_detail"), order),
     )
 
 
@@ -195,13 +199,18 @@ def _exit_code(raw: Any) -> int:
     return int(number(raw)) >> 8  # a wait status
 
 
-def _allocated(nodes: str, details: Any) -> dict[str, int]:
-    """GPUs per node: ``gres_detail`` has one entry per allocated node, in the order of the node list."""
+def _allocated(nodes: str, details: Any, order: Mapping[str, int]) -> dict[str, int]:
+    """GPUs per node: ``gres_detail`` has one entry per allocated node, in the order of Slurm's node table.
+
+    That is the order of the node list, which is sorted by name, unless slurm.conf or SwitchAsNodeRank has another one.
+    """
     if not nodes or not isinstance(details, list):
         return {}
     names = expand(nodes)
     if len(names) != len(details):
         return {}
+    if all(name in order for name in names):
+        names.sort(key=order.__getitem__)
     counts = {name: gpu_count(str(detail)) for name, detail in zip(names, details, strict=True)}
     return {name: count for name, count in counts.items() if count}
 

@@ -30,6 +30,7 @@ class JobRecord:
     accrue_time: Slurm counts the job's age from then on; 0 if it does not count it. time_limit: seconds, 0 without one.
     deadline: 0 without one. max_nodes: 0 without an upper bound.
     exclusive: "node": shares its nodes with no job; "user", "mcs" or "topo": with some; "": with all.
+    segment: nodes of each of its segments (--segment), 0 if it has none, None if this Slurm does not show it.
     gpus_by_node: the allocated GPUs.
     """
 
@@ -80,6 +81,7 @@ class JobRecord:
     tres: str = ""
     exclusive: str = ""
     contiguous: bool = False
+    segment: int | None = 0
     admin_comment: str = ""
     nodes: str = ""
     gpus_by_node: Mapping[str, int] = field(default_factory=dict)

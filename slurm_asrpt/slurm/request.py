@@ -96,6 +96,8 @@ def _relaxed(job: JobRecord, why: str) -> JobRecord | None:
         return replace(job, deadline=0.0)
     if why == "contiguous":
         return replace(job, contiguous=False)
+    if why == "segment":
+        return replace(job, segment=0)
     if why == "exclusive" and job.exclusive != "node":
         return replace(job, exclusive="node")
     if why == "features" and job.features:
@@ -279,6 +281,7 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
         "federation": job.number >= FEDERATED,
         "reservation": bool(job.reservation),
         "contiguous": job.contiguous,
+        "segment": bool(job.segment),
         "socket": bool(job.tres_per_socket),
         "deadline": bool(job.deadline),
     }

@@ -89,7 +89,7 @@ def as_record(asked: Submission, user: str, uid: int, partition: str, now: float
         deadline=1.0 if "deadline" in options else 0.0,
         dependency=options.get("dependency", ""),
         array_tasks=options.get("array", ""), het=asked.het,
-        exclusive=_exclusive(options), contiguous="contiguous" in options,
+        exclusive=_exclusive(options), contiguous="contiguous" in options, segment=int("segment" in options),
         min_nodes=low, max_nodes=high, tasks=tasks, tasks_per_node=per_node,
         cpus=tasks * (_whole(options, "cpus-per-task") or 1),
         memory_per_node=_mib(options, "mem"), memory_per_cpu=_mib(options, "mem-per-cpu"),

@@ -26,6 +26,7 @@ from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.site import Site
+from slurm_asrpt.slurm.topology import Topology
 
 GROUP = "0123456789abcdef"
 READY = ("IDLE", "IDLE+POWERED_DOWN", "IDLE+RESERVED")
@@ -67,6 +68,8 @@ class FakeSlurm:
     signals: list[tuple[str, str, bool]] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
     site_factors: dict[str, int] = field(default_factory=dict)
+    switches: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    blocks: bool = False
     last_number: int = 0
 
     def __post_init__(self) -> None:
@@ -188,6 +191,10 @@ class FakeSlurm:
     def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
         self._check_accounting()
         return self.preempt
+
+    def topology(self, partitions: Sequence[str]) -> Topology:
+        self.check_available()
+        return Topology(dict(self.switches), self.blocks)
 
     def site(self) -> Site:
         return Site(self.site_limits, self.site_priorities)

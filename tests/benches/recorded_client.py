@@ -10,6 +10,7 @@ from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.site import Site
+from slurm_asrpt.slurm.topology import Topology
 
 
 class RecordedClient:
@@ -47,6 +48,9 @@ class RecordedClient:
 
     def preemption(self, defaults: PreemptionDefaults) -> PreemptionRules:
         return PreemptionRules()
+
+    def topology(self, partitions: Sequence[str]) -> Topology:
+        return Topology()
 
     def site(self) -> Site:
         return Site()

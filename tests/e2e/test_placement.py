@@ -1,6 +1,7 @@
 """Which jobs start, when and where, on a real Slurm."""
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -38,14 +39,15 @@ param_bytes = {params}
 """
 
 
-def write_tail_heavy(cluster: Cluster) -> None:
+def write_tail_heavy(folder: Path) -> None:
     figures = [(0, 1e6, 1e6), (1e6, 1e6, 2e6), (1e6, 0, 20e6)]
     stages = "".join(STAGE.format(bytes_in=i, bytes_out=o, params=p) for i, o, p in figures)
-    (cluster.lab.directory / "profiles" / "tail-heavy.toml").write_text(TAIL_HEAVY.format(stages=stages))
+    folder.mkdir(exist_ok=True)
+    (folder / "tail-heavy.toml").write_text(TAIL_HEAVY.format(stages=stages))
 
 
 def test_an_uneven_placement_starts_as_planned_with_heavy_edges_rank_order(asrpt: Cluster):
-    write_tail_heavy(asrpt)
+    write_tail_heavy(asrpt.lab.directory / "profiles")
     for node, gpus in (("n1", 3), ("n3", 3), ("n4", 4)):
         asrpt.block(node, gpus)
     script = "srun -l sh -c 'echo $SLURMD_NODENAME' > ranks.out\ncp $SLURM_HOSTFILE hosts.out\nsleep 3"
@@ -79,7 +81,7 @@ def test_a_job_on_whole_servers_has_heavy_edges_rank_order(asrpt: Cluster):
 def test_a_requeued_job_does_not_keep_the_rank_map_of_its_first_run(asrpt: Cluster):
     """The second run is on other nodes, where Slurm's own order is as good; with the old host file srun would fail."""
     ranks = asrpt.lab.home("asrpt1") / "ranks.out"
-    write_tail_heavy(asrpt)
+    write_tail_heavy(asrpt.lab.directory / "profiles")
     blockers = [asrpt.block(node, gpus) for node, gpus in (("n1", 3), ("n3", 3), ("n4", 4))]
     script = "srun -l sh -c 'echo $SLURMD_NODENAME' > ranks$SLURM_RESTART_COUNT.out\nsleep 5"
     options = ["-n6", "-c1", "--gpus-per-task=1", "--requeue", "--comment=asrpt:profile=tail-heavy"]

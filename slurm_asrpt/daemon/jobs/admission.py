@@ -109,6 +109,7 @@ class Admission:
             preemption=preemption,
             interruptible=interruptible,
         )
+        requested, unrestricted = self._within_islands(record, requested, unrestricted)
         unrestricted = within_reservations(unrestricted, within)
         if requested.by_slurm and not fits(unrestricted, self._cluster.view.nodes):
             raise LeftToSlurm(requested.by_slurm)
@@ -122,6 +123,26 @@ class Admission:
         chosen = with_prediction(chosen, job.tag, alpha)
         job.admit(chosen, unrestricted if reserved else None, requested, made_from, in_slurms_order, alpha)
         return again
+
+    def _within_islands(self, record: JobRecord, requested: JobRequest, job: Job) -> tuple[JobRequest, Job]:
+        """The job as one within a block or tree if one can hold it, else as one whose nodes Slurm chooses.
+
+        Slurm refuses node lists across these, and node lists of jobs with segments (docs/slurm-notes.md).
+        """
+        islands = self._cluster.islands if self._mode.enforcing and not requested.by_slurm else ()
+        if not islands or job.gpus == 1 or record.max_nodes == 1 or record.required_nodes:
+            return requested, job
+        sets = job.request.within or (job.request.candidates or frozenset(),)
+        within = tuple(both for island in islands for names in sets if (both := names & island))
+        bound, nodes = (
+            dataclasses.replace(job, request=dataclasses.replace(job.request, within=within)),
+            self._cluster.view.nodes,
+        )
+        may_have_segments = self._cluster.topology.blocks and record.min_nodes > 1 and record.segment is None
+        if not may_have_segments and (fits(bound, nodes) or not fits(job, nodes)):
+            return requested, bound
+        why = "segment" if may_have_segments else "block"
+        return dataclasses.replace(requested, by_slurm=why, one_task_per_gpu=False), job
 
     def rank(self, jobs: Sequence[ManagedJob], now: float) -> None:
         """Rank the pending jobs by the site's priorities, before they are admitted."""

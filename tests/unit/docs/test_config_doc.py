@@ -71,6 +71,7 @@ def test_units_bounds_and_choices_are_documented() -> None:
     assert found["daemon", "mode"] == "one of shadow, order, enforce"
     assert found["policy", "delay"] == "one of block, aside"
     assert found["fabric", "inter_bytes_per_s"] == "number of bytes per second, above 0"
+    assert found["fabric", "beyond_bytes_per_s"] == "list of numbers of bytes per second"
     assert found["paths", "profiles"] == "list of paths"
 
 

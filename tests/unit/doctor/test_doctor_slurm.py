@@ -24,6 +24,7 @@ from slurm_asrpt.install.slurm_conf import SCRIPTS
 from slurm_asrpt.shipped import HOOKS, shipped
 from slurm_asrpt.slurm.parse import parse_config, parse_config_time
 from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.topology import Topology
 from slurm_asrpt.status.document import JobStatus, Status, write_status
 from tests.benches.fake_slurm import node
 
@@ -94,7 +95,7 @@ NOT_SLURM = ("hook", "table", "model", "drift")
 def test_a_sound_installation_has_no_findings(settings: Settings, snapshot: Snapshot) -> None:
     findings = [f for f in examine(settings, NOW, snapshot) if f.check not in NOT_SLURM]
     assert {f.state for f in findings} == {State.OK}, findings
-    assert len(findings) == 15
+    assert len(findings) == 16
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
@@ -217,6 +218,34 @@ def test_leases_that_are_not_renewed_are_found(settings: Settings, snapshot: Sna
     (settings.paths.run / "status.json").unlink()
     assert findings_of(settings, weak, "leases") == []
     assert findings_of(settings, weak, "asrptd")[0][0] is State.WARNING
+
+
+TREE = Topology({"n1": ("leaf1", "top"), "n2": ("leaf2", "top")})
+LEAF = Topology({"n1": ("leaf1",), "n2": ("leaf1",)})
+BLOCKS = Topology({"n1": ("b1",), "n2": ("b2",)}, blocks=True)
+
+
+@pytest.mark.parametrize(
+    ("topology", "beyond", "state", "words"),
+    [
+        (Topology(), [], State.OK, "Slurm has none (topology/x): all nodes count as under one switch"),
+        (LEAF, [], State.OK, "topology/x: 1 switch of level 1, 1 level in all, above 2 nodes"),
+        (TREE, [1e9], State.OK, "topology/x: 2 switches of level 1, 2 levels in all, above 2 nodes"),
+        (BLOCKS, [1e9], State.OK, "topology/x: 2 blocks, 1 level in all, above 2 nodes"),
+        (Topology(), [1e9], State.WARNING, "but Slurm has no topology"),
+        (TREE, [], State.WARNING, "counts all placements as equally fast"),
+        (BLOCKS, [], State.WARNING, "counts all placements as equally fast"),
+        (TREE, [1e9, 5e8], State.WARNING, "has 2 bandwidths, but Slurm's topology has 1 level above"),
+        (Topology({"n1": ("leaf1",)}), [], State.WARNING, "1 node missing from Slurm's topology, e.g. n2"),
+    ],
+)
+def test_the_settings_have_a_bandwidth_for_each_level_of_slurms_topology(
+    settings: Settings, snapshot: Snapshot, topology: Topology, beyond: list[float], state: State, words: str
+) -> None:
+    fabric = settings.fabric.model_copy(update={"beyond_bytes_per_s": beyond})
+    found = replace(with_config(snapshot, TopologyPlugin="topology/x"), topology=topology)
+    ((is_state, text),) = findings_of(settings.model_copy(update={"fabric": fabric}), found, "topology")
+    assert (is_state, words in text) == (state, True), text
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from slurm_asrpt.config.settings import FabricSettings, parse_settings
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.lab import conf, train
+from slurm_asrpt.lab import conf, topology, train
 from slurm_asrpt.lab.spec import LabPaths, LabSpec, parse_nodes
 
 ROOT = Path("/tmp/lab")
@@ -152,6 +152,74 @@ def test_train_and_the_daemon_have_the_same_fabric_by_default():
     assert (fabric.inter_bytes_per_s, fabric.intra_bytes_per_s) == (train.DEFAULT_INTER, train.DEFAULT_INTRA)
     table = conf.lab_settings(spec(), LabPaths(ROOT))["fabric"]
     assert FabricSettings(**table) == fabric
+
+
+@pytest.mark.parametrize(
+    ("form", "nodes", "lines"),
+    [
+        (
+            "tree:2x4",
+            8,
+            ["leaf1 Nodes=n[1-4]", "leaf2 Nodes=n[5-8]", "spine1 Switches=leaf[1-2]"],
+        ),
+        (
+            "tree:2x2x1",
+            4,
+            [
+                *("leaf1 Nodes=n1", "leaf2 Nodes=n2", "leaf3 Nodes=n3", "leaf4 Nodes=n4"),
+                *("spine1 Switches=leaf[1-2]", "spine2 Switches=leaf[3-4]", "core1 Switches=spine[1-2]"),
+            ],
+        ),
+        ("tree:3", 3, ["leaf1 Nodes=n[1-3]"]),
+    ],
+)
+def test_a_tree_is_written_from_its_leaves_to_its_root(form, nodes, lines):
+    assert topology.topology_conf(form, nodes).splitlines() == [f"SwitchName={line}" for line in lines]
+
+
+def test_blocks_have_their_size():
+    lines = ["BlockName=block1 Nodes=n[1-4]", "BlockName=block2 Nodes=n[5-8]", "BlockSizes=4"]
+    assert topology.topology_conf("block:4", 8).splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ("tree", "cannot read 'tree'"),
+        ("tree:2x", "cannot read"),
+        ("tree:2x2x2x2", "cannot read"),
+        ("ring:4", "cannot read"),
+        ("tree:٣", "cannot read"),
+        ("tree:2x4\n", "cannot read"),
+        ("tree:0x4", "nothing below it"),
+        ("block:0", "nothing below it"),
+        ("tree:2x4", "needs 8 nodes, but --nodes has 6"),
+        ("block:4", "needs a multiple of 4 nodes, but --nodes has 6"),
+    ],
+)
+def test_a_topology_of_another_form_or_size_is_refused_in_one_line(form, says):
+    with pytest.raises(InputError, match="--topology") as error:
+        spec(nodes="6x4", topology=form)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("form", "plugin", "beyond"),
+    [
+        ("tree:2x3", "topology/tree", [1.25e9 / 4]),
+        ("tree:1x2x3", "topology/tree", [1.25e9 / 4, 1.25e9 / 16]),
+        ("tree:6", "topology/tree", []),
+        ("block:3", "topology/block", [1.25e9 / 4]),
+        ("block:6", "topology/block", []),
+    ],
+)
+def test_each_level_of_a_lab_has_a_quarter_of_the_bandwidth_of_the_one_below(form, plugin, beyond):
+    given = spec(nodes="6x4", topology=form)
+    assert f"TopologyPlugin={plugin}" in slurm_conf(given)
+    settings = parse_settings(tomllib.loads(conf.toml(conf.lab_settings(given, LabPaths(ROOT)))), "lab")
+    assert settings.fabric.beyond_bytes_per_s == beyond
+    assert LabSpec.from_json(given.to_json()) == given
 
 
 def test_the_lua_file_names_the_module_and_the_hook_directory():

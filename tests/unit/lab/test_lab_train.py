@@ -85,6 +85,34 @@ def test_alpha_equals_the_projects_iteration_time():
     assert train.alpha_here("vgg19-dp4", spread, (0, 0, 0, 1), options) == expected
 
 
+TOPOLOGY = """\
+SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]
+SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n3
+SwitchName=spine1 Level=1 LinkSpeed=1 Nodes=n[1-3] Switches=leaf[1-2]
+"""
+
+
+def test_training_is_slower_beyond_a_switch(tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "_scontrol", lambda *words: TOPOLOGY if words == ("show", "topology") else "")
+    settings = tmp_path / "asrpt.toml"
+    settings.write_text("[fabric]\nbeyond_bytes_per_s = [2.5e8]\n")
+    monkeypatch.setenv("ASRPT_CONFIG", str(settings))
+    options = train.parse_options(["--profile", "vgg19-dp4"])
+    ranks, profile = (0, 0, 1, 1), load_profile("vgg19-dp4", [])
+    near, far = (Allocation(nodes, (2, 2), (4, 4)) for nodes in (("n1", "n2"), ("n1", "n3")))
+    assert train.read_blocks(near, options.beyond) == ()
+    assert train.read_blocks(far, options.beyond) == ((0, 1),)
+    fabric = Fabric(1.25e9, 300e9, (2.5e8,))
+    slow = iteration_time(profile, ranks, (4, 4), fabric, blocks=((0, 1),))
+    assert train.alpha_here("vgg19-dp4", far, ranks, options) == slow
+    assert train.alpha_here("vgg19-dp4", near, ranks, options) == iteration_time(profile, ranks, (4, 4), fabric) < slow
+
+
+def test_the_topology_is_read_only_if_it_matters():
+    assert train.read_blocks(UNEVEN, ()) == ()
+    assert train.read_blocks(Allocation(("n1",), (4,), (4,)), (1e9,)) == ()
+
+
 def test_a_profile_of_another_size_is_refused():
     with pytest.raises(InputError, match="has 4 replicas, but this job has 6 GPUs"):
         train.alpha_here("vgg19-dp4", UNEVEN, UNEVEN.block_ranks(), train.parse_options([]))

@@ -369,3 +369,12 @@ def test_fair_share_factors_are_parsed():
     assert parse.parse_shares(text) == {("root", "root"): 1.0, ("asrpt1", "lab"): 0.25}
     with pytest.raises(SlurmError, match="sshare"):
         parse.parse_shares("asrpt1|lab|much\n")
+
+
+def test_gpus_by_node_are_in_the_order_of_slurms_node_table():
+    """It differs from the order of names with TopologyParam=SwitchAsNodeRank."""
+    fields = {"nodes": "n[1,3-4]", "gres_detail": ["gpu:4(IDX:0-3)", "gpu:3(IDX:0-2)", "gpu:1(IDX:0)"]}
+    raw = {**NEW_STYLE, **fields}
+    assert parse.job_record(raw).gpus_by_node == {"n1": 4, "n3": 3, "n4": 1}
+    assert parse.job_record(raw, {"n1": 0, "n4": 1, "n3": 2}).gpus_by_node == {"n1": 4, "n4": 3, "n3": 1}
+    assert parse.job_record(raw, {"n1": 0, "n4": 1}).gpus_by_node == {"n1": 4, "n3": 3, "n4": 1}  # n3 is new

@@ -138,6 +138,7 @@ def test_ranks_correspond_to_gpus_only_with_one_gpu_per_task():
         ({"features": "[ib*2|eth]"}, "features"),
         ({"features": "ib", "tres_per_job": "gres:gpu:9"}, "features"),  # only a node with 8 GPUs has it
         ({"contiguous": True}, "contiguous"),
+        ({"segment": 2}, "segment"),
         ({"tres_per_socket": "gres:gpu:1"}, "socket"),
         ({"tres_per_job": ""}, "nogpu"),
         ({"tres_per_job": "gres:fpga:1"}, "nogpu"),
