@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from slurm_asrpt.core.cluster import host_of, part_name
 from slurm_asrpt.slurm.notation import read_tasks
 
 PENDING = "PENDING"
@@ -30,7 +32,8 @@ class JobRecord:
     accrue_time: Slurm counts the job's age from then on; 0 if it does not count it. time_limit: seconds, 0 without one.
     deadline: 0 without one. max_nodes: 0 without an upper bound.
     exclusive: "node": shares its nodes with no job; "user", "mcs" or "topo": with some; "": with all.
-    gpus_by_node: the allocated GPUs.
+    gpus_by_node: the allocated GPUs. gpus_by_type: the same by node and type. After ``in_parts``, gpus_by_node has the
+    parts of nodes with several types.
     """
 
     job_id: str
@@ -83,6 +86,21 @@ class JobRecord:
     admin_comment: str = ""
     nodes: str = ""
     gpus_by_node: Mapping[str, int] = field(default_factory=dict)
+    gpus_by_type: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def in_parts(self, several: frozenset[str]) -> JobRecord:
+        """The job with GPUs by part (``NodeRecord.parts``) on these nodes, which have several types."""
+        if several.isdisjoint(self.gpus_by_type):
+            return self
+        split = {name: types for name, types in self.gpus_by_type.items() if name in several}
+        whole = {name: count for name, count in self.gpus_by_node.items() if name not in split}
+        parts = {part_name(name, kind): count for name, types in split.items() for kind, count in types.items()}
+        return replace(self, gpus_by_node=whole | parts)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The nodes on which it has GPUs."""
+        return frozenset(map(host_of, self.gpus_by_node))
 
     @property
     def has_ended(self) -> bool:
@@ -111,11 +129,20 @@ _POWERED_DOWN = frozenset({"POWERED_DOWN", "POWERING_UP", "POWER_UP"})
 _POWERING_DOWN = frozenset({"POWERING_DOWN", "POWER_DOWN"})
 
 
+class GpuType(NamedTuple):
+    """The GPUs of one type on a node. A MIG instance is a GPU of its own type, e.g. ``1g.10gb``."""
+
+    name: str
+    gpus: int
+    used: int
+
+
 @dataclass(frozen=True)
 class NodeRecord:
     """One node of ``scontrol show node``, in node-table order (``index``). Memory in MiB.
 
-    other_gres: it has several GPU types, MIG instances, shards or MPS.
+    gpu_type: "" if it has several. types: these; empty if all its GPUs are of one type.
+    other_gres: it has shards or MPS, or only some of its GPUs have a type.
     features: the active ones.
     """
 
@@ -132,6 +159,16 @@ class NodeRecord:
     partitions: frozenset[str]
     other_gres: bool = False
     features: frozenset[str] = frozenset()
+    types: tuple[GpuType, ...] = ()
+
+    @property
+    def parts(self) -> tuple[NodeRecord, ...]:
+        """The servers that policies see: the node, or one for each of its GPU types, which share CPUs and memory."""
+        return tuple(map(self._part, self.types)) if self.types else (self,)
+
+    def _part(self, kind: GpuType) -> NodeRecord:
+        name = part_name(self.name, kind.name)
+        return replace(self, name=name, gpus=kind.gpus, gpus_used=kind.used, gpu_type=kind.name, types=())
 
     @property
     def usable(self) -> bool:
