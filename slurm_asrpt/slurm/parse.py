@@ -208,8 +208,7 @@ def _allocated(nodes: str, details: Any) -> dict[str, dict[str, int]]:
     if len(names) != len(details):
         return {}
     found = {name: gpu_types(str(detail)) for name, detail in zip(names, details, strict=True)}
-    used = {name: {kind: count for kind, count in types.items() if count} for name, types in found.items()}
-    return {name: types for name, types in used.items() if types}
+    return {name: types for name, types in found.items() if any(types.values())}
 
 
 def expand(nodes: str) -> list[str]:

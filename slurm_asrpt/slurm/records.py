@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -94,8 +94,8 @@ class JobRecord:
             return self
         split = {name: types for name, types in self.gpus_by_type.items() if name in several}
         whole = {name: count for name, count in self.gpus_by_node.items() if name not in split}
-        parts = {part_name(name, kind): count for name, types in split.items() for kind, count in types.items()}
-        return replace(self, gpus_by_node=whole | parts)
+        counts = ((part_name(name, kind), count) for name, types in split.items() for kind, count in types.items())
+        return replace(self, gpus_by_node=whole | {part: count for part, count in counts if count})
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -201,6 +201,20 @@ class NodeRecord:
     @property
     def completing(self) -> bool:
         return "COMPLETING" in self.state
+
+
+def joined(parts: Iterable[NodeRecord]) -> list[NodeRecord]:
+    """The nodes that have these parts: the inverse of ``NodeRecord.parts``."""
+    nodes: dict[str, list[NodeRecord]] = {}
+    for part in parts:
+        nodes.setdefault(host_of(part.name), []).append(part)
+    return [_joined(name, each) if len(each) > 1 else each[0] for name, each in nodes.items()]
+
+
+def _joined(name: str, parts: Sequence[NodeRecord]) -> NodeRecord:
+    types = tuple(GpuType(part.gpu_type, part.gpus, part.gpus_used) for part in parts)
+    gpus, used = sum(kind.gpus for kind in types), sum(kind.used for kind in types)
+    return replace(parts[0], name=name, gpus=gpus, gpus_used=used, gpu_type="", types=types)
 
 
 @dataclass(frozen=True)

@@ -382,12 +382,12 @@ def gpus_of(job: JobRecord) -> int:
         return 0
 
 
-def names_a_type(job: JobRecord) -> bool:
-    """Whether a job names the type of its GPUs."""
+def type_of(job: JobRecord) -> str:
+    """The GPU type that a job names; "" if it names none, or its request is left to Slurm."""
     try:
-        return bool(_gpus(job)[0])
+        return _gpus(job)[0]
     except LeftToSlurm:
-        return False
+        return ""
 
 
 def _gpus(job: JobRecord) -> tuple[str, int, int | None, int]:
