@@ -90,8 +90,8 @@ class ReleaseAhead:
             job = self._jobs.get(job_id)
             if job is None or not _is_plain(job):
                 break
-            if self._cluster.has_several_types and not type_of(job.record):
-                break  # Slurm might give it GPUs of another type
+            if self._cluster.has_several_types and job.by_slurm != "mixed" and not type_of(job.record):
+                break  # Slurm might start it on nodes with several types
             # in each partition and reservation Slurm's main scheduler stops at the first job that cannot start
             if nodes.setdefault((job.record.partition, job.record.reservation), _candidates(job)) != _candidates(job):
                 break
