@@ -29,10 +29,9 @@ def one_lab() -> Iterator[Cluster]:
 
 
 def started_by_asrptd(cluster: Cluster, job_id: str) -> bool:
-    """Whether asrptd pinned the job once and Slurm gave it what was planned, or asrptd released it ahead."""
-    starts, runs = cluster.audit(job_id, "start"), cluster.audit(job_id, "running")
-    ahead = len(cluster.audit(job_id, "released-ahead"))
-    return [run.get("as_planned") for run in runs] == ([True] if starts else [None]) and (len(starts) or ahead) == 1
+    """Whether asrptd pinned the job or released it ahead, and no GPUs differ from those of a pin."""
+    decided = cluster.audit(job_id, "start") or cluster.audit(job_id, "released-ahead")
+    return bool(decided) and all(run.get("as_planned", True) for run in cluster.audit(job_id, "running"))
 
 
 def given(cluster: Cluster, job_id: str) -> Counter[str]:
