@@ -139,10 +139,15 @@ def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
             "contiguous": job.requires_contiguous_nodes,
             "admin_comment": job.admin_comment,
             "nodes": job.allocated_nodes,
-            "gres_detail": [",".join(f"{k}:{n}" for k, n in gpus.items()) for gpus in _layout(job).values()],
+            "gres_detail": details_of(job),
             "flags": ["EXACT_TASK_COUNT_REQUESTED"] if asked["bitflags"] & JOB_NTASKS_SET else [],
         }
     )
+
+
+def details_of(job: Any) -> list[str]:
+    """``gres_detail`` of squeue's JSON: the GPUs on each node."""
+    return [",".join(f"{name}:{count}" for name, count in gpus.items()) for gpus in _layout(job).values()]
 
 
 def _layout(job: Any) -> dict[str, dict[str, int]]:
