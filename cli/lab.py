@@ -112,7 +112,7 @@ def make_debian(
 @app.command()
 def up(
     nodes: Annotated[
-        str, typer.Option(metavar="SHAPE", help="Nodes x GPUs, optionally with a type: 4x8 or 4x8:h100,2x4:t4.")
+        str, typer.Option(metavar="SHAPE", help="Nodes x GPUs, optionally of types: 4x8 or 4x8:h100,2x2:a100+4:t4.")
     ] = "8x8",
     directory: Directory = DEFAULT_DIRECTORY,
     base_port: Annotated[int, typer.Option(metavar="PORT", help="First port; node ports start at +10.")] = DEFAULT_PORT,

@@ -36,7 +36,7 @@ from slurm_asrpt.hook import table
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.profile.documents import load_named
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord, joined
 from slurm_asrpt.slurm.request import LeftToSlurm
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import Status, read_published, read_status, withdrawn_after
@@ -206,12 +206,12 @@ def _same_queue(status: Status, snapshot: Snapshot) -> bool:
 
 def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -> tuple[Job, str]:
     """The job as asrptd would admit it, and why asrptd would ignore its profile. Raises LeftToSlurm."""
-    nodes = [
+    parts = [
         NodeRecord(n.name, i, n.gpus, 0, n.gpu_type, 0, 0, 0, 0, n.state, frozenset(n.partitions), n.other_gres)
         for i, n in enumerate(status.nodes)
     ]
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
-    job = request_of(record, tag, nodes, settings.slurm.partitions, profiles)[1]
+    job = request_of(record, tag, joined(parts), settings.slurm.partitions, profiles)[1]
     return job, "" if job.profiled else profiles.problem(tag, job.gpus) if tag.profile else ""
 
 

@@ -42,9 +42,23 @@ class Fabric:
         return self.beyond[min(level - 2, len(self.beyond) - 1)]
 
 
+PART = ":"
+"""Between the name of a node and a GPU type: no node name of Slurm contains it."""
+
+
+def part_name(host: str, gpu_type: str) -> str:
+    """The server that stands for the GPUs of one type on a node with several."""
+    return f"{host}{PART}{gpu_type}"
+
+
+def host_of(name: str) -> str:
+    """Slurm's node of a server: ``n1`` for ``n1`` and ``n1:a100``."""
+    return name.partition(PART)[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One server.
+    """One server: a node of Slurm, or the GPUs of one type on a node with several, which share its CPUs and memory.
 
     index: its position in Slurm's node table, which decides how Slurm splits GPUs.
     speed: speed of its GPUs relative to the reference GPU; a speed in the job's profile takes precedence.
@@ -143,8 +157,9 @@ def with_reference_gpus(nodes: Iterable[Node]) -> list[Node]:
 
 
 class ClusterView:
-    """Free GPUs, CPUs and memory per node. Policies read it; its owner allocates and frees them.
+    """Free GPUs per server, free CPUs and memory per node. Policies read it; its owner allocates and frees them.
 
+    hosts: the nodes of servers that are only a part of one (``part_name``). The stocks of CPUs and memory are by node.
     masks: nodes by free GPUs, so that selection need not scan all nodes (core/free_index.py): bit i of masks[f] is set
         if the i-th node of the table has f GPUs free. bits: the bit of each node.
     kinds: see ``kinds_of``; empty if all GPUs are of one kind.
@@ -172,6 +187,7 @@ class ClusterView:
         self.preemptable: Preemptable | None = None
         self.nodes = tuple(sorted(nodes, key=lambda n: n.index))
         self.by_name = {node.name: node for node in self.nodes}
+        self.hosts = {node.name: host_of(node.name) for node in self.nodes if PART in node.name}
         kinds = kinds_of(self.nodes)
         self.kinds = kinds if len(kinds) > 1 else ()
         self.switches = switches_of(self.nodes)
@@ -257,7 +273,8 @@ class ClusterView:
         self.total_free = total
 
     def _adjust_stocks(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
-        for name, count in gpus.items():
+        for server, count in gpus.items():
+            name = self.hosts.get(server, server)
             if self.free_cpus is not None:
                 self.free_cpus[name] = self.free_cpus.get(name, 0) + sign * count * request.cpus_per_gpu
             if self.free_memory is not None:

@@ -8,12 +8,13 @@ job starves the other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
-from slurm_asrpt.core.cluster import ClusterView
+from slurm_asrpt.core.cluster import ClusterView, host_of
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.limits import Charges
 
@@ -140,7 +141,7 @@ def _usable_by(jobs: Iterable[Job], names: Iterable[str]) -> frozenset[str]:
     """Those of these nodes that at least one of the jobs may use: not nodes that are reserved for others."""
     sets = {id(job.request): job.request.candidates for job in jobs}.values()  # most jobs share a few requests
     listed = [each for each in sets if each is not None]
-    return frozenset(names) if len(listed) < len(sets) else frozenset[str]().union(*listed)
+    return frozenset(names) if len(listed) < len(sets) else frozenset(map(host_of, frozenset[str]().union(*listed)))
 
 
 def stock_of(
@@ -148,5 +149,8 @@ def stock_of(
 ) -> CpuStock:
     """What a view has free. others: nodes that policies do not use."""
     cpus, memory = view.free_cpus or {}, view.free_memory
-    own = {name: Room(cpus.get(name, 0.0), _INF if memory is None else memory.get(name, 0.0)) for name in view.free}
-    return CpuStock({**others, **own}, view.free, idle, not_up)
+    free_gpus = Counter[str]()
+    for server, count in view.free.items():
+        free_gpus[view.hosts.get(server, server)] += count
+    own = {name: Room(cpus.get(name, 0.0), _INF if memory is None else memory.get(name, 0.0)) for name in free_gpus}
+    return CpuStock({**others, **own}, free_gpus, idle, not_up)

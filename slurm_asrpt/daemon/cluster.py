@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.core.cluster import ClusterView, Node, with_reference_gpus
+from slurm_asrpt.core.cluster import ClusterView, Node, host_of, with_reference_gpus
 from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room
 from slurm_asrpt.core.job import Job, Request
 from slurm_asrpt.core.placement.selection import BestAlphas, alpha_by_type, fits
@@ -67,7 +67,10 @@ _DELAY = TypeAdapter(StartupDelay)
 
 
 class ClusterState:
-    """nodes: in node-table order. servers: the same nodes as policies see them. view: what is free for managed jobs."""
+    """nodes: in node-table order. parts: the same, and a part for each GPU type of nodes with several.
+
+    servers: the parts as policies see them. view: what is free for managed jobs.
+    """
 
     def __init__(self, settings: Settings, memory_consumed: bool, resume_timeout_s: float = 60.0) -> None:
         """memory_consumed: whether Slurm allocates memory, too. resume_timeout_s: Slurm's ResumeTimeout."""
@@ -77,13 +80,16 @@ class ClusterState:
         self.islands: tuple[frozenset[str], ...] = ()
         """Sets of nodes beyond which no node list may reach (``Topology.islands``); empty if there are none."""
         self.nodes: list[NodeRecord] = []
+        self.parts: list[NodeRecord] = []
         self.servers: list[Node] = []
         self.view = ClusterView(())
         self._usable: list[NodeRecord] = []
         self.not_up = frozenset[str]()
         """Nodes of the view that are powered down, or on their way up or down."""
         self.has_mixed = False
-        """Whether there are nodes with several kinds of GPUs, on which asrptd starts no job by itself."""
+        """Whether there are nodes with shared GPUs, on which asrptd starts no job by itself."""
+        self.has_several_types = False
+        """Whether there are nodes with several GPU types, on which asrptd pins only jobs that name a type."""
         self.startup_delay = StartupDelay(resume_timeout_s)
         self.other_rooms: dict[str, Room] = {}
         """What is free on usable nodes of managed partitions where policies place no jobs."""
@@ -96,7 +102,9 @@ class ClusterState:
         self._table: tuple[Any, ...] | None = None
         self._best: dict[Any, Mapping[str, float]] = {}
         self._reference: BestAlphas | None = None
-        self._able: frozenset[str] = frozenset()  # nodes that managed jobs may use, now or later
+        self._able: frozenset[str] = frozenset()  # servers that managed jobs may use, now or later
+        self._ours: frozenset[str] = frozenset()  # nodes that they may use now
+        self._split: dict[str, frozenset[str]] = {}  # the parts of nodes with several GPU types
         self._requests: dict[Request, Request] = {}
 
     def update(self, records: list[NodeRecord], reserved: frozenset[str] = frozenset()) -> ClusterChange:
@@ -105,30 +113,36 @@ class ClusterState:
         usable = [n for n in records if (n.usable_in_reservation if n.name in reserved else n.usable)]
         self._usable = usable
         ours = [n for n in usable if self._is_ours(n)]
+        self.parts = [part for n in records for part in n.parts]
+        self._split = {n.name: frozenset(part.name for part in n.parts) for n in records if n.types}
         switches = self.topology.switches
-        self.servers = [_server(n, self._speeds, switches.get(n.name, ())) for n in records]
-        self.islands = self.topology.islands(n.name for n in records)
-        names = {n.name for n in ours}
+        self.servers = [_server(n, self._speeds, switches.get(host_of(n.name), ())) for n in self.parts]
+        self.islands = tuple(map(self.with_parts, self.topology.islands(n.name for n in records)))
+        self._ours = frozenset(n.name for n in ours)
+        places = [part for n in ours for part in n.parts]
+        names = {part.name for part in places}
         nodes = [node for node in self.servers if node.name in names]
-        offers = tuple((n.name, n.gpus, n.cpus, n.gpu_type, n.partitions, n.other_gres, n.features) for n in records)
-        table = (offers, self.islands)
+        offers = [(n.name, n.gpus, n.cpus, n.gpu_type, n.partitions, n.other_gres, n.features) for n in self.parts]
+        table = (tuple(offers), self.islands)
         change = ClusterChange(tuple(nodes) != self.view.nodes or self._table is None, table != self._table)
         if change.usable:
             self._best.clear()
             self._reference = None
         if change.table:
             self._table = table
-            self._able = frozenset(n.name for n in records if self._is_ours(n))
+            self._able = frozenset(part.name for part in self.parts if self._is_ours(part))
             self._requests.clear()
         self.view = ClusterView(
             nodes,
-            {n.name: max(0, n.gpus - n.gpus_used) if _may_start_jobs(n) else 0 for n in ours},
+            {n.name: max(0, n.gpus - n.gpus_used) if _may_start_jobs(n) else 0 for n in places},
             {n.name: n.cpus - n.cpus_used if _may_start_jobs(n) else 0 for n in ours},
             {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
         )
-        self.not_up = frozenset(n.name for n in ours if n.powered_down or n.powering_down)
+        self.not_up = frozenset(n.name for n in places if n.powered_down or n.powering_down)
         self.has_mixed = any(n.other_gres and n.partitions & self._managed for n in usable)
-        others = [n for n in usable if n.partitions & self._managed and n.name not in names and not n.powering_down]
+        self.has_several_types = any(n.types for n in ours)
+        free = [n for n in usable if n.partitions & self._managed and not n.powering_down]
+        others = [n for n in free if n.name not in self._ours]
         unused = [n for n in (*ours, *others) if not n.cpus_used and _may_start_jobs(n)]
         self.other_rooms = {n.name: self._room(n) for n in others}
         self.idle = frozenset([n.name for n in unused])
@@ -148,11 +162,15 @@ class ClusterState:
 
     def is_usable(self, name: str) -> bool:
         """Whether jobs of managed partitions may start on this node."""
-        return name in self.view.free or name in self.other_rooms
+        return name in self.view.free or name in self._ours or name in self.other_rooms
 
     def _is_ours(self, record: NodeRecord) -> bool:
-        """Whether managed jobs may be placed there. Nodes with split or shared GPUs are left to Slurm."""
+        """Whether managed jobs may be placed there. Nodes with shared GPUs are left to Slurm."""
         return bool(record.gpus and record.partitions & self._managed and not record.other_gres)
+
+    def with_parts(self, names: frozenset[str]) -> frozenset[str]:
+        """These nodes, and the parts of those that have several GPU types."""
+        return names.union(*(self._split[name] for name in names & self._split.keys())) if self._split else names
 
     def best_alpha(self, job: Job | None) -> float | None:
         """α̃_min of a job on the current nodes, None if they cannot hold it."""

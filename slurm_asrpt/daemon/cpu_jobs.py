@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_asrpt.core.cluster import ClusterView, Placement
+from slurm_asrpt.core.cluster import ClusterView, Placement, host_of
 from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room, stock_of
 from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon.cluster import ClusterState
@@ -84,7 +84,7 @@ class CpuJobs:
         for job in self._jobs.in_state(JobState.PINNED):  # Slurm does not show these starts yet
             if job.pin is None:
                 continue
-            idle -= job.pin.gpus.keys()
+            idle -= set(map(host_of, job.pin.gpus))
             if job.cpu_job is not None:
                 need = job.cpu_job.share(len(job.pin.gpus))
                 others = {n: _less(room, need) if n in job.pin.gpus else room for n, room in others.items()}

@@ -30,6 +30,9 @@ class SlurmReader:
     def read(self, now: float, timer: CycleTimer) -> None:
         self._leases.cycle_began()
         records, nodes = self.client.jobs(), self.client.nodes()
+        several = frozenset(node.name for node in nodes if node.types)
+        if several:
+            records = [record.in_parts(several) for record in records]
         timer.done("read")
         self._rules.follow(nodes, records, now)
         self._topology.follow(now)

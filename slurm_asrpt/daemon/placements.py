@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, host_of
 from slurm_asrpt.core.job import JobProfile, Request
 from slurm_asrpt.core.placement.selection import placement_on
 from slurm_asrpt.core.preemptable import take_what_is_free
@@ -32,6 +32,12 @@ def placement_of(job: ManagedJob, gpus: Mapping[str, int], cluster: ClusterState
 
 def _splits_slices(profile: JobProfile, gpus: Mapping[str, int]) -> bool:
     return any(count % profile.tensor for count in gpus.values())
+
+
+def by_server(job: ManagedJob, gpus: Mapping[str, int]) -> dict[str, int]:
+    """GPUs by node as GPUs by the servers of the job's pin, which has one server on each node."""
+    servers = {host_of(name): name for name in (job.pin.gpus if job.pin is not None else ())}
+    return {servers.get(name, name): count for name, count in gpus.items()}
 
 
 def could_be(job: ManagedJob, gpus: Mapping[str, int]) -> bool:

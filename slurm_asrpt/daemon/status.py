@@ -218,7 +218,7 @@ class StatusBuilder:
         managed, free = set(self._settings.slurm.partitions), self._cluster.view.free
         return [
             NodeStatus(n.name, n.gpus, free.get(n.name, 0), n.gpu_type, sorted(n.partitions), n.state, n.other_gres)
-            for n in self._cluster.nodes
+            for n in self._cluster.parts
             if n.gpus and n.partitions & managed
         ]
 

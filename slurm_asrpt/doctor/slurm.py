@@ -169,7 +169,7 @@ def gpus(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding
     managed = set(settings.slurm.partitions)
     missing = sorted(managed - {name for node in snapshot.nodes for name in node.partitions})
     ours = [node for node in snapshot.nodes if node.partitions & managed]
-    typed = {bool(node.gpu_type) for node in ours if node.gpus}
+    typed = {bool(part.gpu_type) for node in ours for part in node.parts if node.gpus}
     shared = [node.name for node in ours if node.other_gres]
     if missing:
         yield failure("gpus", f"no node is in partition {', '.join(missing)}", "fix slurm.partitions in asrpt.toml")
@@ -181,7 +181,7 @@ def gpus(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding
         text = "some GPUs have a type and some have none: requests for a type match only the former"
         yield warning("gpus", text, "set a type for all GPUs in gres.conf and Gres=")
     elif shared:
-        text = f"{counted(len(shared), 'node')} with other generic resources (MIG, shard, mps), e.g. {shared[0]}"
+        text = f"{counted(len(shared), 'node')} with shared GPUs (shard, mps), e.g. {shared[0]}"
         yield warning("gpus", f"{text}: asrptd does not use them", "no action needed if this is intended")
     else:
         yield ok("gpus", f"{counted(sum(node.gpus for node in ours), 'GPU')} on {counted(len(ours), 'node')}")

@@ -243,14 +243,15 @@ def _nodes(spec: LabSpec, host: str) -> list[str]:
     Every Slurm command reads slurm.conf, and 250 lines take 20 ms.
     """
     few = len(spec.node_list) < MANY_NODES
-    rows = [((node.gpus, node.gpu_type), [node]) for node in spec.node_list] if few else _rows(spec)
+    rows = [(node.types, [node]) for node in spec.node_list] if few else _rows(spec)
     lines = []
-    for (gpus, gpu_type), nodes in rows:
+    for types, nodes in rows:
+        gres = ",".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in types)
         ports = str(nodes[0].port) if len(nodes) == 1 else f"[{nodes[0].port}-{nodes[-1].port}]"
         lines.append(
             f"NodeName={_span(nodes)} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports} Sockets=1"
             f" CoresPerSocket={spec.cpus} ThreadsPerCore=1 RealMemory={spec.memory_mb}"
-            f" Gres=gpu:{gpu_type + ':' if gpu_type else ''}{gpus} State=UNKNOWN"
+            f" Gres={gres} State=UNKNOWN"
         )
     return lines
 
@@ -267,24 +268,27 @@ def _partitions(spec: LabSpec) -> list[str]:
 def gres_conf(spec: LabSpec, paths: LabPaths) -> str:
     """gres.conf. All nodes use the same device files as GPUs; nothing opens them."""
     lines = []
-    for (gpus, gpu_type), nodes in _rows(spec):
-        kind = f" Type={gpu_type}" if gpu_type else ""
-        lines.append(f"NodeName={_span(nodes)} Name=gpu{kind} File={paths.gpus}/gpu{_index(gpus)}")
+    for types, nodes in _rows(spec):
+        first = 0
+        for name, count in types:
+            kind = f" Type={name}" if name else ""
+            lines.append(f"NodeName={_span(nodes)} Name=gpu{kind} File={paths.gpus}/gpu{_index(first, count)}")
+            first += count
     return "\n".join(lines) + "\n"
 
 
-def _rows(spec: LabSpec) -> list[tuple[tuple[int, str], list[LabNode]]]:
+def _rows(spec: LabSpec) -> list[tuple[tuple[tuple[str, int], ...], list[LabNode]]]:
     """Groups of consecutive nodes with equal GPUs."""
-    groups = itertools.groupby(spec.node_list, key=lambda node: (node.gpus, node.gpu_type))
-    return [(kind, list(nodes)) for kind, nodes in groups]
+    groups = itertools.groupby(spec.node_list, key=lambda node: node.types)
+    return [(types, list(nodes)) for types, nodes in groups]
 
 
 def _span(nodes: list[LabNode]) -> str:
     return nodes[0].name if len(nodes) == 1 else f"n[{nodes[0].name[1:]}-{nodes[-1].name[1:]}]"
 
 
-def _index(gpus: int) -> str:
-    return "0" if gpus == 1 else f"[0-{gpus - 1}]"
+def _index(first: int, count: int) -> str:
+    return str(first) if count == 1 else f"[{first}-{first + count - 1}]"
 
 
 def slurmdbd_conf(spec: LabSpec, paths: LabPaths, password: str) -> str:

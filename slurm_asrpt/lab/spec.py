@@ -34,54 +34,62 @@ SITE_SCHEDULER_PARAMETERS = (
 )
 MAX_SPEED = 1000.0
 
-_GROUP = re.compile(r"(?P<count>[0-9]{1,6})x(?P<gpus>[0-9]{1,4})(?::(?P<type>[a-z][a-z0-9_]{0,31}))?")
-_NODES_EXAMPLE = "example: --nodes 4x8 or --nodes 4x8:h100,2x4:t4 (count x GPUs, optionally a GPU type)"
+_COUNT = re.compile(r"([0-9]{1,6})x(.*)")
+_GPUS = re.compile(r"([0-9]{1,4})(?::([a-z0-9][a-z0-9_.]{0,31}))?")
+_NODES_EXAMPLE = "example: --nodes 4x8 or --nodes 4x8:h100,2x2:a100+4:1g.10gb (count x GPUs, optionally their types)"
 
 STATE_FILE = "lab.json"
 
 
 @dataclass(frozen=True)
 class LabNode:
-    """One simulated server."""
+    """One simulated server. types: its GPU types with their numbers of GPUs; one without a name if they have none."""
 
     name: str
-    gpus: int
-    gpu_type: str
+    types: tuple[tuple[str, int], ...]
     port: int
+
+    @property
+    def gpus(self) -> int:
+        return sum(count for _, count in self.types)
 
 
 def parse_nodes(text: str, base_port: int = DEFAULT_PORT) -> tuple[LabNode, ...]:
-    """Nodes ``n1``, ``n2`` ... from ``4x8:h100,2x4:t4``. Raises InputError with an example."""
+    """Nodes ``n1``, ``n2`` ... from ``4x8:h100,2x2:a100+4:1g.10gb``. Raises InputError with an example."""
     nodes: list[LabNode] = []
     for part in text.split(","):
-        count, gpus, gpu_type = _parse_group(part)
+        count, types = _parse_group(part)
         for _ in range(count):
             index = len(nodes) + 1
-            nodes.append(LabNode(f"n{index}", gpus, gpu_type, base_port + FIRST_NODE_PORT + index - 1))
+            nodes.append(LabNode(f"n{index}", types, base_port + FIRST_NODE_PORT + index - 1))
             if index > MAX_NODES:
                 raise InputError(f"--nodes {text}: more than {MAX_NODES} nodes")
-    if len({bool(node.gpu_type) for node in nodes}) > 1:
-        raise InputError(f"--nodes {text}: give every group a GPU type, or none; {_NODES_EXAMPLE}")
+    if len({bool(kind) for node in nodes for kind, _ in node.types}) > 1:
+        raise InputError(f"--nodes {text}: give all GPUs a type, or none; {_NODES_EXAMPLE}")
     return tuple(nodes)
 
 
-def _parse_group(part: str) -> tuple[int, int, str]:
-    match = _GROUP.fullmatch(part)
-    if match is None:
+def _parse_group(part: str) -> tuple[int, tuple[tuple[str, int], ...]]:
+    group = _COUNT.fullmatch(part)
+    found = [_GPUS.fullmatch(each) for each in group[2].split("+")] if group else []
+    types = tuple((match[2] or "", int(match[1])) for match in found if match)
+    if group is None or len(types) < len(found):
         raise InputError(f"--nodes: cannot read {part!r}; {_NODES_EXAMPLE}")
-    count, gpus = int(match["count"]), int(match["gpus"])
-    if count < 1:
+    if int(group[1]) < 1:
         raise InputError(f"--nodes: {part!r} has no nodes; {_NODES_EXAMPLE}")
-    if not 1 <= gpus <= MAX_GPUS_PER_NODE:
+    if len(dict(types)) < len(types):
+        raise InputError(f"--nodes: {part!r} has a GPU type twice; {_NODES_EXAMPLE}")
+    gpus = sum(count for _, count in types)
+    if min(count for _, count in types) < 1 or gpus > MAX_GPUS_PER_NODE:
         raise InputError(f"--nodes: {part!r}: {gpus} GPUs per node, valid: 1 to {MAX_GPUS_PER_NODE}; {_NODES_EXAMPLE}")
-    return count, gpus, match["type"] or ""
+    return int(group[1]), types
 
 
 @dataclass(frozen=True)
 class LabSpec:
     """The specification of a lab.
 
-    nodes: ``count x GPUs [: type]``, comma-separated. cpus, memory_mb: of every node.
+    nodes: ``count x GPUs [: type] [+ GPUs : type ...]``, comma-separated. cpus, memory_mb: of every node.
     base_port: port of slurmctld; slurmdbd and MariaDB use the next two, node i uses base_port + 9 + i.
     users: number of test users asrpt1 .. asrptN, created if missing.
     partitions: each has all nodes; the first is the default, and the only one that asrptd manages.

@@ -207,7 +207,7 @@ def parse_licenses(text: str) -> dict[str, float]:
 
 def use_of(record: JobRecord, gpus: int) -> Use:
     """What a record counts for: what it was given if it runs, what it asks for if it waits. gpus: its GPUs."""
-    nodes = max(record.min_nodes, len(record.gpus_by_node))
+    nodes = max(record.min_nodes, len(record.hosts))
     memory = record.memory_per_node * nodes or record.memory_per_cpu * record.cpus or record.memory_per_gpu * gpus
     tres = {"cpu": float(record.cpus), "node": float(nodes), "mem": memory, "gres/gpu": float(gpus)}
     licenses = {name: float(count) for (name, _), count in _licenses(record.licenses).items()}

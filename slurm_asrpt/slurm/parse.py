@@ -15,7 +15,7 @@ from typing import Any
 from ClusterShell.NodeSet import NodeSet
 
 from slurm_asrpt.errors import SlurmError, printable
-from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, JobRecord, NodeRecord, Reservation
+from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, GpuType, JobRecord, NodeRecord, Reservation
 
 # newer releases list these with the state; the first one is the single word of 22.05
 _STATE_FLAGS = (
@@ -23,7 +23,6 @@ _STATE_FLAGS = (
     *("SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING"),
 )
 _EXCLUSIVE = {"none": "node", "true": "node", "user": "user", "mcs": "mcs", "topo": "topo"}
-_PART_OF_A_GPU = re.compile(r"[0-9]+g\.[0-9]+gb")  # the name of a MIG instance, alone or within a type
 _NODE_PART = r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*"
 
 
@@ -62,15 +61,19 @@ def parse_gres(text: str) -> dict[tuple[str, str], int]:
     return counts
 
 
-def not_whole(name: str, kind: str) -> bool:
-    """Whether a generic resource is a part of a GPU: shards, MPS, MIG instances."""
-    return name in ("shard", "mps") or (name == "gpu" and _PART_OF_A_GPU.search(kind) is not None)
+SHARED = frozenset({"shard", "mps"})
+"""Generic resources that are parts of GPUs. A MIG instance is a GPU."""
+
+
+def gpu_types(gres: str) -> dict[str, int]:
+    """GPUs by type in a GRES text such as ``gpu:h100:4(S:0-1),shard:8`` or ``gpu:4(IDX:0-3)``; "" without a type."""
+    without_lists = re.sub(r"\([^)]*\)", "", gres)
+    return {kind: count for (name, kind), count in parse_gres(_sane(without_lists)).items() if name == "gpu"}
 
 
 def gpu_count(gres: str) -> int:
-    """GPUs in a GRES text such as ``gpu:h100:4(S:0-1),shard:8`` or ``gpu:4(IDX:0-3)``; 0 without any."""
-    without_lists = re.sub(r"\([^)]*\)", "", gres)
-    return sum(count for (name, _), count in parse_gres(_sane(without_lists)).items() if name == "gpu")
+    """GPUs in a GRES text; 0 without any."""
+    return sum(gpu_types(gres).values())
 
 
 def _sane(gres: str) -> str:
@@ -101,6 +104,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
     """One job of squeue's JSON, of any release. order: the index of each node in Slurm's table, if it is known."""
     job_id, tasks = _array(raw)
     state = _state_word(raw.get("job_state"))
+    allocated = _allocated(_word(raw.get("nodes")), raw.get("gres_detail"), order)
     return JobRecord(
         job_id=job_id,
         name=_word(raw.get("name")),
@@ -152,7 +156,8 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         segment=int(number(raw["segment_size"])) if "segment_size" in raw else None,  # from Slurm 25.05 on
         admin_comment=_word(raw.get("admin_comment")),
         nodes=_word(raw.get("nodes")),
-        gpus_by_node=_allocated(_word(raw.get("nodes")), raw.get("gres_detail"), order),
+        gpus_by_node={name: sum(types.values()) for name, types in allocated.items()},
+        gpus_by_type=allocated,
     )
 
 
@@ -199,8 +204,8 @@ def _exit_code(raw: Any) -> int:
     return int(number(raw)) >> 8  # a wait status
 
 
-def _allocated(nodes: str, details: Any, order: Mapping[str, int]) -> dict[str, int]:
-    """GPUs per node: ``gres_detail`` has one entry per allocated node, in the order of Slurm's node table.
+def _allocated(nodes: str, details: Any, order: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """GPUs by node and type: ``gres_detail`` has one entry per allocated node, in the order of Slurm's node table.
 
     That is the order of the node list, which is sorted by name, unless slurm.conf or SwitchAsNodeRank has another one.
     """
@@ -211,8 +216,8 @@ def _allocated(nodes: str, details: Any, order: Mapping[str, int]) -> dict[str, 
         return {}
     if all(name in order for name in names):
         names.sort(key=order.__getitem__)
-    counts = {name: gpu_count(str(detail)) for name, detail in zip(names, details, strict=True)}
-    return {name: count for name, count in counts.items() if count}
+    found = {name: gpu_types(str(detail)) for name, detail in zip(names, details, strict=True)}
+    return {name: types for name, types in found.items() if any(types.values())}
 
 
 def expand(nodes: str) -> list[str]:
@@ -250,21 +255,23 @@ def pairs_of(line: str) -> dict[str, str]:
 def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
     try:
         gres = parse_gres(_sane(re.sub(r"\([^)]*\)", "", raw.get("Gres", ""))))
-        types = {kind for (name, kind) in gres if name == "gpu"}
+        types = {kind: count for (name, kind), count in gres.items() if name == "gpu"}
+        used = gpu_types(raw.get("GresUsed", ""))
         return NodeRecord(
             name=raw["NodeName"],
             index=index,
-            gpus=sum(count for (name, _), count in gres.items() if name == "gpu"),
-            gpus_used=gpu_count(raw.get("GresUsed", "")),
-            gpu_type=types.pop() if len(types) == 1 else "",
+            gpus=sum(types.values()),
+            gpus_used=sum(used.values()),
+            gpu_type=next(iter(types)) if len(types) == 1 else "",
             cpus=int(raw["CPUTot"]),
             cpus_used=int(raw["CPUAlloc"]),
             memory=int(raw["RealMemory"]),
             memory_used=int(raw["AllocMem"]),
             state=raw["State"],
             partitions=frozenset(filter(None, raw.get("Partitions", "").split(","))),
-            other_gres=len(types) > 1 or any(not_whole(name, kind) for name, kind in gres),
+            other_gres=any(name in SHARED for name, _ in gres) or {""} < types.keys(),
             features=frozenset(raw.get("ActiveFeatures", "(null)").split(",")) - {"(null)", ""},
+            types=tuple(GpuType(kind, types[kind], used.get(kind, 0)) for kind in types) if len(types) > 1 else (),
         )
     except (KeyError, ValueError) as error:
         raise SlurmError(f"cannot parse the output of scontrol show node ({error!r})") from error

@@ -102,7 +102,7 @@ class PreemptionRules:
     def _order(self, record: JobRecord) -> tuple[float, ...]:
         if self.defaults.youngest_first:
             return (-record.start_time, record.number)
-        return (self.kinds[self.kind_of(record)].priority, len(record.gpus_by_node), record.number)
+        return (self.kinds[self.kind_of(record)].priority, len(record.hosts), record.number)
 
     def end_s(self, kinds: frozenset[str]) -> float:
         """How long preempted jobs of these kinds may take to end."""

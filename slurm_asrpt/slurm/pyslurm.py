@@ -70,7 +70,8 @@ class PyslurmClient(CliClient):
             job = self.library.Job.load(number)
         except self.library.RPCError:
             return {}  # Slurm has forgotten the job
-        return _layout(job) if job.state == "RUNNING" else {}
+        counts = {node: sum(gpus.values()) for node, gpus in _layout(job).items()} if job.state == "RUNNING" else {}
+        return {node: count for node, count in counts.items() if count}
 
     def update(self, updates: Sequence[Update]) -> list[str]:
         """Write in order: updates of one job must not overtake each other."""
@@ -138,19 +139,24 @@ def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
             "contiguous": job.requires_contiguous_nodes,
             "admin_comment": job.admin_comment,
             "nodes": job.allocated_nodes,
-            "gres_detail": [f"gpu:{count}" for count in _layout(job, everywhere=True).values()],
+            "gres_detail": details_of(job),
             "flags": ["EXACT_TASK_COUNT_REQUESTED"] if asked["bitflags"] & JOB_NTASKS_SET else [],
         }
     )
 
 
-def _layout(job: Any, everywhere: bool = False) -> dict[str, int]:
-    """GPUs by node, in the order of the node list; with ``everywhere``, also nodes without GPUs."""
+def details_of(job: Any) -> list[str]:
+    """``gres_detail`` of squeue's JSON: the GPUs on each node."""
+    return [",".join(f"{name}:{count}" for name, count in gpus.items()) for gpus in _layout(job).values()]
+
+
+def _layout(job: Any) -> dict[str, dict[str, int]]:
+    """By node, in the order of the node list: its GPUs by name, ``gpu`` or ``gpu:h100``."""
     counts = {}
     for node, given in job.get_resource_layout_per_node().items():
         gres = given["gres"] or {}
-        counts[node] = sum(int(facts["count"]) for name, facts in gres.items() if name.split(":")[0] == "gpu")
-    return {node: count for node, count in counts.items() if count or everywhere}
+        counts[node] = {name: int(facts["count"]) for name, facts in gres.items() if name.split(":")[0] == "gpu"}
+    return counts
 
 
 @functools.lru_cache(maxsize=4096)

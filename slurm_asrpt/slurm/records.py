@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from slurm_asrpt.core.cluster import host_of, part_name
 from slurm_asrpt.slurm.notation import read_tasks
 
 PENDING = "PENDING"
@@ -31,7 +33,8 @@ class JobRecord:
     deadline: 0 without one. max_nodes: 0 without an upper bound.
     exclusive: "node": shares its nodes with no job; "user", "mcs" or "topo": with some; "": with all.
     segment: nodes of each of its segments (--segment), 0 if it has none, None if this Slurm does not show it.
-    gpus_by_node: the allocated GPUs.
+    gpus_by_node: the allocated GPUs. gpus_by_type: the same by node and type. After ``in_parts``, gpus_by_node has the
+    parts of nodes with several types.
     """
 
     job_id: str
@@ -85,6 +88,21 @@ class JobRecord:
     admin_comment: str = ""
     nodes: str = ""
     gpus_by_node: Mapping[str, int] = field(default_factory=dict)
+    gpus_by_type: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def in_parts(self, several: frozenset[str]) -> JobRecord:
+        """The job with GPUs by part (``NodeRecord.parts``) on these nodes, which have several types."""
+        if several.isdisjoint(self.gpus_by_type):
+            return self
+        split = {name: types for name, types in self.gpus_by_type.items() if name in several}
+        whole = {name: count for name, count in self.gpus_by_node.items() if name not in split}
+        counts = ((part_name(name, kind), count) for name, types in split.items() for kind, count in types.items())
+        return replace(self, gpus_by_node=whole | {part: count for part, count in counts if count})
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The nodes on which it has GPUs."""
+        return frozenset(map(host_of, self.gpus_by_node))
 
     @property
     def has_ended(self) -> bool:
@@ -113,11 +131,20 @@ _POWERED_DOWN = frozenset({"POWERED_DOWN", "POWERING_UP", "POWER_UP"})
 _POWERING_DOWN = frozenset({"POWERING_DOWN", "POWER_DOWN"})
 
 
+class GpuType(NamedTuple):
+    """The GPUs of one type on a node. A MIG instance is a GPU of its own type, e.g. ``1g.10gb``."""
+
+    name: str
+    gpus: int
+    used: int
+
+
 @dataclass(frozen=True)
 class NodeRecord:
     """One node of ``scontrol show node``, in node-table order (``index``). Memory in MiB.
 
-    other_gres: it has several GPU types, MIG instances, shards or MPS.
+    gpu_type: "" if it has several. types: these; empty if all its GPUs are of one type.
+    other_gres: it has shards or MPS, or only some of its GPUs have a type.
     features: the active ones.
     """
 
@@ -134,6 +161,16 @@ class NodeRecord:
     partitions: frozenset[str]
     other_gres: bool = False
     features: frozenset[str] = frozenset()
+    types: tuple[GpuType, ...] = ()
+
+    @property
+    def parts(self) -> tuple[NodeRecord, ...]:
+        """The servers that policies see: the node, or one for each of its GPU types, which share CPUs and memory."""
+        return tuple(map(self._part, self.types)) if self.types else (self,)
+
+    def _part(self, kind: GpuType) -> NodeRecord:
+        name = part_name(self.name, kind.name)
+        return replace(self, name=name, gpus=kind.gpus, gpus_used=kind.used, gpu_type=kind.name, types=())
 
     @property
     def usable(self) -> bool:
@@ -166,6 +203,20 @@ class NodeRecord:
     @property
     def completing(self) -> bool:
         return "COMPLETING" in self.state
+
+
+def joined(parts: Iterable[NodeRecord]) -> list[NodeRecord]:
+    """The nodes that have these parts: the inverse of ``NodeRecord.parts``."""
+    nodes: dict[str, list[NodeRecord]] = {}
+    for part in parts:
+        nodes.setdefault(host_of(part.name), []).append(part)
+    return [_joined(name, each) if len(each) > 1 else each[0] for name, each in nodes.items()]
+
+
+def _joined(name: str, parts: Sequence[NodeRecord]) -> NodeRecord:
+    types = tuple(GpuType(part.gpu_type, part.gpus, part.gpus_used) for part in parts)
+    gpus, used = sum(kind.gpus for kind in types), sum(kind.used for kind in types)
+    return replace(parts[0], name=name, gpus=gpus, gpus_used=used, gpu_type="", types=types)
 
 
 @dataclass(frozen=True)

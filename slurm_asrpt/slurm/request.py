@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import JobId, Request
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.parse import expand, not_whole, parse_gres
+from slurm_asrpt.slurm.parse import SHARED, expand, parse_gres
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
@@ -59,6 +61,8 @@ def read_any_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str], wh
         exact = read_request(job, nodes, partitions)
         return replace(exact, by_slurm=why, one_task_per_gpu=exact.one_task_per_gpu and not why)
     except LeftToSlurm as verdict:
+        if verdict.why == "mixed":
+            return replace(_on_one_type(job, nodes, partitions), by_slurm=why or "mixed", one_task_per_gpu=False)
         relaxed = _relaxed(job, verdict.why)
         if relaxed is None:
             raise
@@ -111,6 +115,25 @@ def _relaxed(job: JobRecord, why: str) -> JobRecord | None:
     return None
 
 
+def _on_one_type(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> JobRequest:
+    """The request of a job that only nodes with several GPU types could hold, as if its GPUs were all of one type.
+
+    Raises LeftToSlurm if no type has enough GPUs.
+    """
+    found = []
+    for kind in sorted({kind.name for node in nodes for kind in node.types}):
+        parts = [part for node in nodes for part in node.parts if not node.types or part.gpu_type == kind]
+        with suppress(LeftToSlurm):
+            found.append(read_request(job, parts, partitions))
+    if not found:
+        raise LeftToSlurm("mixed")
+    first = max(found, key=lambda one: one.gpus)  # they differ for jobs with whole nodes
+    alike = [one.request for one in found if one.gpus == first.gpus]
+    sets = [names for one in alike for names in one.within or (one.candidates or frozenset(),)]
+    request = replace(first.request, candidates=frozenset().union(*sets), within=tuple(sets) if len(sets) > 1 else ())
+    return replace(first, request=request)
+
+
 def _requested_gpus(job: JobRecord) -> int:
     """How many GPUs a job may need in an unusual form of request."""
     counted = re.search(r"\bgres/gpu=([0-9]{1,6})", job.tres)
@@ -123,13 +146,14 @@ def _requested_gpus(job: JobRecord) -> int:
 
 def _contiguous(found: JobRequest, nodes: Nodes) -> Request:
     """The request with one of the runs of consecutive nodes that could hold the job; at most MOST_RUNS of them."""
-    request, table = found.request, sorted(nodes, key=lambda n: n.index)
-    able = [n.name in (request.candidates or ()) for n in table]
-    largest = max([n.gpus for n, is_able in zip(table, able, strict=True) if is_able], default=1)
+    request, names = found.request, found.request.candidates or frozenset()
+    table = [[part for part in n.parts if part.name in names] for n in sorted(nodes, key=lambda n: n.index)]
+    largest = max([part.gpus for parts in table for part in parts], default=1)
     width = max(request.min_nodes, found.gpus // request.per_node if request.per_node else -(-found.gpus // largest))
-    firsts = [at for at in range(len(table) - width + 1) if all(able[at : at + width])]
+    firsts = [at for at in range(len(table) - width + 1) if all(table[at : at + width])]
     some = firsts[:: -(-len(firsts) // MOST_RUNS)] if firsts else []
-    return replace(request, within=tuple(frozenset(n.name for n in table[at : at + width]) for at in some))
+    runs = [frozenset(part.name for parts in table[at : at + width] for part in parts) for at in some]
+    return replace(request, within=tuple(runs))
 
 
 def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> JobRequest:
@@ -178,11 +202,11 @@ def _offers(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -
     A job on one node gets a single set; with -w or whole nodes, only the set with most GPUs counts.
     """
     names = job.partition.split(",")
-    able = [n for n in _allowed(job, nodes) if n.gpus and (n.other_gres or kind in ("", n.gpu_type))]
+    able = [part for n in _allowed(job, nodes) if n.gpus for part in _serving(n, kind, bool(job.exclusive))]
     sets = [_with(able, name, feature) for name in names for feature in alternatives(job.features)]
     if gpus == 1 or job.max_nodes == 1:
         sets = [_union(sets)]
-    plain = [[n for n in some if not n.other_gres] for some in sets]
+    plain = [[n for n in some if not (n.other_gres or n.types)] for some in sets]
     most = max(plain, key=_total)
     if _total(most) < gpus <= max(_total(some) for some in sets):
         raise LeftToSlurm("mixed")
@@ -191,6 +215,17 @@ def _offers(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -
     if job.required_nodes or job.exclusive or _total(most) < gpus:
         return [most]
     return _largest([some for some in plain if _total(some) >= gpus])
+
+
+def _serving(node: NodeRecord, kind: str, whole: bool) -> Nodes:
+    """What of a node could serve a job of this GPU type ("": any): the node, or its part with GPUs of this type.
+
+    whole: the job gets all GPUs of its nodes, and so the node.
+    """
+    if node.other_gres or not kind:
+        return [node]
+    parts = [part for part in node.parts if part.gpu_type == kind]
+    return [node] if whole and parts else parts
 
 
 def _with(nodes: Nodes, partition: str, features: str) -> Nodes:
@@ -215,10 +250,10 @@ def _allowed(job: JobRecord, nodes: Nodes) -> Nodes:
     """The nodes of -w, or all nodes, without those of -x."""
     if job.required_nodes:
         required = _names(job.required_nodes, "nodelist")
-        nodes = [n for n in nodes if n.name in required]
+        nodes = [n for n in nodes if host_of(n.name) in required]
     if job.excluded_nodes:
         excluded = _names(job.excluded_nodes, "exclude")
-        nodes = [n for n in nodes if n.name not in excluded]
+        nodes = [n for n in nodes if host_of(n.name) not in excluded]
     return nodes
 
 
@@ -350,6 +385,14 @@ def gpus_of(job: JobRecord) -> int:
         return 0
 
 
+def type_of(job: JobRecord) -> str:
+    """The GPU type that a job names; "" if it names none, or its request is left to Slurm."""
+    try:
+        return _gpus(job)[0]
+    except LeftToSlurm:
+        return ""
+
+
 def _gpus(job: JobRecord) -> tuple[str, int, int | None, int]:
     """GPU type, number of GPUs, GPUs per node if fixed, and the unit in which they are allocated."""
     per_job, per_node, per_task = (_one_kind(t) for t in (job.tres_per_job, job.tres_per_node, job.tres_per_task))
@@ -386,7 +429,7 @@ def _one_kind(tres: str) -> tuple[str, int]:
         counts = parse_gres(tres)
     except SlurmError:
         raise LeftToSlurm("gres") from None
-    if any(not_whole(name, kind) for name, kind in counts):
+    if any(name in SHARED for name, _ in counts):
         raise LeftToSlurm("gres")
     gpus = [(kind, count) for (name, kind), count in counts.items() if name == "gpu"]
     if len(gpus) > 1:

@@ -43,7 +43,8 @@ _MAYBE = re.compile(rf"(--(?:{'|'.join(_MAYBE_VALUED)}))=.*", re.DOTALL)
 _NAMES = {f"-{letter}": name for letter, name in (_SHORT | _SHORT_FLAGS).items()}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)B?", re.IGNORECASE)
 _NUMBER = "[0-9]{1,9}"  # sbatch has 32-bit numbers
-_GPUS = re.compile(rf"{_NUMBER}|[A-Za-z][^:,=]*(?:[:=]{_NUMBER})?")  # a type alone means one GPU
+_GPUS = re.compile(rf"{_NUMBER}|[A-Za-z][^:,=]*|(?=[^:=]*[A-Za-z])[A-Za-z0-9][^:,=]*[:=]{_NUMBER}")
+"""A type alone means one GPU. One that begins with a digit is that of MIG instances (``1g.10gb:2``)."""
 _MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
 

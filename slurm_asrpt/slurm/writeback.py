@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import JobRecord, Update
@@ -50,8 +51,14 @@ def hand_over(job_id: str, seconds: float = 0.0) -> Update:
 
 def pin(job_id: str, gpus: Mapping[str, int], multifactor: bool) -> Update:
     """Start the job now, on exactly these nodes. NumNodes must equal their number, else Slurm adds nodes."""
-    fields = {"StartTime": "now", "NumNodes": f"{len(gpus)}-{len(gpus)}", "ReqNodeList": fold(gpus)}
+    count = len(set(map(host_of, gpus)))
+    fields = {"StartTime": "now", "NumNodes": f"{count}-{count}", "ReqNodeList": pinned_nodes(gpus)}
     return Update(job_id, {**fields, **_priority(multifactor, PINNED_PRIORITY, PINNED_SITE_FACTOR)})
+
+
+def pinned_nodes(gpus: Mapping[str, int]) -> str:
+    """The node list of a pin. gpus: by server."""
+    return fold(set(map(host_of, gpus)))
 
 
 def next_for_slurm(job_id: str, multifactor: bool) -> Update:

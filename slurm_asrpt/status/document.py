@@ -116,14 +116,14 @@ class JobStatus:
 class NodeStatus:
     """A GPU node of the managed partitions."""
 
-    name: Annotated[str, "The node's name."]
+    name: Annotated[str, "The node's name. A node with several GPU types has a row for each: n1:a100."]
     gpus: Annotated[int, "Number of GPUs."]
     gpus_free: Annotated[int, "GPUs on which asrptd could start a job now; 0 if the node is down or draining."]
     gpu_type: Annotated[str, "GPU type as in slurm.conf, or empty."] = ""
     partitions: Annotated[list[str], "The node's partitions."] = field(default_factory=list)
     state: Annotated[str, "The node's state as Slurm reports it."] = ""
     other_gres: Annotated[
-        bool, "Whether it has several GPU types, or MIG, shard or MPS devices. Such a node is left to Slurm."
+        bool, "Whether it has shards or MPS, or only some of its GPUs have a type. Such a node is left to Slurm."
     ] = False
 
 

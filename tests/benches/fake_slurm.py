@@ -24,7 +24,8 @@ from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.priorities import SitePriorities
-from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, GpuType, JobRecord, NodeRecord, Reservation, Update
+from slurm_asrpt.slurm.request import type_of
 from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.slurm.topology import Topology
 
@@ -35,6 +36,12 @@ READY = ("IDLE", "IDLE+POWERED_DOWN", "IDLE+RESERVED")
 
 def node(name: str, index: int, gpus: int) -> NodeRecord:
     return NodeRecord(name, index, gpus, 0, "", 64, 0, 512_000, 0, "IDLE", frozenset({"gpu"}))
+
+
+def typed_node(name: str, index: int, types: Mapping[str, int]) -> NodeRecord:
+    """A node with several GPU types, in Slurm's order of their GPUs."""
+    kinds = tuple(GpuType(kind, gpus, 0) for kind, gpus in types.items())
+    return dataclasses.replace(node(name, index, sum(types.values())), types=kinds)
 
 
 def task_numbers(tasks: str) -> list[int]:
@@ -173,10 +180,14 @@ class FakeSlurm:
 
     def nodes(self) -> list[NodeRecord]:
         self.check_available()
-        used, cpus = self.used(), self.used_cpus()
+        used, cpus, by_type = self.used(), self.used_cpus(), self.used_by_type()
         return [
             dataclasses.replace(
-                n, gpus_used=used[n.name], cpus_used=cpus[n.name], state=self.states.get(n.name, "IDLE")
+                n,
+                gpus_used=used[n.name],
+                cpus_used=cpus[n.name],
+                state=self.states.get(n.name, "IDLE"),
+                types=tuple(kind._replace(used=by_type[n.name, kind.name]) for kind in n.types),
             )
             for n in self.table
         ]
@@ -241,6 +252,15 @@ class FakeSlurm:
         for record in self.records.values():
             if record.state in RUNNING_STATES:
                 used.update(record.gpus_by_node)
+        return used
+
+    def used_by_type(self) -> Counter[tuple[str, str]]:
+        """GPUs in use by node and type, of nodes with several types."""
+        used: Counter[tuple[str, str]] = Counter()
+        for record in self.records.values():
+            if record.state in RUNNING_STATES:
+                for name, types in record.gpus_by_type.items():
+                    used.update({(name, kind): count for kind, count in types.items()})
         return used
 
     def used_cpus(self) -> Counter[str]:
@@ -354,12 +374,25 @@ class FakeSlurm:
             self._try_to_start(self._split_off(job, task_numbers(job.array_tasks)[0]))
             self._schedule()
             return
+        gpus = dict(zip(sorted(names), counts, strict=True))
         self.starts[job.job_id] += 1
         up = all(self.state_of(name) != "IDLE+POWERED_DOWN" for name in names)
         self.records[job.job_id] = dataclasses.replace(
             job, state="RUNNING" if up else "CONFIGURING", reason="None", nodes=",".join(sorted(names)),
-            start_time=self.now, gpus_by_node=dict(zip(sorted(names), counts, strict=True)),
+            start_time=self.now, gpus_by_node=gpus, gpus_by_type=self._types_of(job, gpus),
         )  # fmt: skip
+
+    def _types_of(self, job: JobRecord, gpus: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """GPUs by type on nodes with several types: of the job's type, else the first ones that are free."""
+        used, found = self.used_by_type(), dict[str, dict[str, int]]()
+        for n in self.table:
+            left = gpus.get(n.name, 0) if n.types else 0
+            for kind in n.types:
+                able = type_of(job) in ("", kind.name)
+                count = min(left, kind.gpus - used[n.name, kind.name]) if able else 0
+                left -= count
+                found.setdefault(n.name, {})[kind.name] = count
+        return found
 
     def _preempt_for(self, job: JobRecord) -> bool:
         """Requeue the first jobs that make room for a pinned job. Returns whether there were enough of them."""
@@ -396,7 +429,14 @@ class FakeSlurm:
         used, excluded = self.used(), expand(job.excluded_nodes) if job.excluded_nodes else []
         able = [n for n in self.table if n.name not in excluded and (not job.features or job.features in n.features)]
         able = [n for n in able if self.state_of(n.name) in READY and not (job.exclusive and used[n.name])]
-        return {n.name: n.gpus - used[n.name] for n in able}
+        return {n.name: self._free_of(n, type_of(job), used) for n in able}
+
+    def _free_of(self, n: NodeRecord, kind: str, used: Mapping[str, int]) -> int:
+        """Free GPUs of a type ("": any)."""
+        if not kind or not n.types:
+            return n.gpus - used[n.name] if kind in ("", n.gpu_type) else 0
+        by_type = self.used_by_type()
+        return sum(each.gpus - by_type[n.name, each.name] for each in n.types if each.name == kind)
 
     def _most_free(self, free: Mapping[str, int], gpus: int) -> list[str]:
         names: list[str] = []

@@ -111,7 +111,7 @@ def test_nodes_can_be_added_and_removed_and_shared_gpus_are_left_to_slurm(lab: C
     wait_for(lambda: lab.audit(parts[1], "left"), "asrptd has seen the second job", 10)
     done = lab.wait_all(parts, "COMPLETED")
     assert {job.nodes for job in done.values()} == {"n5"}
-    assert lab.audit(parts[1], "left")[0]["why"] == "gres"  # the hook left the first one to Slurm
+    assert lab.audit(parts[1], "left")[0]["why"] == "mixed"  # the hook left the first one to Slurm
     lab.cancel(blocker)
     assert lab.wait(full, "COMPLETED").nodes == "n[1-2,4]"
 

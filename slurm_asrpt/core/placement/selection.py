@@ -43,7 +43,8 @@ def offers(view: ClusterView, request: Request) -> list[Offer]:
     return found
 
 
-def _bounded(view: ClusterView, name: str, free: int, request: Request) -> int:
+def _bounded(view: ClusterView, server: str, free: int, request: Request) -> int:
+    name = view.hosts.get(server, server)
     for stock, per_gpu in ((view.free_cpus, request.cpus_per_gpu), (view.free_memory, request.memory_per_gpu)):
         if stock is not None and per_gpu > 0:
             free = min(free, int(stock.get(name, 0) / per_gpu + ROUNDING))  # 1 // 0.2 is 4

@@ -110,7 +110,7 @@ class SnapshotMaker:
     def _free(self, running: Sequence[Running]) -> dict[str, int]:
         """GPUs that ``running`` leaves free. A node in state COMPLETING counts as ready."""
         view = self._cluster.view
-        cleaning = {n.name: n.gpus - n.gpus_used for n in self._cluster.nodes if n.completing}
+        cleaning = {n.name: n.gpus - n.gpus_used for n in self._cluster.parts if n.completing}
         held = Counter[str]()
         for run in running:
             held.update(run.gpus)

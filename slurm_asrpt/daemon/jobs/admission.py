@@ -76,10 +76,11 @@ class Admission:
         charges_of = self._rules.limits.charges
         charges = together(map(charges_of, components)) if components else charges_of(record)
         # most jobs have none of these, and this runs for all of them in each cycle
-        reserved = frozenset(name for r in job.reservations for name in r.nodes) if job.reservations else NOTHING
+        with_parts = self._cluster.with_parts
+        reserved = frozenset().union(*(with_parts(r.nodes) for r in job.reservations)) if job.reservations else NOTHING
         late = job.avoided_nodes.items()
         avoided = frozenset(name for name, until in late if until > now) if late else NOTHING
-        within = tuple(r.nodes for r in job.admitted_by) if job.admitted_by else ()
+        within = tuple(with_parts(r.nodes) for r in job.admitted_by) if job.admitted_by else ()
         if self._mode.enforcing and record.het and not components:
             raise LeftToSlurm("component")
         parts = tuple(map(request_values, components)) if components else ()
@@ -321,7 +322,8 @@ def _profile(tag: Tag, requested: JobRequest, nodes: Sequence[NodeRecord], profi
 def _keeps_slices(profile: JobProfile, requested: JobRequest, nodes: Sequence[NodeRecord]) -> bool:
     """Whether Slurm would keep slices together if all nodes were free; else the job would wait forever."""
     allowed = requested.request.candidates or frozenset()
-    servers = [Node(n.name, n.gpus, n.index, n.gpu_type) for n in nodes if n.name in allowed]
+    parts = (part for n in nodes for part in n.parts)
+    servers = [Node(n.name, n.gpus, n.index, n.gpu_type) for n in parts if n.name in allowed]
     try:
         job = Job(JobId(""), "", requested.gpus, profile, request=requested.request)
     except ValueError:  # this number of GPUs per node splits slices

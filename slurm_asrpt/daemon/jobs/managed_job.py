@@ -35,10 +35,9 @@ from slurm_asrpt.daemon.jobs.saved_state import (
     to_json,
 )
 from slurm_asrpt.hook.tag import Tag, parse_tag
-from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
 from slurm_asrpt.slurm.request import JobRequest
-from slurm_asrpt.slurm.writeback import Original, original
+from slurm_asrpt.slurm.writeback import Original, original, pinned_nodes
 
 KILLED = "FAILED"
 """States of a job whose script was killed, by a requeue that Slurm has forgotten or otherwise."""
@@ -472,7 +471,7 @@ def _still_pinned(record: JobRecord, saved: SavedJob) -> bool:
         return True
     if pin is None or not record.restarts:
         return False
-    return bool(saved.by_slurm) or record.required_nodes == fold(pin.gpus)
+    return bool(saved.by_slurm) or record.required_nodes == pinned_nodes(pin.gpus)
 
 
 def is_another(record: JobRecord, before: JobRecord) -> bool:

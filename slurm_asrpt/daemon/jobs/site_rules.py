@@ -93,7 +93,7 @@ class SiteRules:
         """The next maintenance of the nodes of a running job, if the job may still run then."""
         end = record.start_time + (record.time_limit or math.inf)
         ahead = (r for r in self._reservations if r.maintenance and now < r.start < end)
-        return next((r for r in ahead if not r.nodes.isdisjoint(record.gpus_by_node)), None)
+        return next((r for r in ahead if not r.nodes.isdisjoint(record.hosts)), None)
 
     def admitting(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
         """The reservations that the job may run in: the one that it names, or the magnetic ones that draw it.

@@ -23,6 +23,7 @@ from slurm_asrpt.daemon.writes.leases import Leases
 from slurm_asrpt.daemon.writes.order import factor_for, new_priorities
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.client import SlurmClient
+from slurm_asrpt.slurm.request import type_of
 
 STEP = 10
 """Distance of new priorities where there is room."""
@@ -89,6 +90,8 @@ class ReleaseAhead:
             job = self._jobs.get(job_id)
             if job is None or not _is_plain(job):
                 break
+            if self._cluster.has_several_types and job.by_slurm != "mixed" and not type_of(job.record):
+                break  # Slurm might start it on nodes with several types
             # in each partition and reservation Slurm's main scheduler stops at the first job that cannot start
             if nodes.setdefault((job.record.partition, job.record.reservation), _candidates(job)) != _candidates(job):
                 break

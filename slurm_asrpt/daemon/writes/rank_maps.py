@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.daemon import placements
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
@@ -60,7 +61,8 @@ class RankMaps:
         latest = clock.monotonic() + most_s
         while self._waiting:
             for number, gpus in self._client.allocations(list(self._waiting)).items():
-                self._write(self._waiting.pop(number)[0], gpus)
+                job, _ = self._waiting.pop(number)
+                self._write(job, placements.by_server(job, gpus))
             now = clock.monotonic()
             self._waiting = {n: (job, until) for n, (job, until) in self._waiting.items() if now < until}
             if not self._waiting or now + ALLOCATION_POLL_S > latest:
@@ -87,8 +89,8 @@ def announce(spool: Path, number: int) -> None:
 
 
 def write_hosts(spool: Path, number: int, ranks: Sequence[str]) -> None:
-    """Write the host file, one line per rank, then remove the announcement."""
-    _replace(hosts_dir(spool) / str(number), "".join(f"{host}\n" for host in ranks))
+    """Write the host file, one line per rank, then remove the announcement. ranks: the server of each."""
+    _replace(hosts_dir(spool) / str(number), "".join(f"{host_of(server)}\n" for server in ranks))
     withdraw(spool, number)
 
 

@@ -11,6 +11,7 @@ from slurm_asrpt.daemon.writes.starts import Starts
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
 from slurm_asrpt.slurm.records import Reservation
+from tests.benches.fake_slurm import typed_node
 
 SITE = SitePriorities(Weights(qos=1000), {"gpu": PartitionPriority()}, {"normal": 0.0, "high": 10.0}, known=True)
 
@@ -366,7 +367,33 @@ def test_a_job_that_starts_while_it_is_released_is_not_resized(ahead):
     assert bench.job_state(job_id) is JobState.RUNNING
 
 
-def test_nothing_is_released_beside_nodes_with_several_kinds_of_gpus(ahead):
+@pytest.mark.parametrize(
+    ("nodes", "asks", "released"),
+    [
+        ("one", {"tres_per_task": "gres:gpu:a100:1"}, True),
+        ("one", {}, False),  # planned on n2, but Slurm might start it on n1
+        ("all", {}, True),  # Slurm chooses its GPUs in any case
+    ],
+)
+def test_beside_several_gpu_types_in_a_node_jobs_are_released_that_slurm_starts_where_they_are_planned(
+    ahead, nodes, asks, released
+):
+    bench = ahead((2, 2))
+    for index in (0,) if nodes == "one" else (0, 1):
+        bench.slurm.table[index] = typed_node(f"n{index + 1}", index + 1, {"a100": 1, "t4": 1})
+    if nodes == "one":
+        bench.slurm.table[1] = replace(bench.slurm.table[1], gpu_type="a100")
+    kinds = ["a100", "t4", "a100", "a100" if nodes == "one" else "t4"]
+    running = [bench.slurm.submit(1, 1000, tres_per_task=f"gres:gpu:{kind}:1") for kind in kinds]
+    bench.cycle(3)
+    job_id = bench.slurm.submit(1, 10, **asks)
+    bench.cycle(3)
+    assert [bench.state(blocker) for blocker in running] == ["RUNNING"] * 4
+    assert bench.state(job_id) == "PENDING"
+    assert leased(bench, job_id) is not released
+
+
+def test_nothing_is_released_beside_nodes_with_shared_gpus(ahead):
     """Slurm might start the job there."""
     bench = ahead()
     fill(bench)

@@ -26,7 +26,7 @@ from slurm_asrpt.slurm.parse import parse_config, parse_config_time
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.topology import Topology
 from slurm_asrpt.status.document import JobStatus, Status, write_status
-from tests.benches.fake_slurm import node
+from tests.benches.fake_slurm import node, typed_node
 
 NOW = 1_800_000_000.0
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -421,6 +421,14 @@ def test_nodes_without_usable_gpus_are_found(settings: Settings, snapshot: Snaps
         ((state, text),) = findings_of(settings, replace(snapshot, nodes=changed), "gpus")
         assert state is not State.OK
         assert words in text
+
+
+def test_gpus_of_nodes_with_several_types_have_types(settings: Settings, snapshot: Snapshot) -> None:
+    several = typed_node("n1", 0, {"a100": 2, "1g.10gb": 4})
+    for other, state in (("h100", State.OK), ("", State.WARNING)):
+        nodes = [several, replace(snapshot.nodes[1], gpu_type=other)]
+        ((found, _),) = findings_of(settings, replace(snapshot, nodes=nodes), "gpus")
+        assert found is state
 
 
 def test_files_that_others_can_write_are_found(settings: Settings, snapshot: Snapshot) -> None:

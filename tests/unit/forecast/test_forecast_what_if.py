@@ -60,6 +60,7 @@ def test_a_script_is_parsed_as_by_sbatch() -> None:
         ("--gres=gpu:2", {"tres_per_node": "gres:gpu:2"}),
         ("--gpus=h100", {"tres_per_job": "gres:gpu:h100"}),
         ("--gpus=h100:8", {"tres_per_job": "gres:gpu:h100:8"}),
+        ("--gpus=1g.10gb:2", {"tres_per_job": "gres:gpu:1g.10gb:2"}),
         ("--mem 16G", {"memory_per_node": 16384.0}),
         ("--mem-per-gpu=512M", {"memory_per_gpu": 512.0}),
         ("-w n1 -x n2 -C big", {"required_nodes": "n1", "excluded_nodes": "n2", "features": "big"}),
@@ -81,7 +82,7 @@ def test_options_become_a_job_record_as_in_slurm(words: str, fields: dict[str, o
 
 @pytest.mark.parametrize(
     "words",
-    ["--bogus", "-N x", "-t soon", "--mem lots", "-n -1", "--ntasks", "--gpus=1.5", "--gpus=h100:1:1"]
+    ["--bogus", "-N x", "-t soon", "--mem lots", "-n -1", "--ntasks", "--gpus=1.5", "--gpus=h100:1:1", "--gpus=8:8"]
     + [f"{option}{10**19}" for option in ("--gpus=", "--gpus=h100:", "--gres=gpu:", "-N ", "-n ")],
 )
 def test_options_that_sbatch_would_reject_are_rejected(words: str) -> None:

@@ -22,11 +22,11 @@ def slurm_conf(given, scripts=None, lua=False):
 
 
 def test_nodes_of_several_groups_are_numbered_consecutively():
-    nodes = parse_nodes("2x8:h100,1x4:t4", base_port=17000)
-    assert [(n.name, n.gpus, n.gpu_type, n.port) for n in nodes] == [
-        ("n1", 8, "h100", 17010),
-        ("n2", 8, "h100", 17011),
-        ("n3", 4, "t4", 17012),
+    nodes = parse_nodes("2x8:h100,1x2:a100+4:1g.10gb", base_port=17000)
+    assert [(n.name, n.gpus, n.types, n.port) for n in nodes] == [
+        ("n1", 8, (("h100", 8),), 17010),
+        ("n2", 8, (("h100", 8),), 17011),
+        ("n3", 6, (("a100", 2), ("1g.10gb", 4)), 17012),
     ]
 
 
@@ -44,7 +44,11 @@ def test_nodes_of_several_groups_are_numbered_consecutively():
         ("2x0", "valid: 1 to 64"),
         ("2x65", "valid: 1 to 64"),
         ("999999x1", "more than 1000 nodes"),
-        ("1x2:t4,1x2", "every group a GPU type"),
+        ("1x2:t4,1x2", "give all GPUs a type"),
+        ("1x2:t4+2", "give all GPUs a type"),
+        ("1x2:t4+2:t4", "has a GPU type twice"),
+        ("1x2:t4+0:a100", "valid: 1 to 64"),
+        ("1x2:t4+", "cannot read"),
         ("٣x8", "cannot read"),
     ],
 )
@@ -135,6 +139,15 @@ def test_gres_conf_groups_equal_adjacent_nodes():
         "NodeName=n[1-2] Name=gpu Type=h100 File=/tmp/lab/dev/gpu[0-7]",
         "NodeName=n3 Name=gpu Type=t4 File=/tmp/lab/dev/gpu0",
         "NodeName=n4 Name=gpu Type=h100 File=/tmp/lab/dev/gpu[0-7]",
+    ]
+
+
+def test_a_node_may_have_several_gpu_types():
+    given = spec(nodes="2x2:a100+4:1g.10gb")
+    assert sum("Gres=gpu:a100:2,gpu:1g.10gb:4 " in line for line in slurm_conf(given)) == 2
+    assert conf.gres_conf(given, LabPaths(ROOT)).splitlines() == [
+        "NodeName=n[1-2] Name=gpu Type=a100 File=/tmp/lab/dev/gpu[0-1]",
+        "NodeName=n[1-2] Name=gpu Type=1g.10gb File=/tmp/lab/dev/gpu[2-5]",
     ]
 
 

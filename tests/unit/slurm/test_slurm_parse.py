@@ -1,6 +1,7 @@
 """Parsers of Slurm's output: newer formats, odd values, and SlurmError for invalid output."""
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -172,10 +173,46 @@ def test_node_states_decide_whether_a_node_is_usable(state, usable):
     assert node.usable is usable
 
 
-def test_shared_and_mixed_gpus_are_marked():
-    for gres in ("gpu:a:2,gpu:b:2", "gpu:4,shard:16", "gpu:4,mps:100", "gpu:a100_1g.5gb:7"):
-        (node,) = parse.parse_nodes(NODE.replace("gpu:h100:8(S:0-1)", gres) + " State=IDLE Partitions=gpu")
-        assert node.other_gres
+def with_gres(gres, used="gpu:0"):
+    """The node with these GPUs."""
+    line = re.sub("GresUsed=[^ ]*", f"GresUsed={used}", NODE.replace("gpu:h100:8(S:0-1)", gres))
+    return parse.parse_nodes(f"{line} State=IDLE Partitions=gpu")[0]
+
+
+@pytest.mark.parametrize("gres", ["gpu:4,shard:16", "gpu:4,mps:100", "gpu:a:2,gpu:2", "gpu:a:2,gpu:b:2,shard:8"])
+def test_shared_gpus_and_gpus_of_which_some_have_no_type_are_marked(gres):
+    assert with_gres(gres).other_gres
+
+
+def test_a_mig_instance_is_a_gpu():
+    node = with_gres("gpu:1g.12gb:14(S:0)", "gpu:1g.12gb:3(IDX:0-2)")
+    assert (node.gpus, node.gpus_used, node.gpu_type, node.other_gres, node.parts) == (14, 3, "1g.12gb", False, (node,))
+
+
+def test_a_node_with_several_gpu_types_has_a_part_for_each():
+    """As Slurm 22.05 printed it, with a job of each type, and one with --gpus=2 that got one of each."""
+    node = with_gres("gpu:a100:2,gpu:1g.10gb:4", "gpu:a100:2(IDX:0-1),gpu:1g.10gb:3(IDX:2-4)")
+    assert (node.name, node.gpus, node.gpus_used, node.gpu_type, node.other_gres) == ("n1", 6, 5, "", False)
+    parts = [(part.name, part.gpus, part.gpus_used, part.gpu_type, part.parts) for part in node.parts]
+    a100, mig = node.parts
+    assert parts == [("n1:a100", 2, 2, "a100", (a100,)), ("n1:1g.10gb", 4, 3, "1g.10gb", (mig,))]
+    assert with_gres("gpu:a100:2,gpu:t4:4", "gpu:a100:0(IDX:N/A),gpu:t4:0(IDX:N/A)").parts[1].gpus_used == 0
+
+
+def test_the_gpus_of_a_job_are_counted_by_type_and_by_part_of_the_nodes_with_several():
+    """``gres_detail`` of 22.05: a type may have none, and IDX may be empty."""
+    details = [
+        "gpu:a100:1(IDX:1),gpu:1g.10gb:1(IDX:4)",
+        "gpu:a100:2(IDX:0-1),gpu:1g.10gb:0(IDX:)",
+        "gpu:a100:4(IDX:0-3)",
+    ]
+    raw = {"job_id": 3, "job_state": "RUNNING", "nodes": "n[1-3]", "gres_detail": details}
+    job = parse.job_record(raw)
+    assert job.gpus_by_node == {"n1": 2, "n2": 2, "n3": 4}
+    assert job.in_parts(frozenset()) is job
+    split = job.in_parts(frozenset({"n1", "n2", "n9"}))
+    assert split.gpus_by_node == {"n3": 4, "n1:a100": 1, "n1:1g.10gb": 1, "n2:a100": 2}
+    assert split.hosts == {"n1", "n2", "n3"}
 
 
 JOB = "JobId={id} JobName={name} UserId=u(1) JobState=RUNNING Reason=None   Nodes=n1 CPU_IDs=0 Mem=64 GRES={gres} X=1"

@@ -136,3 +136,16 @@ def test_a_missing_pyslurm_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(SlurmError, match="pyslurm is not installed"):
         pyslurm.load(SlurmSettings(), "24.11.5")
+
+
+def test_the_gpus_of_nodes_with_several_types_are_counted(client, library):
+    """Another generic resource and a node without GPUs do not count."""
+    layout = {
+        "n1": {"gres": {"gpu:a100": {"count": 2, "indexes": "0-1"}, "gpu:1g.10gb": {"count": "1", "indexes": "4"}}},
+        "n2": {"gres": {"gpu": {"count": 4, "indexes": "0-3"}, "nic": {"count": 1, "indexes": "0"}}},
+        "n3": {"gres": None},
+    }
+    job = SimpleNamespace(state="RUNNING", get_resource_layout_per_node=lambda: layout)
+    library.Job = SimpleNamespace(load=lambda number: job)
+    assert client.allocations(["7"]) == {"7": {"n1": 3, "n2": 4}}
+    assert pyslurm.details_of(job) == ["gpu:a100:2,gpu:1g.10gb:1", "gpu:4", ""]

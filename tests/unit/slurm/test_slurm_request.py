@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import LeftToSlurm, read_request
+from slurm_asrpt.slurm.records import GpuType, JobRecord, NodeRecord
+from slurm_asrpt.slurm.request import LeftToSlurm, read_any_request, read_request
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 
@@ -145,7 +145,7 @@ def test_ranks_correspond_to_gpus_only_with_one_gpu_per_task():
         ({"tres_per_job": "gres:gpu:a:1,gres:gpu:b:1"}, "gres"),
         ({"tres_per_job": "gres:shard:1"}, "gres"),
         ({"tres_per_job": "gres:mps:50"}, "gres"),
-        ({"tres_per_job": "gres:gpu:a100_1g.5gb:2"}, "gres"),
+        ({"tres_per_job": "gres:gpu:a100_1g.5gb:2"}, "mixed"),
         ({"tres_per_job": "gres:gpu:a100:2"}, "mixed"),  # n6 may have them
         ({"deadline": 1000.0}, "deadline"),
         ({"tres_per_job": "a:b:c:d:e"}, "gres"),
@@ -211,3 +211,61 @@ def test_exclusive_jobs_get_all_gpus_of_their_nodes(fields, gpus, nodes):
     assert (found.request.cpus_per_gpu, found.request.memory_per_gpu) == (64 / size, 640 / size)
     assert not found.one_task_per_gpu or found.gpus == 4
     assert found.request.candidates == ({"n3"} if size == 4 else {"n1", "n2"})
+
+
+def typed(index, *types):
+    """A node with several GPU types."""
+    kinds = tuple(GpuType(name, gpus, 0) for name, gpus in types)
+    return dataclasses.replace(node(index, sum(gpus for _, gpus in types), ""), types=kinds)
+
+
+SPLIT = [typed(1, ("a100", 2), ("1g", 4)), typed(2, ("a100", 2), ("1g", 4)), node(3, 4, "a100"), node(4, 2, "t4")]
+
+
+def split_ask(read=read_any_request, **fields):
+    return read(dataclasses.replace(BASE, **{"cpus": 1, "tasks": 1, **fields}), SPLIT, ["gpu"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "candidates"),
+    [
+        ({"tres_per_job": "gres:gpu:a100:2"}, {"n1:a100", "n2:a100", "n3"}),
+        ({"tres_per_node": "gres:gpu:1g:4"}, {"n1:1g", "n2:1g"}),
+        ({"tres_per_job": "gres:gpu:1g:8", "max_nodes": 2}, {"n1:1g", "n2:1g"}),
+        ({"tres_per_job": "gres:gpu:a100:1", "required_nodes": "n2"}, {"n2:a100"}),
+        ({"tres_per_job": "gres:gpu:a100:1", "excluded_nodes": "n[2-3]"}, {"n1:a100"}),
+        ({"tres_per_job": "gres:gpu:3"}, {"n3", "n4"}),  # Slurm could give it GPUs of two types on the others
+        ({"tres_per_job": "gres:gpu:a100:4", "exclusive": "node"}, {"n3"}),  # n1 and n2 have MIG instances, too
+    ],
+)
+def test_a_job_that_names_a_type_gets_the_parts_of_nodes_with_several(fields, candidates):
+    found = split_ask(**fields)
+    assert (found.request.candidates, found.by_slurm) == (candidates, "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "sets"),
+    [
+        ({"tres_per_job": "gres:gpu:7"}, [{"n1:1g", "n2:1g", "n3", "n4"}, {"n1:a100", "n2:a100", "n3", "n4"}]),
+        ({"tres_per_job": "gres:gpu:2", "required_nodes": "n1"}, [{"n1:1g"}, {"n1:a100"}]),
+        ({"tres_per_job": "gres:gpu:4", "required_nodes": "n1"}, [{"n1:1g"}]),
+        ({"tres_per_job": "gres:gpu:1g:3", "exclusive": "node"}, [{"n1:1g", "n2:1g"}]),
+    ],
+)
+def test_slurm_chooses_the_gpus_where_only_nodes_with_several_types_hold_a_job(fields, sets):
+    with pytest.raises(LeftToSlurm) as verdict:
+        split_ask(read_request, **fields)
+    assert verdict.value.why == "mixed"
+    found = split_ask(**fields)
+    assert found.by_slurm == "mixed"
+    assert list(found.request.within or (found.request.candidates,)) == sets
+
+
+def test_a_job_that_no_single_type_holds_is_left_to_slurm():
+    with pytest.raises(LeftToSlurm, match="several GPU types"):
+        split_ask(tres_per_job="gres:gpu:5", required_nodes="n1")
+
+
+def test_contiguous_nodes_may_have_several_types():
+    found = split_ask(tres_per_node="gres:gpu:a100:2", min_nodes=2, contiguous=True)
+    assert found.request.within == ({"n1:a100", "n2:a100"}, {"n2:a100", "n3"})
