@@ -213,7 +213,7 @@ def test_the_fake_kills_asrptd_at_the_chosen_call(tmp_path: Path) -> None:
     slurm = Dying()
     bench = ArmedBench(tmp_path, slurm)
     job_id = slurm.submit(4)
-    slurm.arm(3, 1.0, KilledError())  # jobs, nodes, the fence, and then the pin
+    slurm.arm(4, 1.0, KilledError())  # jobs, nodes, the topology, the fence, and then the pin
     with pytest.raises(KilledError):
         bench.cycle()
     assert slurm.records[job_id].required_nodes == "n1"
