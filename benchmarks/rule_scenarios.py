@@ -21,6 +21,8 @@ ENFORCE, ORDER = "enforce", "order"
 USERS = ("asrpt1", "asrpt2", "asrpt3", "asrpt4")
 QUICK: Mapping[str, Any] = {"interval_s": 1.0, "lease_s": 60}
 """Jobs of some seconds instead of some minutes: the interval is a fraction of the default, too."""
+LEAF = 4
+"""Nodes under each switch of scenario topology."""
 LIMITS = "AccountingStorageEnforce=associations,limits,qos"
 
 
@@ -29,7 +31,7 @@ class Work:
     """Equal jobs of a user. ask: the request, ``--gpus`` if empty. fixed: ``--scale`` does not change the count.
 
     vary: lengths differ from ``seconds`` by up to this share. They depend on the job's number, so all sides have the
-    same lengths.
+    same lengths. across: a job whose nodes are under several switches of LEAF nodes takes this many times as long.
     """
 
     role: str
@@ -43,6 +45,7 @@ class Work:
     ask: str = ""
     fixed: bool = False
     vary: float = 0.0
+    across: float = 1.0
 
     def stretched(self, by: float) -> Work:
         return replace(self, seconds=self.seconds * by, at_s=self.at_s * by, every_s=self.every_s * by)
@@ -55,6 +58,9 @@ class Work:
         return [*words, *shlex.split(self.ask or f"--gpus={self.gpus}"), *shlex.split(self.options), "--wrap", script]
 
     def _sleep(self) -> str:
+        if self.across > 1:
+            leaves = f"scontrol show hostnames | tr -d n | awk '{{print int(($1 - 1) / {LEAF})}}' | sort -u | wc -l"
+            return f"sleep {self.seconds:g}; [ $({leaves}) = 1 ] || sleep {self.seconds * (self.across - 1):g}"
         if not self.vary:
             return f"sleep {self.seconds:g}"
         least, spread = round(1000 * self.seconds * (1 - self.vary)), round(20 * self.seconds * self.vary)
@@ -104,7 +110,7 @@ class Scenario:
     ``ruled_from_s`` on. preempts: the first preempt the second. measured: roles that count for the completion; empty:
     all but ``never``, which never start. measure: the seconds that are compared. daemon: settings; empty: the defaults.
     managed: asrptd's partitions. prepare: changes the lab before asrptd starts. stamp: jobs record when they start.
-    recurs: the same jobs have run before: asrptd has learned their lengths from them.
+    recurs: the same jobs have run before: asrptd has learned their lengths from them. topology: as asrpt-lab's.
     """
 
     name: str
@@ -112,6 +118,7 @@ class Scenario:
     takes_s: float
     works: Sequence[Work]
     nodes: str = "4x8"
+    topology: str = ""
     cpus: int = 64
     multifactor: bool = True
     slurm_conf: str = ""
@@ -491,6 +498,18 @@ SCENARIOS = [
         ],
         prepare=reserve,
         limits=[Limit(("named",), 16), Limit(("others", "outside"), 16)],
+    ),
+    Scenario(
+        "topology",
+        "topology/tree, two switches: 20 jobs of 16 GPUs, three times as long across both, among 100 small ones",
+        170,
+        [
+            *[Work("small", user, 50, 14, 2, number, 2.4) for number, user in enumerate(USERS[:2])],
+            Work("wide", "asrpt3", 20, 16, 16, 3, 6, ask="--gpus=16", across=3),
+        ],
+        nodes=f"{2 * LEAF}x8",
+        topology=f"tree:2x{LEAF}",
+        measure=_mean_completion,
     ),
     Scenario(
         "idle_start",

@@ -109,6 +109,7 @@ def lab_spec(scenario: Scenario, port: int, speed: float = 1.0) -> LabSpec:
     settings = {"daemon": daemon, "slurm": {"partitions": list(scenario.managed)}}
     return LabSpec(
         nodes=scenario.nodes,
+        topology=scenario.topology,
         base_port=port,
         users=len(USERS),
         cpus=scenario.cpus,
