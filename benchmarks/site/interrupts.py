@@ -69,7 +69,7 @@ echo "start $EPOCHSECONDS $work" >>"$log"
 begin=$EPOCHSECONDS
 trap save USR1
 sleep $((SITE_RUN_S - work)) &
-while kill -0 $! 2>/dev/null; do wait $!; done
+until wait $!; do [ $? -eq 138 ] || exit 1; done  # 138: by USR1; else Slurm has killed sleep first
 echo "end $EPOCHSECONDS $SITE_RUN_S" >>"$log"
 """
 
