@@ -609,7 +609,7 @@ class Gated(Policy):
         able = servers.preempting(job)
         if able is None or servers.preemption is None:
             if claimed := self._interruptions.claimed:
-                unclaimed = FreeTimes(self._nodes, self._running_jobs, choice.group.mask & ~claimed)
+                unclaimed = FreeTimes(self._nodes, self._running_jobs, choice.group.mask & ~claimed, self._reach)
                 with suppress(ValueError):  # they are too few
                     return unclaimed.soonest(job, servers, now)
             return choice.group.free_times.soonest(job, servers, now)
