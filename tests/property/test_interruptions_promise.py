@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -40,9 +40,9 @@ patience = st.sampled_from([0.0, 600.0, 3000.0, 1e6])
 
 
 def play(
-    table: JobTable, consenting: set[int], patience_s: float
+    table: JobTable, consenting: set[int], patience_s: float, watched: Callable[[Any], Any] = lambda policy: policy
 ) -> tuple[Result, InterruptedRun, dict[int, list[float]]]:
-    """The result, the run, and the starts of each job."""
+    """The result, the run, and the starts of each job. watched: what is done with the policy before."""
     made: list[Any] = []
     starts = defaultdict[int, list[float]](list)
 
@@ -52,7 +52,7 @@ def play(
 
     often = {"max_interruptions": MOST, "min_run_s": MIN_RUN_S, "interruption_s": 100.0}
     waits = {"patience_s": patience_s, "late_share": LATE_SHARE}
-    policy = unchecked_policy("asrpt-gated", interrupts=True, **often, **waits)
+    policy = watched(unchecked_policy("asrpt-gated", interrupts=True, **often, **waits))
     result = simulate(policy, NODES, table, on_start=lambda row, now, _: starts[row].append(now), runner=runner)
     return result, made[0], starts
 
@@ -70,6 +70,25 @@ def test_all_jobs_end_and_only_those_who_agree_are_preempted(
     assert all(len(starts[row]) == 1 + run.interruptions.get(row, 0) for row in range(len(table)))
     assert all(later - before >= MIN_RUN_S for times in starts.values() for before, later in pairwise(times))
     assert not run.interruptions or len(consenting) > 1
+
+
+@settings(max_examples=400, deadline=None)
+@given(table=tables, patience_s=patience)
+def test_servers_with_a_claim_are_left_to_the_job_that_has_preempted_others(table: JobTable, patience_s: float) -> None:
+    """Late jobs keep the servers that they have reserved."""
+
+    def checked(policy: Any) -> Any:
+        start, claims = policy._start, policy._interruptions
+
+        def check(entry: Any, placement: Any, servers: Any, now: float) -> Any:
+            mask = sum(1 << at for at, node in enumerate(NODES) if node.name in placement.gpus)
+            assert not mask & claims.claimed or policy._queue.is_late(entry, now)
+            return start(entry, placement, servers, now)
+
+        policy._start = check
+        return policy
+
+    play(table, set(range(len(table))), patience_s, checked)
 
 
 @settings(max_examples=400, deadline=None)

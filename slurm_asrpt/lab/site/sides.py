@@ -7,13 +7,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from threading import Event
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY, GroupSettings
 from slurm_asrpt.errors import InputError, MachineError
@@ -35,6 +35,8 @@ RETRAIN_S = 6 * 3600.0
 """asrptd learns from what has ended this often, in the lab's time. The packaged timer does so hourly; retraining takes
 the machine's time."""
 LEASE_S = 86400
+REQUEUED = "PENDING"
+"""The state of a run that ended by a requeue, in the file of jobcomp/filetxt."""
 BACKFILL = "bf_interval=30,bf_continue,bf_resolution=300,bf_max_job_test=1000,bf_max_time=3600"
 
 
@@ -42,7 +44,7 @@ BACKFILL = "bf_interval=30,bf_continue,bf_resolution=300,bf_max_job_test=1000,bf
 class Site:
     """How a site runs its Slurm. weights: of priority/multifactor. fewest: whether users ask for the fewest nodes.
 
-    policy: of asrptd; "" for plain Slurm. small_first: PriorityFavorSmall.
+    policy: of asrptd; "" for plain Slurm. small_first: PriorityFavorSmall. settings: of asrptd, by section.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Site:
     fewest: bool = True
     policy: str = ""
     small_first: bool = False
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def slurm_conf(self) -> str:
@@ -95,13 +98,14 @@ class Record:
 class Played:
     """A side that has been played. records: in the order of the window's jobs. seconds: of the machine.
 
-    pace: None in the simulator.
+    pace: None in the simulator. ids: of the jobs in Slurm.
     """
 
     site: Site
     records: Sequence[Record]
     pace: pace.Pace | None
     seconds: float
+    ids: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -180,7 +184,7 @@ def play_on(lab: Lab, site: Site, window: Window, setup: Setup, progress: Listen
         while not ((queue := each_look(len(names))) and _over(queue, setup.to_the_end)):
             time.sleep(LOOK_S / 4)
         found = records(lab, window.jobs, names, start, setup.to_the_end)
-    return Played(site, found, cost, time.monotonic() - began)
+    return Played(site, found, cost, time.monotonic() - began, names)
 
 
 def _over(queue: Queue, to_the_end: bool) -> bool:
@@ -215,7 +219,7 @@ def _spec_in(directory: Path, site: Site, window: Window, setup: Setup) -> LabSp
         multifactor=True,
         scheduler_parameters=f"{BACKFILL},bf_window={round(setup.longest_s / 60)},default_queue_depth=1000",
         slurm_conf_extra=f"{site.slurm_conf}\nJobCompType=jobcomp/filetxt\nJobCompLoc={_completion_file(directory)}",
-        settings={"daemon": daemon_settings(setup.speed)},
+        settings={"daemon": daemon_settings(setup.speed), **site.settings},
         speed=setup.speed,
     )
 
@@ -314,13 +318,18 @@ def _running(lab: Lab) -> dict[str, str]:
 
 
 def _completions(lab: Lab) -> dict[str, dict[str, str]]:
-    """The last line of each job in the file of jobcomp/filetxt."""
+    """The last run of each job that has ended."""
+    last = {row["JobId"]: row for row in completed_runs(lab)}
+    return {job_id: row for job_id, row in last.items() if row["JobState"] != REQUEUED}
+
+
+def completed_runs(lab: Lab) -> list[dict[str, str]]:
+    """The lines of the file of jobcomp/filetxt: one for each run of a job."""
     try:
         lines = _completion_file(lab.directory).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
-        return {}
-    rows = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines]
-    return {row["JobId"]: row for row in rows}
+        return []
+    return [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines]
 
 
 def _instant(text: str) -> float:

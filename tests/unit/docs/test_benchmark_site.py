@@ -159,6 +159,15 @@ def test_records_are_the_last_lines_of_each_job(tmp_path, monkeypatch):
         sides.records(FakeLab(tmp_path), [job("ann", 1, 50.0, 4.0)], ["8"], start)
 
 
+def test_a_job_whose_last_run_was_requeued_has_not_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(sides, "RECORDED_S", -1.0)
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "jobcomp").write_text("JobId=7 JobState=PENDING\n")
+    assert len(sides.completed_runs(FakeLab(tmp_path))) == 1
+    with pytest.raises(MachineError, match="end of 1 jobs"):
+        sides.records(FakeLab(tmp_path), [job("ann", 1, 50.0, 4.0)], ["7"], 0.0)
+
+
 # the command
 
 

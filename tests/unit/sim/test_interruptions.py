@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.core.policies.base import Preempt, Run
+from slurm_asrpt.core.policies.base import Preempt, Run, Start
 from slurm_asrpt.sim.engine import PolicyError, simulate
 from slurm_asrpt.sim.interruptions import Costs, InterruptedRun, interrupting
 from slurm_asrpt.sim.job_table import JobTable
@@ -84,6 +84,29 @@ def test_a_job_preempts_none_of_a_higher_priority(long, short, times):
     policy.submitted(two, 1000.0)
     policy.served({}, [Run(one.id, start.placement.gpus, 0.0, 1.0, 0.0)], 1000.0)
     assert sum(isinstance(each, Preempt) for each in policy.decide(view, 1000.0)) == times
+
+
+def test_nothing_else_starts_on_idle_servers_of_a_claim():
+    """A wide job preempts the job on n0; until that has ended, a job that fits on n1 would take the other half."""
+    policy = unchecked_policy("asrpt-gated", interrupts=True)
+    nodes = [Node("n0", 4, 0), Node("n1", 4, 1)]
+    view = ClusterView(nodes)
+    policy.cluster_changed(nodes, 0.0)
+    long, wide, other = (
+        Job(JobId(str(at)), "ann", gpus, unprofiled(gpus), seconds, 0.0, interruptible=True)
+        for at, (gpus, seconds) in enumerate([(4, 100_000.0), (8, 100.0), (4, 1000.0)])
+    )
+    policy.submitted(long, 0.0)
+    (start,) = policy.decide(view, 0.0)
+    view.take(start.placement.gpus)
+    policy.submitted(wide, 1000.0)
+    policy.served({}, [Run(long.id, start.placement.gpus, 0.0, 1.0, 0.0)], 1000.0)
+    assert [each.job_id for each in policy.decide(view, 1000.0) if isinstance(each, Preempt)] == [long.id]
+    policy.submitted(other, 1010.0)
+    assert not [each for each in policy.decide(view, 1010.0) if isinstance(each, Start)]
+    view.give(start.placement.gpus)
+    policy.finished(long.id, 1040.0)
+    assert [each.job.id for each in policy.decide(view, 1040.0) if isinstance(each, Start)] == [wide.id]
 
 
 @pytest.mark.parametrize(("patience_s", "times"), [(500.0, {}), (5000.0, {1: 1})])

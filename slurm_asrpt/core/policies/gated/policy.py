@@ -40,6 +40,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -528,7 +529,7 @@ class Gated(Policy):
             if held is not None and held.job.id == entry.job.id:
                 time = held.time
             else:
-                time = entry.choices[0].group.free_times.soonest(entry.job, servers, now)[1]
+                time = self._soonest(entry.job, entry.choices[0], servers, now)[1]
             chosen = self._interruptions.choose(
                 entry, max(time - now, lasts), servers, self._nodes, self._running_jobs, now
             )
@@ -581,7 +582,7 @@ class Gated(Policy):
         return sum([node.speed * idle_until(held.time, at, free[node.name], now) for at, node in nodes])
 
     def _idle(self, mask: int, servers: Servers) -> bool:
-        if mask & (self._running_jobs.used | servers.masks[0]):
+        if mask & (self._running_jobs.used | servers.masks[0] | self._interruptions.claimed):
             return False
         free = servers.view.free
         return all(free[self._nodes[at].name] == self._nodes[at].gpus for at in bits(mask))
@@ -601,9 +602,16 @@ class Gated(Policy):
         return Reservation(job, mask, time, kept=first, exclusive=exclusive, able=able_mask(entry))
 
     def _soonest(self, job: Job, choice: Choice, servers: Servers, now: float) -> tuple[int, float]:
-        """The servers of a choice that will be free soonest, and when; jobs that it may preempt do not count."""
+        """The servers of a choice that will be free soonest, and when; jobs that it may preempt do not count.
+
+        If those without a claim suffice, others are not considered: until when a claim will keep them is unknown.
+        """
         able = servers.preempting(job)
         if able is None or servers.preemption is None:
+            if claimed := self._interruptions.claimed:
+                unclaimed = FreeTimes(self._nodes, self._running_jobs, choice.group.mask & ~claimed, self._reach)
+                with suppress(ValueError):  # they are too few
+                    return unclaimed.soonest(job, servers, now)
             return choice.group.free_times.soonest(job, servers, now)
         gone = servers.preemption.ids(job.preempts)
         staying = {job_id: run for job_id, run in self._running_jobs.runs.items() if job_id not in gone}
