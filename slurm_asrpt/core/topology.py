@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache, reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -94,6 +94,16 @@ class Switches:
         the others stay whole. All of ``among`` if they do not have it together.
         """
         return self._fewest(among, need, count, self.depth)
+
+    def each(self, among: int, need: int, count: Count = int.bit_count) -> Iterator[int]:
+        """``fewest``, then what each other switch that has what is needed has of it, then all of ``among``."""
+        for level in range(self.depth):
+            for part in sorted(self._parts(among, level), key=count):
+                if count(part) >= need:
+                    yield self._fewest(part, need, count, level)
+        if self.depth:
+            yield self._most_first(among, need, count, self.depth)
+        yield among
 
     def _fewest(self, among: int, need: int, count: Count, below: int) -> int:
         """The same by the switches of the lowest levels alone, ``below`` of them."""

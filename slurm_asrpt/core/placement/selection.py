@@ -96,7 +96,7 @@ def _place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> P
 
 def _servers(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list[Node], tuple[int, ...]] | None:
     """The servers and the GPUs on each; under the fewest switches, if the job can start there."""
-    together = None if view.switches is None else _together(view, view.switches, job, strategy)
+    together = _together(view, view.switches, job, strategy) if view.switches is not None and view.total_free else None
     found = None if together is None else _servers_among(view, together, strategy)
     return found or _servers_among(view, job, strategy)
 

@@ -378,7 +378,7 @@ class SlurmBackfill(QueuePolicy):
 
     def _together(self, view: ClusterView) -> Together | None:
         switches = view.switches
-        if switches is None:
+        if switches is None or not view.total_gpus:
             return None
 
         def together(job: Job, free: Mapping[str, int]) -> Mapping[str, int]:

@@ -67,13 +67,13 @@ class Placer:
         if (servers.masks[size] & allowed).bit_count() < whole:
             return None
         for among in self._unused_nics_first(servers, servers.free_later(allowed, end, protected)):
-            together = servers.under_fewest_switches(whole, rest, size, among)
-            chosen = servers.several(whole, rest, size, together) or servers.several(whole, rest, size, among)
-            if chosen is not None:
-                found = placement_on([self._nodes[at] for at in chosen[0]], chosen[1], job.profile, self._fabric)
-                passed = self._within_gate(self._gate, job, choice, found)
-                if passed is not None:
-                    return passed
+            for together in servers.by_switches(whole, rest, size, among):
+                chosen = servers.several(whole, rest, size, together)
+                if chosen is not None:
+                    found = placement_on([self._nodes[at] for at in chosen[0]], chosen[1], job.profile, self._fabric)
+                    passed = self._within_gate(self._gate, job, choice, found)
+                    if passed is not None:
+                        return passed
         return None
 
     def _unused_nics_first(self, servers: Servers, among: int) -> Iterator[int]:
@@ -111,14 +111,16 @@ class Placer:
 
     def general(self, job: Job, choice: Choice, servers: Servers, allowed: int, gate: float) -> Placement | None:
         """The placement of any request on any servers: on the fewest servers that could hold it, within the gate."""
-        wanted = job.request.candidates
+        wanted, most = job.request.candidates, choice.group.free_times.needs(job).servers
         for among in self._unused_nics_first(servers, allowed & ~servers.masks[0]):
             names = frozenset([self._nodes[at].name for at in bits(among)])
             request = replace(job.request, candidates=names if wanted is None else names & wanted)
+            if servers.switches is not None:  # else a switch might be preferred on which the job needs more servers
+                request = replace(request, max_nodes=min(most, request.max_nodes or most))
             narrowed = replace(job, request=request)
             for strategy in (Strategy.TIGHTEST, Strategy.MOST_FREE):
                 found = place(servers.view, narrowed, strategy, self._fabric)
-                few = found is not None and len(found.gpus) <= choice.group.free_times.needs(job).servers
+                few = found is not None and len(found.gpus) <= most
                 passed = self._within_gate(gate, job, choice, found) if found is not None and few else None
                 if passed is not None:
                     return passed

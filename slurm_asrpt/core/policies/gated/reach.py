@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
-from slurm_asrpt.core.placement.selection import best_counts, candidate_nodes
+from slurm_asrpt.core.placement.selection import best_counts, candidate_nodes, fewest_servers
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.speed import at_speed, slowest
 from slurm_asrpt.core.topology import switches_of
@@ -32,7 +32,7 @@ class Reach:
             return ()
         found, best = tuple[int, ...](), 0.0
         for level, masks in enumerate(self.switches.levels, start=1):
-            able = tuple([mask & among for mask in masks if (mask & among).bit_count() >= servers])
+            able = tuple([mask & among for mask in masks if self._can_hold(mask & among, job, servers)])
             if not able:
                 continue
             alpha = self._alpha_through(job, level)
@@ -41,6 +41,15 @@ class Reach:
                 return found
             found = able
         return () if not found or self._alpha_through(job, self.switches.depth + 1) <= self._gate * best else found
+
+    def _can_hold(self, mask: int, job: Job, servers: int) -> bool:
+        """Whether so many of these servers could hold the job."""
+        if mask.bit_count() < servers:
+            return False
+        try:
+            return fewest_servers(job, [node for at, node in enumerate(self._nodes) if mask >> at & 1]) <= servers
+        except ValueError:
+            return False
 
     def _alpha_through(self, job: Job, level: int) -> float:
         """Seconds per iteration on the fewest servers, each under a switch of its own at all lower levels."""

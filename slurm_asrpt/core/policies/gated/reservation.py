@@ -29,7 +29,7 @@ class Needs:
 
     largest: GPUs of the largest of these servers.
     spare: for each place, how many GPUs fewer its server has than the largest; the least are preferred.
-    together: the masks of which one must include all servers; empty if any servers will do (``Reach``).
+    together: sets of indices of ``places``, of which one must have all servers; empty if any will do (``Reach``).
     """
 
     servers: int
@@ -37,7 +37,7 @@ class Needs:
     places: tuple[int, ...]
     spare: tuple[int, ...]
     mask: int
-    together: tuple[int, ...] = ()
+    together: tuple[tuple[int, ...], ...] = ()
 
 
 class FreeTimes:
@@ -65,8 +65,9 @@ class FreeTimes:
             time = min(times)
             return 1 << needs.places[times.index(time)], max(now, time)
         rows = list(zip(needs.spare, times, needs.places, strict=True))
-        sets = [[row for row in rows if mask >> row[2] & 1] for mask in needs.together] or [rows]
-        chosen = min([heapq.nsmallest(needs.servers, some) for some in sets], key=_last)
+        sets = [[rows[at] for at in some] for some in needs.together]
+        of_each = [sorted(some)[: needs.servers] for some in sets] or [heapq.nsmallest(needs.servers, rows)]
+        chosen = min(of_each, key=_last)
         return sum([1 << at for _, _, at in chosen]), max(now, _last(chosen))
 
     def needs(self, job: Job) -> Needs:
@@ -89,7 +90,8 @@ class FreeTimes:
         even = number == 1 or job.request.per_node is not None
         spare = tuple([0 if even else max(sizes) - size for size in sizes])
         mask = sum(1 << at for at in places)
-        together = () if self._reach is None else self._reach.switches_for(job, number, mask)
+        masks = () if self._reach is None else self._reach.switches_for(job, number, mask)
+        together = tuple([tuple([row for row, at in enumerate(places) if one >> at & 1]) for one in masks])
         return Needs(number, max(sizes), places, spare, mask, together)
 
     def _times(self, job: Job, needs: Needs, servers: Servers, now: float) -> list[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from slurm_asrpt.core.cluster import ClusterView, Placement
@@ -160,16 +160,16 @@ class Servers:
         places = sorted(counts)
         return places, tuple([counts[at] for at in places])
 
-    def under_fewest_switches(self, whole: int, rest: int, size: int, among: int) -> int:
-        """Those of ``among`` under the fewest switches that suffice for ``several``; all if none do."""
+    def by_switches(self, whole: int, rest: int, size: int, among: int) -> Iterable[int]:
+        """Sets of ``among`` in which to look for ``several``: under the fewest switches first, all last."""
         if self.switches is None:
-            return among
+            return (among,)
         idle, others = self.masks[size] & among, self.with_free(rest, size - 1) & among if rest else 0
 
         def count(mask: int) -> int:
             return (idle & mask).bit_count() + bool(others & mask)
 
-        return self.switches.fewest(idle | others, whole + bool(rest), count)
+        return self.switches.each(idle | others, whole + bool(rest), count)
 
     def _for_remainder(self, among: int, chosen: Sequence[int], rest: int) -> int | None:
         """A server with exactly ``rest`` free GPUs, else the last of the least free servers behind the chosen ones.
