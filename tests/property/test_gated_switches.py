@@ -54,18 +54,18 @@ def racks(*sizes: tuple[int, ...]) -> list[Node]:
 
 
 def job(profile: JobProfile, number: int = 1, iterations: float = 10.0) -> Job:
-    return Job(JobId(str(number)), "u", profile.gpus, profile, iterations, submit_time=float(number))
+    return Job(JobId(str(number)), "u", profile.gpus, profile, iterations)
 
 
-def decide(nodes, jobs, running=(), now=100.0):
-    """The nodes of each job that starts."""
-    policy, view = make_policy("asrpt-gated", fabric=FABRICS[0]), ClusterView(nodes)
+def decide(nodes, jobs, running=(), now=100.0, patience_s=1e6):
+    """The nodes of each job that starts. The jobs are submitted at time 0."""
+    policy, view = make_policy("asrpt-gated", fabric=FABRICS[0], patience_s=patience_s), ClusterView(nodes)
     policy.cluster_changed(nodes, 0.0)
     for name, gpus, until in running:
         view.take({name: gpus})
         policy.running(JobId(f"9{name[1:]}"), {name: gpus}, until, 0.0)
     for one in jobs:
-        policy.submitted(one, now)
+        policy.submitted(one, 0.0)
     return policy, {d.job.id: d.placement.gpus for d in policy.decide(view, now) if isinstance(d, Start)}
 
 
@@ -76,10 +76,10 @@ def test_a_rack_whose_servers_are_too_small_is_not_reserved():
 
 
 def test_another_rack_is_tried_if_slurm_would_split_the_job_otherwise_in_the_first():
-    """n0 would get more than the rest, as it comes first in the node table. Another job has the reservation."""
+    """n0 would get more than the rest, as it comes first in the node table. Another job, which is late, goes first."""
     first = job(JobProfile("all", (Stage(16, 0.1, 0.1, param_bytes=1e3),)), 1, iterations=1.0)
     second = job(JobProfile("six", (Stage(6, 0.5, 0.5, param_bytes=1e9),)), 2, iterations=1000.0)
-    _, started = decide(racks((4, 4), (4, 4)), [first, second], running=[("n0", 1, 1e6)])
+    _, started = decide(racks((4, 4), (4, 4)), [first, second], running=[("n0", 1, 1e6)], patience_s=60.0)
     assert started == {"2": {"n2": 4, "n3": 2}}
 
 
