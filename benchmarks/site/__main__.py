@@ -36,7 +36,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
@@ -49,6 +49,7 @@ from rich.table import Table
 
 from benchmarks.real_windows import VARIABLE, Log, log_table, traces_folder
 from benchmarks.site.jobs import MIXED, ORDER, PLACEMENT, REGIMES, draw
+from benchmarks.site.side_by_side import results
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, MachineError, one_line
 from slurm_asrpt.lab.pace import bearable_for
 from slurm_asrpt.lab.site import figures, simulated
@@ -115,14 +116,7 @@ def play_sides(cell: Cell, window: Window, sites: Sequence[Site], options: argpa
                 raise MachineError(f"{site.name}: {one_line(error)}") from error
 
         sides = [pool.submit(one, number) for number in range(len(sites))]
-        try:
-            for side in as_completed(sides):
-                side.result()
-        except BaseException:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-    return [side.result() for side in sides]
+        return results(pool, sides, stop)
 
 
 def bearable(jobs: int, span_s: float) -> float:

@@ -24,7 +24,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.site.side_by_side import results
 from slurm_asrpt.audit.trail import entries
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, MachineError, one_line
 from slurm_asrpt.lab import pace
@@ -341,14 +342,7 @@ def play_all(window: Window, options: argparse.Namespace) -> list[Side]:
             pool.submit(play, share, window, options, port, stop)
             for share, port in zip(options.consent, ports, strict=True)
         ]
-        try:
-            for side in as_completed(sides):
-                side.result()
-        except BaseException:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-    return [side.result() for side in sides]
+        return results(pool, sides, stop)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -1,6 +1,8 @@
 """benchmarks.site: its windows of logs, figures and records."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 import pandas as pd
@@ -9,6 +11,7 @@ import pytest
 from benchmarks.real_windows import Log
 from benchmarks.site import jobs
 from benchmarks.site.__main__ import Cell, bearable, cells, main, parse, sides_of
+from benchmarks.site.side_by_side import results
 from slurm_asrpt.errors import InputError, MachineError
 from slurm_asrpt.lab.site import figures, sides
 from slurm_asrpt.lab.site.jobs import POPULAR_MIN, SiteJob, Window
@@ -203,3 +206,18 @@ def test_the_bound_is_not_above_the_mean_run_time_by_itself():
 def test_an_unknown_log_is_an_error(tmp_path, capsys):
     assert main(["--logs", "nowhere", "--traces", str(tmp_path)]) == InputError.exit_code
     assert "no log nowhere" in capsys.readouterr().err
+
+
+def test_a_side_that_fails_stops_the_others() -> None:
+    stop = Event()
+
+    def fails() -> int:
+        raise MachineError("too slow")
+
+    with ThreadPoolExecutor(2) as pool:
+        assert results(pool, [pool.submit(int, "2"), pool.submit(int, "1")], stop) == [2, 1]
+        assert not stop.is_set()
+        waits = pool.submit(lambda: int(stop.wait(30)))
+        with pytest.raises(MachineError, match="too slow"):
+            results(pool, [waits, pool.submit(fails)], stop)
+    assert waits.result() == 1
