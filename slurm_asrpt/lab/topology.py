@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from slurm_asrpt.errors import InputError
@@ -27,9 +28,7 @@ def check(text: str, nodes: int) -> None:
     sizes = _sizes(text)
     if 0 in sizes:
         raise InputError(f"--topology {text}: a switch with nothing below it; {_EXAMPLE}")
-    total = 1
-    for size in sizes:
-        total *= size
+    total = math.prod(sizes)
     if (nodes % total) if found["block"] else (nodes != total):
         needs = f"a multiple of {total}" if found["block"] else str(total)
         raise InputError(f"--topology {text}: needs {needs} nodes, but --nodes has {nodes}")

@@ -135,10 +135,8 @@ class Admission:
             return requested, job
         sets = job.request.within or (job.request.candidates or frozenset(),)
         within = tuple(both for island in islands for names in sets if (both := names & island))
-        bound, nodes = (
-            dataclasses.replace(job, request=dataclasses.replace(job.request, within=within)),
-            self._cluster.view.nodes,
-        )
+        bound = dataclasses.replace(job, request=dataclasses.replace(job.request, within=within))
+        nodes = self._cluster.view.nodes
         may_have_segments = self._cluster.topology.blocks and record.min_nodes > 1 and record.segment is None
         if not may_have_segments and (fits(bound, nodes) or not fits(job, nodes)):
             return requested, bound
