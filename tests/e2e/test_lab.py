@@ -215,7 +215,7 @@ def test_time_limits_are_of_the_labs_time(fast):
 def test_slurmdbd_has_the_labs_times(fast):
     job = submit(fast, "sleep 300", "-n1")
     wait_for(fast, job, "COMPLETED", limit_s=60.0)
-    # slurmctld tells slurmdbd of the start and of the end in messages of their own: RUNNING is an honest answer until then
+    # slurmctld tells slurmdbd of the end in a message of its own: until then RUNNING is an honest answer
     deadline, row = time.monotonic() + 60.0, []
     while row[1:] != ["COMPLETED"] and time.monotonic() < deadline:
         row = fast.run(["sacct", "-nPX", "-j", job, "-o", "ElapsedRaw,State"]).stdout.strip().split("|")
