@@ -23,7 +23,7 @@ from slurm_asrpt_cli.status.selection import (
     select,
     words,
 )
-from slurm_asrpt_cli.status.status_file import of_jobs, of_users, published, status_folder, warn_if_stale
+from slurm_asrpt_cli.status.status_file import ended, of_jobs, of_users, published, status_folder, warn_if_stale
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.status.document import Status, to_json
@@ -33,7 +33,7 @@ app = Tool()
 EPILOG = """\b
 Examples:
   asrpt-status                       your jobs, then the queue
-  asrpt-status --explain 1234        why is this job waiting?
+  asrpt-status --explain 1234        why is it waiting, or was it?
   asrpt-status --what-if train.sh -- --gpus=8
   asrpt-status --state waiting '123_[1-4]' 130"""
 
@@ -51,7 +51,13 @@ def status(
         str, seldom("--partition", "-p", metavar="PARTITIONS", help="Only jobs in these partitions.")
     ] = "",
     state: Annotated[
-        str, typer.Option("--state", "-t", metavar="STATES", help="Only jobs in these states: waiting,delayed.")
+        str,
+        typer.Option(
+            "--state",
+            "-t",
+            metavar="STATES",
+            help="Only in these states: waiting,delayed; all: also ended.",
+        ),
     ] = "",
     job: Annotated[str, seldom("--job", "-j", metavar="JOBS", help="Same as JOB.")] = "",
     everybody: Annotated[bool, seldom("--all", "-a", help="Show all jobs, not just a screenful.")] = False,
@@ -63,7 +69,9 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/status.schema.json).")] = False,
     no_header: Annotated[bool, seldom("--no-header", "-n", help="Omit the column titles.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Update the display until you press q.")] = False,
-    explain: Annotated[str, typer.Option("--explain", metavar="JOB", help="Explain why this job waits.")] = "",
+    explain: Annotated[
+        str, typer.Option("--explain", metavar="JOB", help="Explain why this job waits, or waited.")
+    ] = "",
     what_if: Annotated[
         Path | None,
         typer.Option("--what-if", metavar="JOBSCRIPT", help="Show where and when this script would start."),
@@ -118,7 +126,8 @@ def _selected(folder: Path, chosen: Selection, keys: Sequence[tuple[str, bool]])
     else:
         found = of_users(folder, now, chosen.users) if chosen.users else published(folder, now)
     warn_if_stale(found, now)
-    return replace(found, jobs=ordered(select(found.jobs, chosen), keys))
+    jobs = [*found.jobs, *ended(folder)] if chosen.asks_for_ended(found.jobs) else found.jobs
+    return replace(found, jobs=ordered(select(jobs, chosen), keys))
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt_cli._app.tables import fold_nodes, print_facts, safe
-from slurm_asrpt_cli.status.selection import one, tasks_of
-from slurm_asrpt_cli.status.status_file import around, warn_if_stale
+from slurm_asrpt_cli.status.selection import holds, one, tasks_of
+from slurm_asrpt_cli.status.status_file import around, ended_of, warn_if_stale
 from slurm_asrpt_cli.status.table import attained, date, durations, gpu_hours, gpus_in_words, learned_from, share
 
 from slurm_asrpt.core.reasons import Phase
@@ -28,7 +28,12 @@ def show_explanation(folder: Path, job_id: str, as_json: bool = False) -> None:
     found = around(folder, time.time(), job_id)
     warn_if_stale(found, time.time())
     tasks = tasks_of(found.jobs, job_id)
-    if tasks:
+    past = [] if tasks or holds(found.jobs, job_id) else ended_of(folder, job_id)
+    if past:
+        from slurm_asrpt_cli.status.ended import show_ended
+
+        show_ended(found, past, as_json)
+    elif tasks:
         explain_array(found, tasks, as_json)
     else:
         explain_command(found, one(found.jobs, job_id), as_json)
@@ -39,11 +44,12 @@ def explain_command(found: Status, job: JobStatus, as_json: bool) -> None:
     if as_json:
         print(json.dumps(document(found, job), indent=2))
         return
-    lines = [("Job", _identity(job.job_id, job)), ("State", _state(job))]
+    lines = [("Job", identity(job.job_id, job)), ("State", _state(job))]
     print_facts([*lines, *why_it_waits(explain(found, job), job), *_record(job)])
 
 
-def _identity(job_id: str, job: JobStatus) -> str:
+def identity(job_id: str, job: JobStatus) -> str:
+    """The job by its number, name, owner and partition."""
     return f"{safe(job_id)} ({safe(job.name)}), user {safe(job.user)}, partition {safe(job.partition)}"
 
 
@@ -111,8 +117,8 @@ def _record(job: JobStatus) -> Facts:
         ("Submitted", date(job.submit_time)),
         ("Started", date(job.start_time) if job.start_time is not None else "not yet"),
         *expected_start(job),
-        ("Prediction", _prediction(job)),
-        ("Iteration", _iteration(job)),
+        ("Prediction", prediction(job)),
+        ("Iteration", iteration(job)),
         ("By GPU type", _by_type(job)),
     ]
     if job.priority or job.weight != 1.0:
@@ -178,7 +184,8 @@ def _nodes_label(job: JobStatus) -> str:
     return "Nodes" if job.state in (Phase.RUNNING, Phase.STARTING) else "Offered nodes"
 
 
-def _prediction(job: JobStatus) -> str:
+def prediction(job: JobStatus) -> str:
+    """The predicted runtime, which the order uses, with its interval, and what it was learned from."""
     if not job.group:
         return "none: the hook did not tag this job"
     if job.predicted_iterations <= 0:
@@ -186,9 +193,10 @@ def _prediction(job: JobStatus) -> str:
     run = slurm_time(job.predicted_run_s)
     within = f" (10-90%: {durations(job.predicted_run_low_s, job.predicted_run_high_s)})"
     likely = within if job.predicted_run_low_s is not None else ""
-    mean = f" (mean {job.predicted_mean}, used for the order)" if job.predicted_mean else ""
-    iterations = counted(job.predicted_iterations, "iteration")
-    return f"{iterations}{mean}, runtime {run}{likely}, {learned_from(job.predicted_by)}"
+    counted_in_iterations = job.profile and UNUSED_PROFILE not in job.facts  # others' predictions are seconds
+    iterations = counted(job.predicted_mean or job.predicted_iterations, "iteration")
+    work = f", {iterations}" if counted_in_iterations else ""
+    return f"runtime {run}{likely}{work}, {learned_from(job.predicted_by)}"
 
 
 def expected_start(job: JobStatus) -> Facts:
@@ -233,7 +241,7 @@ def _basis(job: JobStatus) -> str:
     return "at its current speed" if job.alpha_observed else "at the speed computed for these nodes"
 
 
-def _iteration(job: JobStatus) -> str:
+def iteration(job: JobStatus) -> str:
     """alpha, the seconds per iteration on ``nodes``, compared with alpha~min, those in the best placement.
 
     Without a profile, an iteration takes a second everywhere.
@@ -266,7 +274,7 @@ def explain_array(found: Status, tasks: Sequence[JobStatus], as_json: bool) -> N
         following = document(found, waiting[0]) if waiting else None
         print(json.dumps({"schema": found.schema, "array": array, "tasks": _count(tasks), "next": following}, indent=2))
         return
-    lines: Facts = [("Array", _identity(array, tasks[0])), ("Tasks", _tasks(tasks))]
+    lines: Facts = [("Array", identity(array, tasks[0])), ("Tasks", _tasks(tasks))]
     print_facts([*lines, *(_next(found, waiting) if waiting else [])])
 
 

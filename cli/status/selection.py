@@ -41,6 +41,10 @@ class Selection:
     states: frozenset[str] = frozenset()
     jobs: tuple[Wanted, ...] = ()
 
+    def asks_for_ended(self, jobs: Sequence[JobStatus]) -> bool:
+        """Whether ended jobs are to be looked for: by state, or because a named job is not among these."""
+        return Phase.ENDED in self.states or any(not any(wanted.takes(job) for job in jobs) for wanted in self.jobs)
+
     def __bool__(self) -> bool:
         return bool(self.users or self.partitions or self.states or self.jobs)
 
@@ -69,12 +73,17 @@ def words(text: str) -> list[str]:
 
 
 def read_states(text: str) -> frozenset[str]:
-    """States by name (``delayed``) or in full (``delayed for placement``). Raises InputError, listing the states."""
+    """States by name (``delayed``) or in full (``delayed for placement``), or ``all``, with ended jobs.
+
+    Raises InputError, listing the states.
+    """
     known = {key: phase.value for phase in Phase for key in (phase.value.lower(), phase.name.lower())}
+    if "all" in map(str.lower, words(text)):
+        return frozenset(known.values())
     for word in words(text):
         if word.lower() not in known:
             names = ", ".join(phase.name.lower() for phase in Phase)
-            raise InputError(f"--state: unknown state {word!r}; valid states: {names}")
+            raise InputError(f"--state: unknown state {word!r}; valid states: {names}, all")
     return frozenset(known[word.lower()] for word in words(text))
 
 
@@ -110,6 +119,11 @@ def select(jobs: Sequence[JobStatus], chosen: Selection) -> list[JobStatus]:
     return [job for job in jobs if chosen.takes(job)]
 
 
+def holds(jobs: Sequence[JobStatus], name: str) -> bool:
+    """Whether the job with that ID is among them."""
+    return any(job.job_id == name or _holds(job, name) for job in jobs)
+
+
 def one(jobs: Sequence[JobStatus], name: str) -> JobStatus:
     """The job with that ID. Raises AsrptError if there is none."""
     for job in jobs:
@@ -126,8 +140,8 @@ def tasks_of(jobs: Sequence[JobStatus], name: str) -> list[JobStatus]:
 
 def unknown_job(name: str) -> AsrptError:
     return AsrptError(
-        f"asrptd does not know job {name[:40]!r}: it has ended, or asrptd does not manage its partition; "
-        "try squeue or sacct"
+        f"asrptd does not know job {name[:40]!r}: it ended long ago, is another user's, or asrptd does not manage "
+        "its partition; try squeue or sacct"
     )
 
 

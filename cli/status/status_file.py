@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from slurm_asrpt.status.document import (
     stale_after,
     withdrawn_after,
 )
+from slurm_asrpt.status.ended import read_ended
 from slurm_asrpt.text import slurm_time
 
 
@@ -72,6 +74,17 @@ def of_jobs(folder: Path, now: float, job_ids: Iterable[str]) -> Status:
 def around(folder: Path, now: float, job_id: str) -> Status:
     """The status with only the jobs that an explanation of ``job_id`` needs. Raises AsrptError."""
     return _without_old_estimates(read_around(folder, job_id), now)
+
+
+def ended(folder: Path) -> list[JobStatus]:
+    """The caller's ended jobs, the latest first; root and asrptd's user see those of all users."""
+    return read_ended(folder, os.getuid())
+
+
+def ended_of(folder: Path, job_id: str) -> list[JobStatus]:
+    """The ended job with that ID, or the tasks of that array."""
+    found = [job for job in ended(folder) if job_id in (job.job_id, job.job_id.partition("_")[0])]
+    return [job for job in found if job.job_id == job_id][:1] or found
 
 
 def _without_old_estimates(found: Status, now: float) -> Status:

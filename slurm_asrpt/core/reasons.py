@@ -20,6 +20,7 @@ class Phase(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     LEFT = "left to Slurm"
+    ENDED = "ended"
 
 
 @dataclass(slots=True)  # not frozen, at half the cost, like decisions: a simulation creates one per event

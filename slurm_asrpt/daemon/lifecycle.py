@@ -17,6 +17,7 @@ from slurm_asrpt.daemon.policy_feed import JobListener
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.daemon.record import facts
 from slurm_asrpt.daemon.record.audit import AuditWriter
+from slurm_asrpt.daemon.record.ended import EndedReports
 from slurm_asrpt.daemon.record.history import HistoryWriter
 from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.daemon.writes import rank_maps
@@ -37,6 +38,9 @@ class RunSink:
         """A requeue has ended a run. Returns the run; None if there is nothing to keep."""
         return None
 
+    def report(self, job: ManagedJob, run: Run | None) -> None:
+        """Tell its owner about a job that has ended. run: None if it did not run, or nothing can be learned."""
+
     def flush(self) -> None:
         """Write the kept runs."""
 
@@ -45,10 +49,12 @@ class RunSink:
 
 
 class RunRecorder(RunSink):
-    """Writes ended runs into the history, and lets forecasts learn from them."""
+    """Writes ended runs into the history, lets forecasts learn from them, and reports them to their owners."""
 
-    def __init__(self, history: HistoryWriter, recent: RecentJobs, progress: ProgressWatch) -> None:
-        self._history, self._recent, self._progress = history, recent, progress
+    def __init__(
+        self, history: HistoryWriter, recent: RecentJobs, progress: ProgressWatch, reports: EndedReports
+    ) -> None:
+        self._history, self._recent, self._progress, self._reports = history, recent, progress, reports
 
     def ended(self, job: ManagedJob, now: float) -> Run | None:
         run = self._history.record(job)
@@ -58,6 +64,9 @@ class RunRecorder(RunSink):
 
     def cut(self, job: ManagedJob, until: float) -> Run | None:
         return self._history.record_cut(job, until)
+
+    def report(self, job: ManagedJob, run: Run | None) -> None:
+        self._reports.add(job, run)
 
     def flush(self) -> None:
         self._history.flush()
@@ -191,6 +200,8 @@ class JobLifecycle:
             self._audit.record(now, "ended", record.job_id, **self._facts_of(job, run))
         elif known is not None:  # nothing to learn from
             self._audit.record(now, "gone", record.job_id, **facts.gone_facts(job))
+        if run is not None or known is not None:
+            self._runs.report(job, run)
         self.ended.add(job)
         self._to_clear.append(record)
         return True

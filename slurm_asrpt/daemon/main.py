@@ -41,6 +41,7 @@ from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.spool import forgotten_progress
 from slurm_asrpt.status.document import FILE_NAME as STATUS
 from slurm_asrpt.status.document import write_status
+from slurm_asrpt.status.ended import FOLDER as ENDED
 from slurm_asrpt.switch import OperatingMode, is_off
 from slurm_asrpt.throttle import Throttle
 
@@ -249,6 +250,8 @@ class Daemon:
         if self.status_throttle.due:
             with self._files.writing(paths.run, STATUS), self.status_throttle.spending():
                 self._write_status(now)
+            with self._files.writing(paths.run, ENDED):
+                self.scheduling.status.report_ended(paths.run, now)
 
     def _heartbeat(self, now: float, alive: bool = True) -> None:
         """Write the hook's parameters, and until when it may assume that asrptd runs."""

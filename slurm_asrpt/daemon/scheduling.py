@@ -25,6 +25,7 @@ from slurm_asrpt.daemon.policy_feed import PolicyFeed
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.daemon.record.audit import AuditWriter
+from slurm_asrpt.daemon.record.ended import EndedReports, Waits
 from slurm_asrpt.daemon.record.history import HistoryWriter
 from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.daemon.slurm_writer import SlurmWriter
@@ -76,7 +77,8 @@ def assemble(
     cluster.startup_delay.load(saved.get("startup_delay"))
     rules = SiteRules(client, slurm, settings.policy.fairshare_bands, policy.preempting)
     feed = PolicyFeed(policy, settings.policy.name, saved, jobs, cluster, recent, audit)
-    runs = RunRecorder(history, recent, progress)
+    reports = EndedReports(Waits())
+    runs = RunRecorder(history, recent, progress, reports)
     lifecycle = JobLifecycle(settings, jobs, cluster, feed, profiles, audit, mode, runs)
     checkpoints = CheckpointTimes(settings.interrupt.grace_s)
     checkpoints.load(saved.get("checkpoint_times"))
@@ -106,5 +108,5 @@ def assemble(
     snapshots = SnapshotMaker(settings, policy, jobs, cluster, progress, recent)
     forecaster = Forecaster(settings, jobs, cluster, recent, snapshots, slurm.private_jobs)
     rows = JobRows(cluster, profiles, recent, preemption, settings.policy.fairshare_bands)
-    status = StatusBuilder(settings, policy, jobs, cluster, rows, progress, mode, store.leader.name)
+    status = StatusBuilder(settings, policy, jobs, cluster, rows, progress, reports, mode, store.leader.name)
     return Scheduling(scheduler, jobs, snapshots, forecaster, status, leases)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from slurm_asrpt import __version__
 from slurm_asrpt.config.settings import Settings
@@ -22,11 +23,13 @@ from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.profiles import Profiles
+from slurm_asrpt.daemon.record.ended import EndedReports, ended_row
 from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remaining_s, total_iterations
 from slurm_asrpt.forecast.sampling import remaining_length
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.status.document import DRAWN_BY, RESERVED_IN, UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
+from slurm_asrpt.status.ended import add_ended
 from slurm_asrpt.status.explain import add_ahead
 from slurm_asrpt.status.reason_texts import by_slurm_text, text_of
 from slurm_asrpt.switch import OperatingMode
@@ -66,6 +69,7 @@ class JobRows:
         best, here = cluster.best_alpha(admitted), self._place_on_offer(job, why)
         alpha = job.placement.alpha if job.placement else job.pin.alpha if job.pin else here.alpha if here else None
         iterations = tag.iterations if tag else 0
+        ordered_by = (tag.mean or iterations) if tag else 0
         low, high = self._interval(job)
         pace = alpha or best
         return JobStatus(
@@ -77,7 +81,7 @@ class JobRows:
             group=tag.group if tag else "",
             profile=tag.profile if tag else "",
             predicted_iterations=iterations,
-            predicted_run_s=iterations * pace if pace and iterations else None,
+            predicted_run_s=ordered_by * pace if pace and iterations else None,
             predicted_low=low,
             predicted_high=high,
             predicted_mean=tag.mean or None if tag else None,
@@ -169,11 +173,12 @@ class StatusBuilder:
         cluster: ClusterState,
         rows: JobRows,
         progress: ProgressWatch,
+        reports: EndedReports,
         mode: OperatingMode,
         leader: str,
     ) -> None:
         self._settings, self._policy, self._jobs, self._cluster = settings, policy, jobs, cluster
-        self._rows, self._progress, self._mode, self._leader = rows, progress, mode, leader
+        self._rows, self._progress, self._reports, self._mode, self._leader = rows, progress, reports, mode, leader
 
     def build(self, now: float, forecaster: Forecaster) -> Status:
         """The status, with running jobs first, then the others in the order in which they should start."""
@@ -191,6 +196,7 @@ class StatusBuilder:
                 self._rows.add_progress(row, job, observed.get(str(job.record.number)), now)
             else:
                 _add_start(row, job, forecaster, now)
+        self._reports.waits.note(rows, now)
         higher = self._higher(queue)
         rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))
         add_ahead(rows, higher)
@@ -208,6 +214,16 @@ class StatusBuilder:
             counts=count_jobs(rows),
             release=__version__,
         )
+
+    def report_ended(self, run_dir: Path, now: float) -> None:
+        """Write the jobs that have ended since the last call for their owners. Raises OSError; then none is lost."""
+        by_owner = dict[int, list[JobStatus]]()
+        for job, run, waits in self._reports.unwritten:
+            row = self._rows.row(job, {}, {}, now)
+            by_owner.setdefault(job.record.uid, []).append(ended_row(row, job, run, waits))
+        for uid, rows in by_owner.items():
+            add_ended(run_dir, uid, rows)
+            self._reports.written(uid)
 
     def _higher(self, queue: Sequence[tuple[JobId, Reason]]) -> dict[str, int]:
         """How many jobs of a higher class are ahead of each job in the queue, where there are any."""

@@ -44,7 +44,7 @@ class JobStatus:
     profile: Annotated[str, "The profile that the job names, or empty."]
     predicted_iterations: Annotated[int, "Predicted training iterations; 0 for an unseen group."]
     submit_time: Annotated[float, "Submission time."]
-    state: Annotated[str, "virtual queue, waiting, delayed for placement, starting, running or left to Slurm."]
+    state: Annotated[str, "virtual queue, waiting, delayed for placement, starting, running, left to Slurm or ended."]
     reason: Annotated[str, "Why it does not run: one word, stable across releases."]
     text: Annotated[str, "The reason as a sentence; empty for a running job."]
     facts: Annotated[dict[str, Any], "The facts behind the reason; the keys depend on the reason."]
@@ -53,7 +53,7 @@ class JobStatus:
     ]
     rank: Annotated[int | None, "Position in the queue, 1 is next; null once started or if left to Slurm."] = None
     start_time: Annotated[float | None, "Start time; null before the start."] = None
-    predicted_run_s: Annotated[float | None, "Predicted runtime."] = None
+    predicted_run_s: Annotated[float | None, "Predicted runtime, which the order of the queue uses."] = None
     iterations_done: Annotated[
         int | None, "Iterations that the job reports, counted from the beginning of its training."
     ] = None
@@ -110,6 +110,7 @@ class JobStatus:
         "groups, which have no predicted work (unseen), and tasks of their arrays that are not in the queue yet "
         "(tasks), and jobs of a higher priority (higher); null without a rank.",
     ] = None
+    end_time: Annotated[float | None, "When it ended; null before. status.json has no ended jobs."] = None
 
 
 @dataclass(frozen=True)

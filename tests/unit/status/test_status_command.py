@@ -333,13 +333,13 @@ def test_explain_has_no_line_for_a_reservation_or_a_priority_that_there_is_not(s
 @pytest.mark.parametrize(
     ("level", "said"), [("group", "runs of its group"), ("cluster", "runs of all users (new user)"), ("", "past runs")]
 )
-def test_explain_shows_the_source_of_a_prediction_and_a_different_mean(
+def test_explain_shows_the_prediction_that_the_order_uses_and_its_source(
     tmp_path: Path, settings: Path, level: str, said: str
 ) -> None:
     job = replace(WAITING, predicted_by=level, predicted_mean=1300)
     write_status(tmp_path, replace(STATUS, written=time.time(), jobs=[job]))
     output = " ".join(run(settings, "--explain", job.job_id).stdout.split())
-    assert f"1200 iterations (mean 1300, used for the order), runtime 1-02:03:04, learned from {said}" in output
+    assert f"Prediction runtime 1-02:03:04, 1300 iterations, learned from {said}" in output
 
 
 @pytest.mark.parametrize(
