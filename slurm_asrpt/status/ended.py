@@ -14,6 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from slurm_asrpt.files import make_folder
 from slurm_asrpt.status.document import JobStatus
 
 FOLDER = "ended"
@@ -30,7 +31,7 @@ _READ, _WRITE = 4, 2
 def add_ended(run_dir: Path, uid: int, jobs: Sequence[JobStatus]) -> None:
     """Append the jobs to the file of this user, and forget the oldest ones. Raises OSError."""
     folder = run_dir / FOLDER
-    folder.mkdir(mode=0o711, exist_ok=True)
+    make_folder(folder, 0o711)
     path = folder / f"{uid}.jsonl"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "ab") as file:

@@ -69,6 +69,18 @@ def test_a_job_is_placed_recorded_and_cleaned_up(site: Cluster) -> None:
     site.cancel(again)
 
 
+def test_only_its_owner_sees_an_ended_job(site: Cluster) -> None:
+    job_id = site.submit("--gpus=1", script="exit 3")
+    site.recorded(job_id)
+
+    def told(user: str) -> str:
+        return site.lab.run([COMMANDS / "asrpt-status", "--explain", job_id], user=user, check=False).stdout
+
+    wait_for(lambda: "FAILED, exit code 3" in told("asrpt1"), "its owner is told", 20)
+    assert "asrpt1" in told("asrpt1")
+    assert told("asrpt2") == ""
+
+
 def test_an_unprivileged_daemon_keeps_running_whatever_files_jobs_leave(site: Cluster) -> None:
     secret = site.lab.home("asrpt2") / "secret"
     secret.write_text("42 43\n")

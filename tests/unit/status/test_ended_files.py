@@ -53,9 +53,11 @@ def test_only_its_user_can_read_a_file(public, acl, monkeypatch):
     def refused(*_: object) -> None:
         raise OSError("no ACLs here")
 
+    before = os.umask(0o077)  # as in asrptd's unit
     if not acl:
         monkeypatch.setattr(ended.os, "setxattr", refused)
     add_ended(public, ALICE, [JOB])
+    os.umask(before)
     path = public / FOLDER / f"{ALICE}.jsonl"
     assert read_as(ALICE, path)
     assert not read_as(BOB, path)
