@@ -19,9 +19,8 @@ from slurm_asrpt_cli.admin.access import asking_slurm, of_asrptd, read_history
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.daemon.profiles import Profiles
-from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.errors import AsrptError, printable
 from slurm_asrpt.forecast.calibration import Calibration, calibration
-from slurm_asrpt.history.maintenance import DAY_S
 from slurm_asrpt.predict.bandwidths import (
     CONDITION,
     INTER,
@@ -36,6 +35,7 @@ from slurm_asrpt.predict.bandwidths import (
     observe,
 )
 from slurm_asrpt.profile.documents import load_named
+from slurm_asrpt.slurm.notation import read_past
 from slurm_asrpt.text import counted
 
 FEWEST_RUNS, FEWEST_PLACES = 10, 3
@@ -57,7 +57,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def calibrate_command(
-    days: Annotated[int, typer.Option(min=1, max=36500, metavar="N", help="Use the last N days.")] = 30,
+    since: Annotated[str, typer.Option(metavar="WHEN", help="Use runs that ended since then.")] = "30d",
     shortest: Annotated[
         float, typer.Option("--at-least", min=1, max=1e6, metavar="SECONDS", help="Minimum runtime of a run.")
     ] = 300.0,
@@ -74,13 +74,13 @@ def calibrate_command(
 
     \b
     Example:
-      asrpt-admin calibrate --days 7
+      asrpt-admin calibrate --since 7d
     """
     settings = of_asrptd(config)
-    observed, left = _observed(settings, int(time.time()) - days * DAY_S, shortest)
+    observed, left = _observed(settings, int(read_past(since, time.time())), shortest)
     runs = sum(one.runs for one in observed)
     if runs < FEWEST_RUNS or len(observed) < FEWEST_PLACES:
-        raise TooFewError(_too_few(runs, len(observed), left, days, shortest))
+        raise TooFewError(_too_few(runs, len(observed), left, since, shortest))
     before = figures_of(observed, _fabric(settings))
     with progress(f"fitting to {counted(runs, 'run')}", 2) as tell:
         fitted = fit(observed, before)
@@ -126,11 +126,11 @@ def _observed(settings: Settings, since: int, shortest: float) -> tuple[list[Obs
     return observe(runs, nodes, profiles.get, _fabric(settings))
 
 
-def _too_few(runs: int, places: int, left: Counter[str], days: int, shortest: float) -> str:
+def _too_few(runs: int, places: int, left: Counter[str], since: str, shortest: float) -> str:
     return (
         f"{counted(runs, 'usable run')} in {counted(places, 'placement')}{_left_out(left)}; "
         f"{FEWEST_RUNS} in {FEWEST_PLACES} are needed, with a profile and reported progress, {shortest:g} s or longer, "
-        f"in the last {counted(days, 'day')} (--at-least, --days)"
+        f"since {printable(since)} (--at-least, --since)"
     )
 
 
@@ -194,7 +194,7 @@ def _advise(fitted: Fitted, better: bool) -> None:
 
 
 def calibration_command(
-    days: Annotated[int, typer.Option(min=1, max=36500, metavar="N", help="Of how many days.")] = 30,
+    since: Annotated[str, typer.Option(metavar="WHEN", help="Count jobs that ended since then.")] = "30d",
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -205,24 +205,24 @@ def calibration_command(
 
     \b
     Example:
-      asrpt-admin calibration --days 7
+      asrpt-admin calibration --since 7d
     """
     with read_history(of_asrptd(config)) as history:
-        found = calibration(history, int(time.time()) - days * DAY_S)
+        found = calibration(history, int(read_past(since, time.time())))
     if as_json:
         print(json.dumps({**asdict(found), "closed_late": found.closed_late}))
     else:
-        print_prose(_words(found, days))
+        print_prose(_words(found, since))
 
 
-def _words(found: Calibration, days: int) -> str:
+def _words(found: Calibration, since: str) -> str:
     if not found.jobs:
-        return f"no job that ended in the last {counted(days, 'day')} had an expected start"
+        return f"no job that ended since {since} had an expected start"
     late = (
         f"; of the {found.closed} with an upper bound, {found.closed_late:.0%} started after it" if found.closed else ""
     )
     few = f"; fewer than {FEW} jobs say little" if found.jobs < FEW else ""
     return (
-        f"{counted(found.jobs, 'job')} of the last {counted(days, 'day')}: {found.inside:.0%} started inside their "
+        f"{counted(found.jobs, 'job')} since {since}: {found.inside:.0%} started inside their "
         f"10-90% interval, {found.early:.0%} before, {found.late:.0%} after{late}{few}"
     )

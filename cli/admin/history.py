@@ -26,6 +26,7 @@ from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, printab
 from slurm_asrpt.files import replacing
 from slurm_asrpt.history import maintenance
 from slurm_asrpt.history.store import FILE_NAME, History, HistoryError, Run
+from slurm_asrpt.slurm.notation import read_past
 from slurm_asrpt.text import counted
 
 if TYPE_CHECKING:  # pandas takes a while, and stats or forget do without
@@ -67,7 +68,7 @@ def import_(
     sacct: Annotated[bool, typer.Option("--sacct", help="Query sacct on this machine.")] = False,
     since: Annotated[
         str,
-        typer.Option(metavar="WHEN", help="Start: 90days or a date; default: the last import."),
+        typer.Option(metavar="WHEN", help="Start: 90d or a date; default: the last import."),
     ] = "",
     partition: Annotated[
         str, seldom(metavar="PARTITIONS", help="With --sacct: only these; default: slurm.partitions.")
@@ -174,10 +175,10 @@ def _target(settings: Settings, dry_run: bool) -> Iterator[History | None]:
 
 def _from_sacct(into: Importer, settings: Settings, since: str, partition: str, now: float) -> None:
     from slurm_asrpt.history.importing import import_sacct
-    from slurm_asrpt.traces.accounting import partition_argument, since_time
+    from slurm_asrpt.traces.accounting import partition_argument
 
     partitions = partition_argument(partition or ",".join(settings.slurm.partitions))
-    begin = since_time(since, now) if since else None
+    begin = int(read_past(since, now)) if since else None
     with progress("querying sacct") as bar:
         import_sacct(into, partitions, begin, int(now), lambda done, of: bar(done, "", of))
 

@@ -27,8 +27,9 @@ from slurm_asrpt.reporting import shadow as shadow_page
 from slurm_asrpt.reporting.what_if import COLUMNS, cell
 from slurm_asrpt.sim import shadow, what_if
 from slurm_asrpt.slurm.limits import SiteLimits
+from slurm_asrpt.slurm.notation import read_past
 from slurm_asrpt.slurm.site import Site
-from slurm_asrpt.traces.accounting import parse_limits, parse_site, read_text, since_time
+from slurm_asrpt.traces.accounting import parse_limits, parse_site, read_text
 
 MOST_USERS = 20
 """Users in the table: half of them those with the largest gain, half those with the largest loss."""
@@ -40,7 +41,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def shadow_command(
-    since: Annotated[str, typer.Option(metavar="WHEN", help="Start: 7days, 2weeks or a date.")] = "7days",
+    since: Annotated[str, typer.Option(metavar="WHEN", help="Start: 7d, 2weeks or a date.")] = "7days",
     limits: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file with the limits of QOS and accounts, of scontrol.")
     ] = None,
@@ -70,7 +71,7 @@ def shadow_command(
         raise InputError(f"--html {html}: no such directory; name a file in an existing one")
     if limits and no_limits:
         raise InputError("give only one of --limits and --no-limits")
-    begin = since_time(since, time.time())
+    begin = int(read_past(since, time.time()))
     runs, servers = _runs(settings, begin), _servers(settings)
     site, trouble = _site(settings, slurm)
     held_to = None if no_limits else _limits(site, limits)

@@ -6,6 +6,7 @@ import os
 import pwd
 import secrets
 import shlex
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,7 @@ def what_if(
     sacct: Annotated[bool, typer.Option("--sacct", help="Query sacct and sinfo on this machine.")] = False,
     since: Annotated[
         str,
-        typer.Option(metavar="WHEN", help="Start: 30days, 2weeks or a date.  [default: 30days]", show_default=False),
+        typer.Option(metavar="WHEN", help="Start: 30d, 2weeks or a date.  [default: 30days]", show_default=False),
     ] = "",
     dump: Annotated[Path | None, typer.Option(metavar="FILE", help="A file with the output of sacct.")] = None,
     partition: Annotated[str, typer.Option(metavar="PARTITIONS", help="Only these partitions.")] = "",
@@ -128,7 +129,7 @@ def _jobs(sacct: bool, dump: Path | None, since: str, partition: str) -> Trace:
         accounting.partition_argument(partition)
     if dump is None:
         separator = f"|{secrets.token_hex(4)}|"
-        begin = accounting.since_argument(since or SINCE)
+        begin = accounting.since_argument(since or SINCE, time.time())
         text = accounting.ask_sacct(accounting.sacct_fields(), begin, partition, separator)
         return accounting.parse_jobs(text, "sacct", separator)
     return _of_partitions(accounting.parse_jobs(accounting.read_text(dump), str(dump)), partition)

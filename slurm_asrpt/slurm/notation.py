@@ -10,11 +10,15 @@ from slurm_asrpt.errors import InputError
 
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
 
-UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+_LENGTHS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+_SHORT = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+UNITS = {**_SHORT, **{f"{unit}{plural}": length for unit, length in _LENGTHS.items() for plural in ("", "s")}}
+"""Seconds of a unit of time. Slurm has the long ones, the short ones are ours: 7d."""
 HOURS = {"midnight": 0, "noon": 12, "fika": 15, "elevenses": 11, "teatime": 16}
 _RELATIVE = re.compile(r"now(?:([+-])([0-9]{1,8})([a-z]*))?")
 _AGO = re.compile(r"([0-9]{1,8}) ?([a-z]+)")
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?: ?([ap])m)?")
+_ZONED = re.compile(r"[0-9-]{10}t[0-9:.]+(?:z|[+-][0-9]{2}:?[0-9]{2})")
 _DATES = (
     re.compile(r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"),
     re.compile(r"(?P<month>[0-9]{2})(?P<sep>[/.]?)(?P<day>[0-9]{2})(?:(?P=sep)(?P<year>[0-9]{2}))?"),
@@ -50,9 +54,10 @@ def _fold(names: Sequence[str]) -> str:
 
 
 def read_time(text: str, now: float) -> float:
-    """Seconds since the epoch of ``now-2hours``, ``today``, ``noon``, ``14:30``, ``2026-11-21T14:30``, ``11/21`` ...;
-    ``2hours`` alone means 2 hours ago. ``sacct --starttime`` and ``sbatch --begin`` have the same syntax.
-    Raises InputError.
+    """Seconds since the epoch of ``now-2hours``, ``today``, ``noon``, ``14:30``, ``2026-11-21T14:30``, ``11/21`` ...
+
+    ``2hours`` or ``2h`` alone means 2 hours ago. Otherwise ``sacct --starttime`` and ``sbatch --begin`` have the same
+    syntax. All commands read times by this function. Raises InputError.
     """
     word = text.strip().lower()
     try:
@@ -62,8 +67,16 @@ def read_time(text: str, now: float) -> float:
         return _date(word, datetime.fromtimestamp(now)).timestamp()
     except (ValueError, OverflowError, OSError):
         raise InputError(
-            f"{text!r} is not a time; use the syntax of sacct: now-2hours, today, 14:30, 2026-11-21 or 2026-11-21T14:30"
+            f"{text[:60]!r} is not a time; write 7d, 12hours, now-2hours, today, 14:30, 2026-11-21 or 2026-11-21T14:30"
         ) from None
+
+
+def read_past(text: str, now: float) -> float:
+    """``read_time`` of ``--since``. Raises InputError, also if it is not in the past."""
+    found = read_time(text, now)
+    if found > now - 1.0:
+        raise InputError(f"--since {text[:60]}: not in the past")
+    return found
 
 
 def _span(word: str) -> float | None:
@@ -73,22 +86,20 @@ def _span(word: str) -> float | None:
         sign = -1 if found[1] == "-" else 1
         return float(sign * int(found[2] or 0) * _unit(found[3] or "seconds"))
     found = _AGO.fullmatch(word)
-    return float(-int(found[1]) * _unit(found[2])) if found is not None and _is_unit(found[2]) else None
-
-
-def _is_unit(word: str) -> bool:
-    return word.removesuffix("s") in UNITS
+    return float(-int(found[1]) * UNITS[found[2]]) if found is not None and found[2] in UNITS else None
 
 
 def _unit(word: str) -> int:
     """Raises ValueError."""
-    if not _is_unit(word):
+    if word not in UNITS:
         raise ValueError(word)
-    return UNITS[word.removesuffix("s")]
+    return UNITS[word]
 
 
 def _date(word: str, now: datetime) -> datetime:
     """Raises ValueError."""
+    if _ZONED.fullmatch(word):
+        return datetime.fromisoformat(word.upper()).astimezone().replace(tzinfo=None)
     day, _, clock = word.replace(" ", "t", 1).partition("t") if "-" in word or "/" in word else (word, "", "")
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if day == "today":

@@ -10,11 +10,12 @@ import subprocess
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from slurm_asrpt.errors import InputError, SlurmError, printable
 from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, parse_partition_qos
+from slurm_asrpt.slurm.notation import read_past
 from slurm_asrpt.slurm.parse import gpu_count, parse_config
 from slurm_asrpt.slurm.site import Site, needs_accounts, site_of
 from slurm_asrpt.traces import Trace
@@ -26,7 +27,6 @@ LIMITS = tuple(
 CONFIG = ("scontrol", "show", "config")
 SINFO = ("sinfo", "--Node", "--noheader", "--format=%N|%G|%T")
 TIMEOUT_S = 600.0
-_UNITS = {"minutes": 60, "hours": 3600, "days": 86400, "weeks": 604800}
 _PARTITION = re.compile(r"[A-Za-z0-9_.,-]+")
 
 
@@ -39,35 +39,9 @@ class GpuNode:
     state: str
 
 
-def since_argument(text: str) -> str:
-    """``30days``, ``2weeks`` or an ISO date in the past, as sacct's --starttime. Raises InputError."""
-    ago = _ago(text)
-    return f"now-{ago[0]}{ago[1]}" if ago else _date(text).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def since_time(text: str, now: float) -> int:
-    """As ``since_argument``, in seconds since the epoch."""
-    ago = _ago(text)
-    return int(now) - ago[0] * _UNITS[ago[1]] if ago else int(_date(text).timestamp())
-
-
-def _ago(text: str) -> tuple[int, str] | None:
-    found = re.fullmatch(r"([0-9]{1,6}) ?([a-z]+)", text.strip())
-    unit = next((unit for unit in _UNITS if found[2] in (unit, unit[:-1])), None) if found else None
-    return (int(found[1]), unit) if found and unit and int(found[1]) > 0 else None
-
-
-def _date(text: str) -> datetime:
-    word = text.strip()
-    try:
-        begin = datetime.fromisoformat(word).astimezone()  # sacct knows local time only
-    except ValueError as error:
-        raise InputError(f"--since {text}: specify an age (30days, 2weeks, 12hours) or a date (2024-05-31)") from (
-            error if re.match(r"[0-9]{4}-", word) else None
-        )
-    if begin >= datetime.now(UTC):
-        raise InputError(f"--since {text}: not in the past")
-    return begin
+def since_argument(text: str, now: float) -> str:
+    """A time in the past, as ``read_past`` reads it, for sacct's --starttime. Raises InputError."""
+    return datetime.fromtimestamp(read_past(text, now)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def partition_argument(text: str) -> str:

@@ -60,7 +60,7 @@ def test_jobs_in_a_long_queue_get_start_times_and_calibration_checks_them(foreca
     found = json.loads(forecasting_daemon.admin("calibration", "--json"))
     assert found["jobs"] >= JOBS  # the first job to run may have had an estimate, too
     assert found["inside"] + found["early"] + found["late"] == pytest.approx(1)
-    assert f"{found['jobs']} jobs" in forecasting_daemon.admin("calibration", "--days", "1")
+    assert f"{found['jobs']} jobs" in forecasting_daemon.admin("calibration", "--since", "1d")
     print(found)  # on a shared machine, the width of the intervals is not tested
     running, jobs, rows = queue_up(forecasting_daemon, "go-again", 2)
     for job_id in jobs:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -64,7 +65,7 @@ def jobs_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int,
     """GPUs and wait of each job as what-if reads the live sacct."""
     monkeypatch.setenv("SLURM_CONF", str(lab.slurm_conf))
     fields, separator = accounting.sacct_fields(), "|3f0c|"
-    since = accounting.since_argument("1days")
+    since = accounting.since_argument("1d", time.time())
     jobs = accounting.parse_jobs(accounting.ask_sacct(fields, since, separator=separator), "sacct", separator).jobs
     return {row.job_id: (row.gpus, row.wait_s) for row in jobs.itertuples()}
 
