@@ -339,7 +339,7 @@ def test_live(ask, tmp_path, monkeypatch):
     fake(tmp_path, "sinfo", "n1|gpu:2|idle\nn2|gpu:4|idle")
     done = ask("--sacct", "--since", "2weeks", "-p", "fifo")
     assert done.exit_code == 0, done.output
-    (begin,) = re.findall("--starttime=([^ ]+)", asked.read_text())
+    (begin,) = re.findall(r"--starttime=(\S+)", asked.read_text())
     ago = datetime.now() - datetime.fromisoformat(begin)
     assert timedelta(days=14) <= ago < timedelta(days=15)
     assert "1 x 4 + 1 x 2 GPUs" in done.output
