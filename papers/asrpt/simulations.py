@@ -39,6 +39,8 @@ FIG7_SINGLE = (0.8, 0.6, 0.4, 0.2, 0.0)
 FIG8_NIC = (1.0, 5.0, 10.0, 25.0, 50.0)
 FIG9_PREDICTORS = ("forest", "median", "mean")
 JOBS = 75_000
+MODEL = 2
+"""Counts the changes of policies and predictors that make earlier results incomparable."""
 
 Figures = Mapping[str, Any]
 """The results of one simulation: JSON values by name, from ``measure``."""
@@ -81,7 +83,7 @@ class Sim:
 
     @property
     def digest(self) -> str:
-        return digest(json.dumps([asdict(self.workload), self.policy, list(self.settings)], sort_keys=True))
+        return digest(json.dumps([MODEL, asdict(self.workload), self.policy, list(self.settings)], sort_keys=True))
 
 
 @dataclass(frozen=True)

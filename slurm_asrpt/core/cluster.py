@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
 from slurm_asrpt.core.limits import Headroom
+from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.topology import switches_of
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ class ClusterView:
     headroom: what is left of the site's limits; its owner takes and gives back charges there.
     startup: nodes that are not up yet; their GPUs count as free. None if all are up.
     preemptable: running jobs that the site lets others preempt; None if there are none. Their GPUs are not free here.
+    split: how the GPUs of a job are split over its servers. A real cluster has Slurm's split.
 
     Raises ValueError if the free GPUs of a node would fall below zero or exceed its GPUs: no GPU is allocated twice.
     """
@@ -181,9 +183,11 @@ class ClusterView:
         free_memory: Mapping[str, float] | None = None,
         headroom: Headroom | None = None,
         startup: Startup | None = None,
+        split: Split = Split.SLURM,
     ) -> None:
         self.headroom = headroom or Headroom()
         self.startup = startup
+        self.split = split
         self.preemptable: Preemptable | None = None
         self.nodes = tuple(sorted(nodes, key=lambda n: n.index))
         self.by_name = {node.name: node for node in self.nodes}

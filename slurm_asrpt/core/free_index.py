@@ -23,15 +23,16 @@ from slurm_asrpt.core.placement.selection import (
     place,
     placement_on,
 )
-from slurm_asrpt.core.placement.splitter import slurm_split
+from slurm_asrpt.core.placement.splitter import Split, fill
 from slurm_asrpt.core.topology import blocks_of, most_together
 
 Chosen = list[tuple[int, int]]
 """Servers: position in the node table, free GPUs."""
 
 _KINDS, _FORMS = 4096, 16384  # size of the caches: profiles per node table, and forms per profile
-_split = lru_cache(maxsize=_KINDS)(slurm_split)
-_MOST_FREE, _LEAST_FREE, _TIGHTEST = Strategy  # lookups of enum members are slow
+_fill = lru_cache(maxsize=_KINDS)(fill)
+_SLURM = Split.SLURM  # lookups of enum members are slow
+_MOST_FREE, _LEAST_FREE, _TIGHTEST = Strategy
 
 
 class Plan:
@@ -195,10 +196,15 @@ def _place_plain(view: ClusterView, masks: list[int], job: Job, strategy: Strate
     if bit:  # the case of most jobs in a simulation: one mapping per profile and node
         return known.single.get(bit) or _on_one_node(view, bit, known)
     chosen = _CHOICES[strategy](masks, gpus)
-    chosen.sort()
+    if view.split is _SLURM:
+        chosen.sort()
     places, free = zip(*chosen, strict=True)
-    counts = free if sum(free) == gpus else _split(free, gpus)
-    return None if counts is None else _on_several(view, places, counts, known)
+    counts = free if sum(free) == gpus else _fill(free, gpus)
+    if counts is None:
+        return None
+    if view.split is not _SLURM:
+        places, counts = zip(*sorted(zip(places, counts, strict=True)), strict=True)
+    return _on_several(view, places, counts, known)
 
 
 def _new_cache(view: ClusterView, profile: JobProfile, fabric: Fabric) -> MappingCache:

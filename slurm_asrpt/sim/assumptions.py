@@ -12,6 +12,8 @@ from slurm_asrpt.text import counted
 WAITING_S = 60.0
 """A simulation in which the 99th percentile of the waits is less compares nothing, seconds."""
 
+SPLITS = "of GPUs over servers: the paper's under asrpt, fifo, spjf, spwf and wcs-*, Slurm's under the others"
+
 
 def assumptions(scenario: Scenario, notes: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Labeled facts. notes: of the workload."""
@@ -20,6 +22,7 @@ def assumptions(scenario: Scenario, notes: Mapping[str, Any]) -> list[tuple[str,
         ("Network", network(scenario)),
         ("Predictor", predictor(scenario, notes)),
         ("Load", load(scenario, notes)),
+        *([("Split", SPLITS)] if scenario.options.models != "none" else []),
         *([("Consent", preemption(scenario))] if scenario.options.consent else []),
     ]
 

@@ -21,14 +21,17 @@ import numpy as np
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.limits import Headroom
+from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.core.policies.base import Decision, Start
+from slurm_asrpt.core.policies.base import Decision, Policy, Start
 from slurm_asrpt.sim.job_table import Floats, Ints, JobTable
 from slurm_asrpt.sim.predictors import Learner
 
 PERFECT = "-perfect"
 NODES, FEWEST = "nodes", "fewest"
 """A setting of every simulated policy, ``NAME:nodes=fewest``, and its value."""
+SPLIT = "split"
+"""Another one, ``NAME:split=slurm``; its values are those of ``Split``."""
 Progress = Callable[[int, int, float], None]
 """Called from time to time with the number of jobs that have ended, of all jobs, and the simulated time in seconds."""
 OnStart = Callable[[int, float, Placement], None]
@@ -113,6 +116,8 @@ class Result:
 class Scheduler(Protocol):
     """What a simulation asks of a policy (``core.policies.base.Policy``)."""
 
+    split: Split
+
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None: ...
 
     def submitted(self, job: Job, now: float) -> bool: ...
@@ -168,24 +173,29 @@ def simulate_named(
     runner: Runner | None = None,
 ) -> Result:
     """Simulate the table under a policy by name, as ``prepared`` says. Raises ValueError for an unknown name."""
-    name, kept, table = prepared(name, settings or {}, table, nodes)
-    return simulate(make_policy(name, fabric=fabric, **kept), nodes, table, progress, runner=runner)
+    policy, table = prepared(name, settings or {}, fabric, nodes, table)
+    return simulate(policy, nodes, table, progress, runner=runner)
 
 
 def prepared(
-    name: str, settings: Mapping[str, Any], table: JobTable, nodes: Sequence[Node]
-) -> tuple[str, dict[str, Any], JobTable]:
-    """The policy's own name and settings, and the jobs as it gets them.
+    name: str, settings: Mapping[str, Any], fabric: Fabric, nodes: Sequence[Node], table: JobTable
+) -> tuple[Policy, JobTable]:
+    """A new policy, and the jobs as it gets them. Raises ValueError for an unknown name or invalid settings.
 
     ``NAME-perfect`` gives policy NAME the true iterations; the table of the result has those predictions. Setting
-    ``nodes=fewest`` of any policy makes each job request its fewest nodes.
+    ``nodes=fewest`` of any policy makes each job request its fewest nodes. ``split`` says how the cluster splits the
+    GPUs of its jobs over servers; without it, asrpt and the paper's baselines have the paper's split, others Slurm's.
     """
     kept = dict(settings)
+    split = kept.pop(SPLIT, None)
     if kept.pop(NODES, None) == FEWEST:
         table = table.on_fewest_nodes(nodes)
     if name.endswith(PERFECT):
         name, table = name.removesuffix(PERFECT), table.perfect()
-    return name, kept, table
+    policy = make_policy(name, fabric=fabric, **kept)
+    if split is not None:
+        policy.split = Split(split)
+    return policy, table
 
 
 Running = tuple[float, int, Job, Mapping[str, int]]
@@ -205,7 +215,7 @@ class PlainRun:
     ) -> None:
         self.policy, self.table = policy, table
         self.progress, self.on_start = progress, on_start
-        self.view = ClusterView(nodes, headroom=Headroom(table.caps))
+        self.view = ClusterView(nodes, headroom=Headroom(table.caps), split=policy.split)
         self.iterations = array("d", np.asarray(table.iterations, dtype=float).tobytes())
         self.coming = table.jobs()
         self.submit = array("d", np.append(table.submit, _NEVER).tobytes())

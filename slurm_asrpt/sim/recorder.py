@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from slurm_asrpt.core.cluster import ClusterView, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Decision, Policy, PreemptivePolicy, Run, Wait, may_interrupt
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.sim.contention import runner_of
@@ -88,6 +87,7 @@ class RecordedPolicy:
 
     def __init__(self, policy: Policy, recorder: Recorder) -> None:
         self._policy, self._recorder = policy, recorder
+        self.split = policy.split
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._policy.cluster_changed(nodes, now)
@@ -122,16 +122,16 @@ def simulate_recorded(
 ) -> Result:
     """``engine.simulate_named`` with a recorder. Raises InputError for invalid settings, AsrptError for invalid
     decisions of the policy."""
-    name, settings, table = prepared(spec.name, spec.settings, workload.table, workload.cluster.nodes)
+    cluster = workload.cluster
     try:
-        policy = make_policy(name, fabric=workload.cluster.fabric, **settings)
+        policy, table = prepared(spec.name, spec.settings, cluster.fabric, cluster.nodes, workload.table)
     except ValueError as error:
         raise InputError(f"policy {spec.text}") from error
     try:
         preempts = bool(workload.consenting) and may_interrupt(policy)
         recorded = (RecordedPreemptivePolicy if preempts else RecordedPolicy)(policy, recorder)
-        runner, nodes = _runner(workload, preempts), workload.cluster.nodes
-        return simulate(recorded, nodes, table, progress, recorder.started, runner)
+        runner = _runner(workload, preempts)
+        return simulate(recorded, cluster.nodes, table, progress, recorder.started, runner)
     except PolicyError as error:
         raise AsrptError(f"policy {spec.text} made an invalid decision") from error
 

@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies.registry import check_options, policy_names, policy_settings
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.sim.engine import FEWEST, NODES, PERFECT
+from slurm_asrpt.sim.engine import FEWEST, NODES, PERFECT, SPLIT
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 from slurm_asrpt.traces import AUTO, check_format
 from slurm_asrpt.traces.sources import column_titles, fingerprint, generated_size, load_trace, no_jobs, path_of
@@ -25,7 +26,8 @@ _SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
 class PolicySpec:
     """A policy with settings, written ``asrpt:delay=aside,tau=0``.
 
-    ``NAME-perfect`` predicts exactly; with ``NAME:nodes=fewest``, jobs request their fewest nodes.
+    ``NAME-perfect`` predicts exactly; with ``NAME:nodes=fewest``, jobs request their fewest nodes; ``NAME:split=paper``
+    and ``NAME:split=slurm`` say how GPUs are split over servers.
     """
 
     name: str
@@ -46,14 +48,16 @@ def parse_policy(text: str, more: Sequence[str] = ()) -> PolicySpec:
     settings: dict[str, Any] = {}
     for pair in [*(tail.split(",") if tail else ()), *more]:
         key, equals, value = pair.strip().partition("=")
-        allowed = sorted({*policy_settings(known), NODES})
+        allowed = sorted({*policy_settings(known), NODES, SPLIT})
         if not equals or key not in allowed:
             raise InputError(f"policy {name} has no setting {pair!r}; it has: {', '.join(allowed)}")
         if key == NODES and value != FEWEST:
             raise InputError(f"policy {name}: {pair}: the only value is {NODES}={FEWEST}")
+        if key == SPLIT and value not in set(Split):
+            raise InputError(f"policy {name}: {pair}: the values are {', '.join(Split)}")
         settings[key] = _value(value)
     try:
-        check_options(known, {key: value for key, value in settings.items() if key != NODES})
+        check_options(known, {key: value for key, value in settings.items() if key not in (NODES, SPLIT)})
     except ValueError as error:
         raise InputError(f"policy {text}: {error}") from None
     return PolicySpec(name, settings)

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.policies import make_policy, policy_names
+from slurm_asrpt.core.placement.splitter import Split
+from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.slurm_backfill import SlurmOptions
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.sim import simulated_slurm, site_limits
-from slurm_asrpt.sim.engine import PERFECT, Progress, Result, prepared, simulate
+from slurm_asrpt.sim.engine import PERFECT, SPLIT, Progress, Result, prepared, simulate
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import mean_of, percentile
 from slurm_asrpt.sim.predictors import RETRAIN_S
@@ -222,11 +223,12 @@ def compare(
 def simulate_past(
     past: Past, name: str, settings: Mapping[str, Any], fabric: Fabric, progress: Progress | None = None
 ) -> Result:
-    """Replay the jobs under a policy; under slurm-backfill with the site's settings where ``settings`` has none."""
+    """Replay the jobs under a policy, with Slurm's split; under slurm-backfill with the site's settings where
+    ``settings`` has none."""
     if name.removesuffix(PERFECT) == simulated_slurm.NAME:
         settings = {**past.slurm.settings, **settings}
-    name, kept, table = prepared(name, settings, past.table, past.cluster.nodes)
-    policy = make_policy(name, fabric=fabric, **kept)
+    settings = {SPLIT: Split.SLURM, **settings}
+    policy, table = prepared(name, settings, fabric, past.cluster.nodes, past.table)
     past.slurm.prepare(policy)
     return simulate(policy, past.cluster.nodes, table, progress)
 

@@ -15,7 +15,7 @@ from itertools import chain
 
 from ClusterShell.RangeSet import RangeSet
 
-from slurm_asrpt.core.placement.splitter import slurm_split
+from slurm_asrpt.core.placement.splitter import fill
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.client import SlurmConfig
@@ -362,7 +362,7 @@ class FakeSlurm:
         free = self._free_for(job)
         names = expand(job.required_nodes) if job.required_nodes else self._most_free(free, job.tasks)
         names = names[:1] if job.max_nodes == 1 else names
-        counts = slurm_split([free.get(name, 0) for name in sorted(names)], job.tasks) if names else None
+        counts = fill([free.get(name, 0) for name in sorted(names)], job.tasks) if names else None
         if counts is not None and job.exclusive == "node":  # it gets all GPUs of each node
             counts = tuple(free[name] for name in sorted(names))
         if counts is None and self._preempt_for(job):

@@ -9,6 +9,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.free_index import Plan, quick_place
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage
 from slurm_asrpt.core.placement.selection import Strategy, has_room, place
+from slurm_asrpt.core.placement.splitter import Split
 
 FABRIC = Fabric(1.25e9, 300e9)
 
@@ -44,10 +45,11 @@ def job(gpus, request):
     st.integers(1, 24),
     st.sampled_from(Strategy),
     st.sampled_from([Request(), Request(max_nodes=2), Request(candidates=frozenset({"n0", "n2"}))]),
+    st.sampled_from(Split),
 )
-def test_the_index_selects_the_same_servers_as_a_full_scan(state, gpus, strategy, request):
+def test_the_index_selects_the_same_servers_as_a_full_scan(state, gpus, strategy, request, split):
     nodes, free = state
-    view, asked = ClusterView(nodes, free), job(gpus, request)
+    view, asked = ClusterView(nodes, free, split=split), job(gpus, request)
     assert quick_place(view, asked, strategy, FABRIC) == place(view, asked, strategy, FABRIC)
 
 

@@ -1,1 +1,1 @@
-"""Job placement: job graph, Heavy-Edge, server selection, and a model of how Slurm splits GPUs."""
+"""Job placement: job graph, Heavy-Edge, server selection, and how GPUs are split over servers."""

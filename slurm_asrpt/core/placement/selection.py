@@ -11,7 +11,7 @@ from operator import attrgetter, itemgetter
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, Ranks, kinds_of
 from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile, Request
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
-from slurm_asrpt.core.placement.splitter import even_split, slurm_split
+from slurm_asrpt.core.placement.splitter import Split, even_split, fill
 from slurm_asrpt.core.timing.pipeline import iteration_time, worst_iteration_time
 from slurm_asrpt.core.timing.speed import at_speed, fastest, slowest
 from slurm_asrpt.core.topology import Blocks, Switches, blocks_in, blocks_of, by_switch, most_together
@@ -54,7 +54,7 @@ def _bounded(view: ClusterView, server: str, free: int, request: Request) -> int
 
 
 def place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-    """The placement that Slurm will make on the servers that the strategy selects, or None if none is possible now.
+    """The placement on the servers that the strategy selects, split as in this view; None if none is possible now.
 
     If there are several kinds of GPU, it uses one kind or all, whichever has the least alpha. If the request names
     several sets of nodes (``within``), it uses the set with the least alpha; ties by the fewest servers.
@@ -116,14 +116,25 @@ def _together(view: ClusterView, switches: Switches, job: Job, strategy: Strateg
 
 
 def _servers_among(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list[Node], tuple[int, ...]] | None:
-    if job.request.step:
+    if job.request.step and view.split is Split.SLURM:
         return _split_groups(view, job, strategy)
     chosen = _choose(offers(view, job.request), job, strategy)
     if chosen is None:
         return None
-    chosen.sort(key=lambda offer: offer[0].index)
+    if view.split is Split.SLURM:
+        chosen.sort(key=_index)
     counts = split(job.request, [usable for _, usable in chosen], job.gpus)
-    return None if counts is None else ([node for node, _ in chosen], counts)
+    return None if counts is None else in_table_order([node for node, _ in chosen], counts)
+
+
+def _index(offer: Offer) -> int:
+    return offer[0].index
+
+
+def in_table_order(nodes: Sequence[Node], counts: Sequence[int]) -> tuple[list[Node], tuple[int, ...]]:
+    """The servers and the GPUs on each, in node-table order."""
+    pairs = sorted(zip(nodes, counts, strict=True), key=_index)
+    return [node for node, _ in pairs], tuple([count for _, count in pairs])
 
 
 def has_room(view: ClusterView, job: Job) -> bool:
@@ -150,9 +161,9 @@ def _split_groups(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list
 
 
 def split(request: Request, usable: Sequence[int], gpus: int) -> tuple[int, ...] | None:
-    """GPUs per pinned server (in node-table order) as Slurm will allocate them for this form of request."""
+    """GPUs per server, in the order of a split, as this form of request allows."""
     if request.per_node is None:
-        tasks = slurm_split([free // request.unit for free in usable], gpus // request.unit)
+        tasks = fill([free // request.unit for free in usable], gpus // request.unit)
         return None if tasks is None else tuple(count * request.unit for count in tasks)
     return even_split(len(usable), request.per_node)
 

@@ -1,19 +1,30 @@
-"""A model of how Slurm splits GPUs over a pinned node list.
+"""How a job's GPUs are split over the servers that were selected for it: as in the paper, or as Slurm does.
 
 Measured on Slurm 22.05 for ``--gpus=K`` and for ``--gpus-per-task=1 -n K`` (gres_select_filter.c
 ``_set_job_bits1``): Slurm takes all free GPUs of each node in node-table order, but leaves one GPU for every node that
 follows.
+
+The paper takes the GPUs from the servers in the order of selection (Algorithm 1, lines 9 and 22): the same, in that
+order instead of the node table's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 
-def slurm_split(free: Sequence[int], gpus: int) -> tuple[int, ...] | None:
-    """GPUs per pinned node, given their free GPUs in node-table order; None if Slurm cannot start the job.
+class Split(StrEnum):
+    """The order of the servers in which a job's GPUs are taken from them."""
 
-    Every pinned node needs at least one GPU: None if there are more nodes than GPUs, a node without free GPUs, or too
+    PAPER = "paper"  # the order of selection: the last server selected gets the remainder
+    SLURM = "slurm"  # the node table
+
+
+def fill(free: Sequence[int], gpus: int) -> tuple[int, ...] | None:
+    """GPUs per server, given their free GPUs in the order of a split; None if the job cannot start there.
+
+    Every server needs at least one GPU: None if there are more servers than GPUs, a server without free GPUs, or too
     few free GPUs.
     """
     if not free or len(free) > gpus or min(free) < 1 or sum(free) < gpus:

@@ -12,6 +12,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
 from slurm_asrpt.core.placement.selection import has_room
+from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies.options import PolicyOptions
 from slurm_asrpt.core.preemptable import PreemptableJob
 from slurm_asrpt.core.reasons import Phase as Phase
@@ -59,7 +60,8 @@ class Policy(ABC):
 
     Options: the model of its settings. start_key: the names of the first parts of ``Start.key``. bands: whether it
     starts jobs of a lower ``Job.band`` first, and divides work by ``Job.weight`` if it orders by work. preempting:
-    whether it starts jobs on GPUs of those that they may preempt (``ClusterView.preemptable``).
+    whether it starts jobs on GPUs of those that they may preempt (``ClusterView.preemptable``). split: how a simulated
+    cluster splits GPUs under it, unless told otherwise; on a real one, Slurm splits them.
     ``queue_policy.QueuePolicy`` implements all but the order of the jobs.
     """
 
@@ -67,6 +69,7 @@ class Policy(ABC):
     start_key: ClassVar[tuple[str, ...]] = ()
     bands: ClassVar[bool] = False
     preempting: ClassVar[bool] = False
+    split: Split = Split.SLURM
 
     def __init__(self, fabric: Fabric, options: PolicyOptions) -> None:
         self.fabric, self.options = fabric, options

@@ -20,6 +20,7 @@ from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, id_key
 from slurm_asrpt.core.limits import Held
 from slurm_asrpt.core.placement.selection import BestAlphas, Strategy
+from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies.base import (
     Decision,
     Phase,
@@ -71,6 +72,7 @@ class PriorityQueue(Policy):
     """A queue with one order of jobs: start from the head only (strict), or any job that fits (conserving)."""
 
     bands = True
+    split = Split.PAPER
     conserving: ClassVar[bool] = False
 
     def __init__(self, fabric: Fabric, options: PolicyOptions) -> None:

@@ -6,11 +6,12 @@ import time
 from statistics import fmean
 from typing import Any
 
+from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.history.store import COMPLETED
 from slurm_asrpt.lab.site.figures import SHORT_WAIT_S, distance
 from slurm_asrpt.lab.site.jobs import GPUS, Window
 from slurm_asrpt.lab.site.sides import FAIR, Played, Record, Site
-from slurm_asrpt.sim.engine import simulate_named
+from slurm_asrpt.sim.engine import SPLIT, simulate_named
 from slurm_asrpt.sim.metrics import bounds
 from slurm_asrpt.sim.scenario import parse_policy
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
@@ -40,10 +41,11 @@ def policy_of(site: Site, longest_s: float) -> str:
 
 
 def play(site: Site, window: Window, longest_s: float) -> Played:
-    """Play a side in the simulator."""
+    """Play a side in the simulator, with Slurm's split."""
     began = time.monotonic()
     made, spec = workload(window), parse_policy(policy_of(site, longest_s))
-    result = simulate_named(spec.name, made.cluster.nodes, made.table, made.cluster.fabric, spec.settings)
+    settings = {SPLIT: Split.SLURM, **spec.settings}
+    result = simulate_named(spec.name, made.cluster.nodes, made.table, made.cluster.fabric, settings)
     times = zip(result.table.submit.tolist(), result.start.tolist(), result.end.tolist(), strict=True)
     records = [Record(submit, submit, start, end, COMPLETED) for submit, start, end in times]
     return Played(site, records, None, time.monotonic() - began)

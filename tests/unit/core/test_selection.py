@@ -5,7 +5,7 @@ import pytest
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage, unprofiled
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place
-from slurm_asrpt.core.placement.splitter import slurm_split
+from slurm_asrpt.core.placement.splitter import Split, fill
 
 FABRIC = Fabric(1.25e9, 300e9)
 
@@ -37,8 +37,8 @@ def chosen(cluster, wanted, strategy):
         ((), 1, None),
     ],
 )
-def test_slurm_split(free, gpus, expected):
-    assert slurm_split(free, gpus) == expected
+def test_fill(free, gpus, expected):
+    assert fill(free, gpus) == expected
 
 
 def test_most_free_uses_the_fewest_and_freest_servers():
@@ -53,6 +53,35 @@ def test_the_partial_server_is_the_last_of_its_equals_so_that_slurm_splits_as_pl
 def test_the_split_is_slurms_not_the_ideal_one():
     # n1 has 4 and is first in the table: Slurm uses all of it before n2
     assert chosen(view(4, 8), job(10), Strategy.MOST_FREE) == {"n1": 4, "n2": 6}
+
+
+@pytest.mark.parametrize(
+    ("free", "gpus", "strategy", "paper", "slurm"),
+    [
+        ((6, 8), 12, Strategy.MOST_FREE, {"n1": 4, "n2": 8}, {"n1": 6, "n2": 6}),
+        ((5, 2, 1), 4, Strategy.LEAST_FREE, {"n1": 1, "n2": 2, "n3": 1}, {"n1": 2, "n2": 1, "n3": 1}),
+        ((2, 8, 8), 11, Strategy.MOST_FREE, {"n2": 8, "n3": 3}, {"n2": 8, "n3": 3}),
+    ],
+)
+def test_the_paper_takes_gpus_in_the_order_of_selection_and_slurm_in_that_of_the_table(
+    free, gpus, strategy, paper, slurm
+):
+    """Lines 9 and 22 of Algorithm 1: all free GPUs of a server before those of the next one."""
+    assert chosen(view(*free, split=Split.PAPER), job(gpus), strategy) == paper
+    assert chosen(view(*free), job(gpus), strategy) == slurm
+
+
+def test_requested_node_counts_and_units_hold_with_the_papers_split():
+    paper = view(8, 8, 6, split=Split.PAPER)
+    assert chosen(paper, job(4, min_nodes=2, max_nodes=2), Strategy.MOST_FREE) == {"n1": 3, "n2": 1}
+    assert chosen(paper, job(10, unit=2), Strategy.LEAST_FREE) == {"n1": 4, "n3": 6}
+    assert chosen(paper, job(8, per_node=4), Strategy.LEAST_FREE) == {"n1": 4, "n3": 4}
+
+
+def test_slices_share_a_server_with_the_papers_split():
+    pairs = Job(JobId("1"), "u", 4, JobProfile("pairs", (Stage(2, 0.5, 0.5),), tensor=2))
+    assert chosen(view(3, 3, split=Split.PAPER), pairs, Strategy.MOST_FREE) == {"n1": 2, "n2": 2}
+    assert chosen(view(3, 3), pairs, Strategy.MOST_FREE) is None
 
 
 def test_least_free_uses_fragmented_gpus():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request, Stage
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, worst_alpha
-from slurm_asrpt.core.placement.splitter import slurm_split
+from slurm_asrpt.core.placement.splitter import fill
 from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.history.store import Source
@@ -90,7 +90,7 @@ def test_every_placement_equals_slurms_split_and_keeps_slices_together(free, rep
     if found is None:
         return
     tasks = [cluster.free[name] // request.unit for name in found.gpus]
-    split = slurm_split(tasks, one.gpus // request.unit)
+    split = fill(tasks, one.gpus // request.unit)
     assert split is not None
     assert tuple(count * request.unit for count in split) == tuple(found.gpus.values())
     assert all(count % tensor == 0 for count in found.gpus.values())

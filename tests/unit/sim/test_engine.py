@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from slurm_asrpt.core.cluster import Fabric, Node, Placement
-from slurm_asrpt.core.job import Job, JobId, unprofiled
+from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage, unprofiled
+from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim import job_table
@@ -28,6 +29,8 @@ def table(*rows, sizes=(1, 2, 4, 9)):
 
 class Fixed:
     """A policy that returns preset decisions."""
+
+    split = Split.SLURM
 
     def __init__(self, decide=lambda jobs: [], wake=None):
         self.jobs, self._decide, self.wake = [], decide, wake
@@ -56,6 +59,26 @@ def test_jobs_that_request_their_fewest_nodes_are_not_scattered():
     fewest = simulate_named("wcs-subtime", busy, rows, FABRIC, {"nodes": "fewest"})
     assert (anywhere.start.tolist(), anywhere.nodes.tolist()) == ([0, 0, 1], [1, 1, 2])
     assert (fewest.start.tolist(), fewest.nodes.tolist()) == ([0, 0, 5], [1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "expected"),
+    [
+        *((name, {}, "paper") for name in ("asrpt", "spjf", "spwf", "wcs-duration", "wcs-workload", "wcs-subtime")),
+        ("easy-backfill", {}, "slurm"),
+        ("asrpt", {"split": "slurm"}, "slurm"),
+        ("asrpt-perfect", {"split": "slurm"}, "slurm"),
+        ("easy-backfill", {"split": "paper"}, "paper"),
+    ],
+)
+def test_each_policy_has_its_split_unless_told_otherwise(policy, settings, expected):
+    """12 GPUs of servers of 6 and 8 in node-table order, in a job whose ring is as slow as the smaller part."""
+    ring = JobProfile("ring", (Stage(12, 1.0, 0.0, param_bytes=1e9),))
+    jobs = JobTable((ring,), np.zeros(1), np.zeros(1, dtype=int), np.ones(1), np.ones(1))
+    result = simulate_named(policy, [Node("n0", 6, 0), Node("n1", 8, 1)], jobs, FABRIC, settings)
+    counts = {"paper": [(4, 6), (8, 8)], "slurm": [(6, 6), (6, 8)]}[expected]
+    share = min(x * FABRIC.inter / g for x, g in counts)
+    assert result.alpha.tolist() == pytest.approx([1 + 2 * 11 / 12 * 1e9 / share])
 
 
 def test_the_fewest_nodes_of_each_size():

@@ -15,9 +15,11 @@ import typer
 from slurm_asrpt_cli.sim.what_if import add_commands
 from typer.testing import CliRunner
 
+from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.reporting import what_if as whatif_page
 from slurm_asrpt.sim import what_if as whatif
+from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.workload import Cluster
 from slurm_asrpt.traces import Trace, accounting, clean
 
@@ -85,6 +87,14 @@ def test_medians_use_only_ended_jobs():
     assert predicted.tolist() == [0, 0, 0, 10, 10]
     assert whatif.online_medians(trace_of([*rows, (2000, "a", 1, 1, 0)]).jobs)[-1] == 10  # of 1 10 10 30 991
     assert whatif.online_medians(trace_of([(0, "a", 1, 5, 0), (9, "b", 1, 1, 0)]).jobs)[1] == 0
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("asrpt", Split.SLURM), ("asrpt:split=paper", Split.PAPER)])
+def test_gpus_are_split_as_slurm_does(monkeypatch, policy, expected):
+    splits = []
+    monkeypatch.setattr(whatif, "simulate", lambda made, *rest: splits.append(made.split) or simulate(made, *rest))
+    whatif.compare(whatif.replay(trace_of([(0, "a", 2, 10, 0)]), [2]), [policy])
+    assert splits == [expected]
 
 
 def test_a_forest_learns_only_from_the_history():

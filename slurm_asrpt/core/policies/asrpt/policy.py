@@ -11,6 +11,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, capac
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
+from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies.asrpt.fifo import Fifo
 from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
 from slurm_asrpt.core.policies.asrpt.virtual_machine import VirtualMachine
@@ -79,6 +80,7 @@ class ASrpt(Policy):
 
     Options = AsrptOptions
     start_key = ("place_in_fifo",)
+    split = Split.PAPER
 
     def __init__(self, fabric: Fabric, options: AsrptOptions) -> None:
         super().__init__(fabric, options)
