@@ -6,7 +6,8 @@
 -- something fails here, they log one line and the job stays as its user wrote it.
 --
 -- slurmctld calls them while it holds its locks. So they only process strings, read one small file (hook.conf), seek a
--- few times in another (table.txt) and truncate an empty one (wakeup): no process, no socket, no SQL.
+-- few times in another (table.txt), read a third (profiles.txt) if the owner names a profile, and truncate an empty one
+-- (wakeup): no process, no socket, no SQL.
 --
 -- Runs on Lua 5.1 (which Debian's slurmctld links), 5.3 and 5.4. Lua 5.1 has doubles only, so all arithmetic stays
 -- below 2^53. "%.0f" prints a whole number on all three; "%d" distinguishes integers and floats.
@@ -1065,6 +1066,65 @@ local function format_tag(job, found, profile, begin, left, interrupt)
   return "asrpt1:" .. (#text + 7 <= MAX_TAG_BYTES and text or short)
 end
 
+-- --------------------------------------------------------------------- profiles.txt, and what its owner is told at once
+
+local MAX_PROFILES_BYTES = 262144
+
+-- The GPUs of a profile in the text of profiles.txt: 0 if open, nil if there is no such profile.
+local function gpus_of(text, name)
+  local _, stop = find(text, "\n" .. name .. "=", 1, true)
+  return stop and tonumber(match(text, "^[0-9]+", stop + 1))
+end
+
+-- The GPUs of tp4pp2dp2 or a part of that; nil for another text.
+local function gpus_of_shape(shape)
+  if shape == "1gpu" then
+    return 1
+  end
+  local rest, gpus = shape, 1
+  for _, kind in ipairs({ "tp", "pp", "dp" }) do
+    local count, tail = match(rest, "^" .. kind .. "([1-9][0-9]*)(.*)$")
+    if count then
+      gpus, rest = gpus * tonumber(count), tail
+    end
+  end
+  return shape ~= "" and rest == "" and gpus or nil
+end
+
+-- The GPUs that a job gets on whichever nodes, 0 if that depends on the nodes.
+local function surely_gpus(desc, found)
+  if given(desc.tres_per_socket) or found.shared then
+    return 0
+  elseif given(desc.tres_per_node) then
+    return counted(desc.min_nodes) and desc.min_nodes == desc.max_nodes and found.gpus or 0
+  end
+  return (not given(desc.tres_per_task) or counted(desc.num_tasks)) and found.gpus or 0
+end
+
+-- Why a profile that the owner names will not be used, as far as this is known now; nil if nothing is wrong.
+function M.why_unused(text, name, gpus)
+  local wanted = gpus_of(text, name)
+  local model, shape = match(name, "^(.+)%-([^-]+)$")
+  if not wanted and model and gpus_of(text, model) == 0 then
+    wanted = gpus_of_shape(shape)
+  end
+  if not wanted then
+    return "there is no profile " .. name .. " (asrpt-profile list)"
+  elseif wanted > 0 and gpus > 0 and wanted ~= gpus then
+    return format("profile %s is for %.0f GPUs, but the job requests %.0f", name, wanted, gpus)
+  end
+end
+
+local function why_profile_unused(path, name, gpus)
+  local file = io.open(path, "rb")
+  if not file then
+    return nil -- asrptd has not written it yet
+  end
+  local text = file:read(MAX_PROFILES_BYTES)
+  file:close()
+  return text and M.why_unused(text, name, gpus)
+end
+
 -- argv[0] is the path of the script: it depends on where a job was submitted, not on what it does.
 local function arguments_of(desc)
   local argv, args = desc.argv, {}
@@ -1125,7 +1185,8 @@ local function decide(state, desc, part_list, uid, now)
   if #text > MAX_TAG_BYTES then
     return nil -- no room beside the site's own text: the job is Slurm's
   end
-  return text, start, hints.complaints, trouble
+  local unused = hints.profile ~= "" and why_profile_unused(state.profiles_path, profile, surely_gpus(desc, found))
+  return text, start, hints.complaints, trouble, unused
 end
 
 -- Wakes asrptd: it looks at the time of this file. A plain file, because opening it never waits, as a pipe's would.
@@ -1137,7 +1198,7 @@ local function wake(path)
 end
 
 local function submit(state, desc, part_list, uid)
-  local tag, start, complaints, trouble = decide(state, desc, part_list, uid, os.time())
+  local tag, start, complaints, trouble, unused = decide(state, desc, part_list, uid, os.time())
   if not tag then
     if forged(desc.admin_comment) then
       desc.admin_comment = ""
@@ -1149,6 +1210,9 @@ local function submit(state, desc, part_list, uid)
   end
   if #complaints > 0 then
     say("log_user", "asrpt: ignored in --comment: " .. printable(concat(complaints, ", ")))
+  end
+  if unused then
+    say("log_user", "asrpt: " .. unused .. "; the job counts as one without a profile")
   end
   -- the only lines that change the job; nothing after them can fail
   desc.admin_comment = tag
@@ -1178,10 +1242,11 @@ local function collect_some(before)
   end
 end
 
--- The hook of one directory with hook.conf, table.txt and wakeup.
+-- The hook of one directory with hook.conf, table.txt, profiles.txt and wakeup.
 function M.open(hook_dir)
   local state = {
     conf_path = hook_dir .. "/hook.conf", table_path = hook_dir .. "/table.txt", wakeup_path = hook_dir .. "/wakeup",
+    profiles_path = hook_dir .. "/profiles.txt",
   }
   pcall(collectgarbage, "setpause", PAUSE_PCT)
   return {

@@ -18,6 +18,8 @@ from slurm_asrpt.daemon.clock import ClockStepDetector, check_same_clock, cpu_s,
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.leader import LeaderLock, LeadershipLostError
 from slurm_asrpt.daemon.metrics import CALIBRATED_S, Metrics
+from slurm_asrpt.daemon.profile_names import FILE_NAME as PROFILE_NAMES
+from slurm_asrpt.daemon.profile_names import ProfileNames
 from slurm_asrpt.daemon.profiles import AttachmentsFile, Profiles
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.record.history import HistoryWriter
@@ -69,7 +71,9 @@ class Daemon:
         self.attachments = AttachmentsFile(
             settings.paths.attachments, lambda found: render_hook_conf(partitions, 0, 0.0, rules, found)
         )
-        self.profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
+        folders = settings.paths.profiles
+        self.profiles = Profiles(lambda name: load_named(name, folders))
+        self.profile_names = ProfileNames(folders, lambda name: load_named(name, folders))
         self.client: SlurmClient = CliClient(settings.slurm)
         self.slurm: SlurmConfig  # set when Slurm has answered
         self.scheduling: Scheduling
@@ -245,6 +249,9 @@ class Daemon:
         paths = self.settings.paths
         with self._files.writing(paths.hook, HOOK_CONF):
             self._heartbeat(now)
+        with self._files.writing(paths.hook, PROFILE_NAMES):
+            if self.profile_names.write(paths.hook):
+                self.profiles.look_again()
         with self._files.writing(paths.run, PUBLISHED):
             self.scheduling.forecaster.step(now)
         if self.status_throttle.due:

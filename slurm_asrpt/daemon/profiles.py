@@ -54,6 +54,13 @@ class Profiles:
             return str(error)
         return self.problems.get(tag.profile, "")
 
+    def look_again(self) -> None:
+        """Read names that could not be read once more: profiles have been added or mended."""
+        missing = [name for name, found in self._known.items() if isinstance(found, InputError)]
+        for name in missing:
+            del self._known[name]
+            self.problems.pop(name, None)
+
     def _use(self, name: str, gpus: int, sizes: Sizes) -> JobProfile:
         """The profile with this name. Raises InputError if it cannot be used for this number of GPUs."""
         found = self._named(name)

@@ -55,6 +55,8 @@ function ops.lookup(f)
   return figures .. " " .. (a.level or "-") .. " " .. (a.seconds and "seconds" or "iterations") .. " " .. (trouble or "")
 end
 
+ops["why-unused"] = function(f) return M.why_unused(f[2], f[3], tonumber(f[4])) or "" end
+
 function ops.comment(f)
   local h = M.parse_comment(f[2])
   return table.concat({ h.profile, h.dataset, h.interrupt, tostring(h.off), tostring(#h.complaints) }, " ")

@@ -15,12 +15,14 @@ import pytest
 
 from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.core.units import Unit
+from slurm_asrpt.daemon.profile_names import ProfileNames
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.attachments import Attachments
 from slurm_asrpt.hook.group import describe, keys_of, owned
 from slurm_asrpt.hook.hook_conf import render_hook_conf, write_hook_conf
 from slurm_asrpt.hook.table import Entry, render_table
 from slurm_asrpt.hook.tag import Tag, parse_tag
+from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.profile.sizes import Sizes
 from tests.benches.lua_hook import INTERPRETERS, ROOT, LuaHook
 
@@ -418,3 +420,57 @@ def test_conf_rejects_unsupported_values(partition: str) -> None:
 def test_conf_rejects_unsupported_rules(lists: dict[str, list[str]]) -> None:
     with pytest.raises(InputError, match=r"\[?group"):
         render_hook_conf(["gpu"], LEASE, 0, GroupSettings(**lists))
+
+
+PROFILES = "\nbert-large=0\nbert-large-dp4=4\nmine=8\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "says"),
+    [
+        ("bert-large-dp4", 4, ""),
+        ("bert-large-dp4", 0, ""),
+        ("bert-large", 7, ""),
+        ("bert-large-tp2dp4", 8, ""),
+        ("bert-large-1gpu", 1, ""),
+        ("bert-large-dp4", 8, "is for 4 GPUs, but the job requests 8"),
+        ("bert-large-tp2pp2dp4", 8, "is for 16 GPUs"),
+        ("mine", 4, "is for 8 GPUs"),
+        ("bert-large-dp2tp4", 8, "no profile bert-large-dp2tp4"),
+        ("bert-large-dp0", 8, "no profile"),
+        ("mine-dp8", 8, "no profile mine-dp8"),
+        ("bert", 4, "no profile bert "),
+        ("ert-large", 4, "no profile"),
+        (".*", 4, "no profile"),
+    ],
+)
+def test_why_a_profile_is_not_used(lua: LuaHook, name: str, gpus: int, says: str) -> None:
+    said = lua.ask("why-unused", PROFILES, name, gpus).decode()
+    assert says in said
+    assert bool(said) == bool(says)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"comment": "asrpt:profile=vgg91"}, "there is no profile vgg91 (asrpt-profile list)"),
+        ({"comment": "asrpt:profile=vgg19-dp4"}, "profile vgg19-dp4 is for 4 GPUs, but the job requests 1"),
+        ({"comment": "asrpt:profile=vgg19-dp4", "tres_per_job": "gres:gpu:4"}, ""),
+        ({"comment": "asrpt:profile=vgg19-dp4", "tres_per_job": "", "tres_per_node": "gres:gpu:2", "min_nodes": 1,
+          "max_nodes": 4}, ""),
+        ({"comment": "asrpt:profile=vgg19-dp4", "tres_per_job": "", "tres_per_node": "gres:gpu:4", "min_nodes": 2,
+          "max_nodes": 2}, "profile vgg19-dp4 is for 4 GPUs, but the job requests 8"),
+        ({"comment": "asrpt:profile=vgg19-dp4", "tres_per_job": "", "tres_per_task": "gres:gpu:1"}, ""),
+        ({"comment": "hello"}, ""),
+    ],
+)  # fmt: skip
+def test_an_owner_is_told_at_once_that_a_profile_is_missing_or_does_not_fit(
+    lua: LuaHook, folder: Path, fields: dict[str, str | int], says: str
+) -> None:
+    site = ProfileNames([], lambda name: load_named(name, []))
+    assert lua.submit(folder, **job(**fields))["log_user"] == []  # asrptd has not written the names yet
+    assert site.write(folder)
+    answer = lua.submit(folder, **job(**fields))
+    assert answer["log_user"] == ([f"asrpt: {says}; the job counts as one without a profile"] if says else [])
+    assert answer["log_error"] == []
+    assert tag_of(answer).profile == fields["comment"].partition("profile=")[2]
