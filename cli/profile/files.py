@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 import textwrap
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,9 @@ from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.tables import Column, safe, show_table
 from slurm_asrpt_cli.profile.output import ProfileArgument, amount, folders, print_head, seconds, show_chart, write_text
 
+from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import Pipeline
+from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_FAILURE, AsrptError, InputError, one_line
 from slurm_asrpt.profile.blocks import Block, UncutFile
 from slurm_asrpt.profile.cut import cut_file, even_cut
@@ -49,28 +52,60 @@ def add_commands(app: typer.Typer) -> None:
 def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the available profiles: this site's, then the shipped ones.
 
+    ITERATION is in the best placement, all GPUs on one server; for a
+    model that is cut for each job (GPUS: any), on one GPU.
+
     \b
     Example:
       asrpt-profile list
     """
+    from slurm_asrpt.config.settings import load_settings  # needs pydantic, as in ``folders``
+
     where = folders(config)
     site = sorted(path.stem for folder in where for path in folder.glob("*.toml"))
     found = {"site": site, "models": uncut_names(), "cut": library_names()}
+    fabric = load_settings(config).fabric.to_core()
+    rows = {kind: [_listed(name, where, fabric) for name in names] for kind, names in found.items()}
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(rows))
         return
-    titles = {"site": "this site's", "models": "models without stages", "cut": "models cut into stages"}
-    for kind, names in found.items():
-        print(f"{titles[kind]}:" if names else f"{titles[kind]}: none")
-        _print_names([safe(name) for name in names])
+    _print_listed([row for some in rows.values() for row in some], {row["name"] for row in rows["site"]})
 
 
-def _print_names(names: list[str]) -> None:
-    """Print names as ls does: side by side on a terminal, one per line in a pipe."""
-    if sys.stdout.isatty():
-        names = textwrap.wrap("  ".join(names), shutil.get_terminal_size().columns - 2, break_on_hyphens=False)
-    for line in names:
-        print(f"  {line}")
+def _listed(name: str, where: Sequence[Path], fabric: Fabric) -> dict[str, Any]:
+    """A profile's figures: null if it cannot be read. gpus: null also for a model that is cut for each job.
+
+    iteration_s: alpha with all GPUs on one server; of a model that is not cut, on one GPU.
+    """
+    try:
+        found = load_document(name, where)
+    except InputError as error:
+        return {"name": name, "gpus": None, "param_bytes": None, "iteration_s": None, "error": one_line(error)}
+    if isinstance(found, UncutFile):
+        size = sum(block.param_bytes for block in found.blocks)
+        return {"name": name, "gpus": None, "param_bytes": size, "iteration_s": found.iteration_s or found.seconds}
+    profile = found.profile
+    size = profile.tensor * sum(stage.param_bytes for stage in profile.stages)
+    together = iteration_time(profile, [0] * profile.gpus, [profile.gpus], fabric)
+    return {"name": name, "gpus": profile.gpus, "param_bytes": size, "iteration_s": together}
+
+
+def _print_listed(rows: Sequence[Mapping[str, Any]], site: Container[str]) -> None:
+    show_table(
+        [
+            Column("PROFILE", [safe(row["name"]) for row in rows]),
+            Column("GPUS", ["any" if row["gpus"] is None else str(row["gpus"]) for row in rows], right=True),
+            Column("PARAMETERS", [amount(row["param_bytes"] or 0) for row in rows], right=True),
+            Column("ITERATION", [seconds(row["iteration_s"] or 0) for row in rows], right=True),
+            Column("FROM", [_origin(row, row["name"] in site) for row in rows]),
+        ]
+    )
+
+
+def _origin(row: Mapping[str, Any], site: bool) -> str:
+    if row.get("error"):
+        return f"invalid: {safe(row['error'])}"
+    return "this site" if site else "shipped"
 
 
 def show_command(profile: ProfileArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
@@ -103,10 +138,12 @@ def _show_blocks(document: UncutFile) -> None:
     if document.iteration_s and abs(together / document.iteration_s - 1) > FAR_APART:
         facts["doubt"] = DOUBT
     print_head(document.head, facts)
-    blocks = document.blocks
+    runs = [list(run) for _, run in groupby(document.blocks, lambda block: replace(block, name=""))]
+    blocks = [run[0] for run in runs]  # figures of one block, but the time of all
+    times = [sum(block.seconds for block in run) for run in runs]
     show_chart(
         [
-            Column("BLOCK", [safe(b.name) for b in blocks], cap=20),
+            Column("BLOCK", [_names(run) for run in runs], cap=24),
             Column("FORWARD", [_spread(b.forward_s, b.forward_spread_s) for b in blocks], right=True),
             Column("BACKWARD", [_spread(b.backward_s, b.backward_spread_s) for b in blocks], right=True),
             Column("UPDATE", [seconds(b.update_s) for b in blocks], right=True),
@@ -115,9 +152,18 @@ def _show_blocks(document: UncutFile) -> None:
             Column("PARAMS", [amount(b.param_bytes) for b in blocks], right=True),
         ],
         ("OUT", "KEPT", "UPDATE", "PARAMS"),
-        [f"{block.seconds / together:.0%}" for block in blocks],
-        [block.seconds for block in blocks],
+        [f"{time / together:.0%}" for time in times],
+        times,
     )
+
+
+def _names(run: Sequence[Block]) -> str:
+    """The name of a block, or of blocks that are equal but for their names: ``32 x layer1-32``."""
+    first, last = run[0].name, run[-1].name
+    if len(run) == 1:
+        return safe(first)
+    number = last[len(last.rstrip("0123456789")) :]
+    return safe(f"{len(run)} x {first}-{number or last}")
 
 
 def _spread(middle: float, spread: float) -> str:

@@ -71,7 +71,8 @@ def _forecast(job: JobStatus) -> str:
 def _limit(said: Review, job: JobStatus) -> str:
     if said.limit_share is None or not said.ran_s:
         return UNKNOWN
-    return f"{slurm_time(said.ran_s / said.limit_share)}, {said.limit_share:.0%} of it used"
+    used = f"{said.limit_share:.0%}" if said.limit_share >= 0.01 else "less than 1%"
+    return f"{slurm_time(said.ran_s / said.limit_share)}, {used} of it used"
 
 
 def _against(text: str, ratio: float | None, verb: str) -> str:

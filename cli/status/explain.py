@@ -111,7 +111,7 @@ def _priority(job: JobStatus) -> str:
 def _record(job: JobStatus) -> Facts:
     """The rest of what is known about the job."""
     lines = [
-        ("GPUs", gpus_in_words(job.gpus, job.profile, str(job.facts.get(UNUSED_PROFILE, "")))),
+        ("GPUs", _gpus(job)),
         (_nodes_label(job), fold_nodes(job.nodes)),
         ("Reservation", _reservation(job)),
         ("Submitted", date(job.submit_time)),
@@ -136,6 +136,12 @@ def _record(job: JobStatus) -> Facts:
     elif job.remaining_low_s is not None:
         lines.append(("Time left", f"unknown: running longer than predicted{_within(job)}"))
     return [line for line in lines if line[1] != UNKNOWN] + _facts(job)
+
+
+def _gpus(job: JobStatus) -> str:
+    """Their number, the layout that the owner asked for, and the profile."""
+    layout = f" ({safe(job.layout)})" if job.layout else ""
+    return gpus_in_words(f"{job.gpus}{layout}", job.profile, str(job.facts.get(UNUSED_PROFILE, "")))
 
 
 def _reservation(job: JobStatus) -> str:
@@ -299,7 +305,11 @@ def _next(found: Status, waiting: Sequence[JobStatus]) -> Facts:
     """The explanation of the task that starts next, and when the last task starts."""
     job, last = waiting[0], waiting[-1]
     name = safe(job.job_id) if "_" in job.job_id else counted(int(job.facts.get("more", 1)), "task")
-    lines: Facts = [("Next", f"{name}, {_state(job)}"), *why_it_waits(explain(found, job), job)]
+    lines: Facts = [
+        ("Next", f"{name}, {_state(job)}"),
+        ("GPUs", f"{_gpus(job)}, for each task"),
+        *why_it_waits(explain(found, job), job),
+    ]
     lines += expected_start(job)
     if last is job or last.start_earliest is None:
         return lines

@@ -76,7 +76,7 @@ def _where_or_why(job: JobStatus) -> str:
     return nodes if job.state in (Phase.RUNNING, Phase.STARTING) else f"{job.text or UNKNOWN} [{nodes}]"
 
 
-def gpus_in_words(gpus: int, profile: str, unused: str) -> str:
+def gpus_in_words(gpus: int | str, profile: str, unused: str) -> str:
     """unused: why asrptd ignores the profile, or ""."""
     named = f"profile {safe(profile)}" if profile else "no profile"
     return f"{gpus}; profile ignored: {safe(unused)}" if unused else f"{gpus}, {named}"

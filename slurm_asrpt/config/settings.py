@@ -138,7 +138,7 @@ class PathSettings(Section):
     )
     hook: Path = Field(
         Path("/var/lib/asrpt-hook"),
-        description="hook.conf, table.txt and profiles.txt, which asrptd writes and the submit hook in slurmctld reads.",
+        description="hook.conf, table.txt and profiles.txt, which asrptd writes and slurmctld's submit hook reads.",
     )
     scripts: Path = Field(
         Path("/etc/slurm/asrpt"),

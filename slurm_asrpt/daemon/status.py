@@ -27,7 +27,7 @@ from slurm_asrpt.daemon.record.ended import EndedReports, ended_row
 from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remaining_s, total_iterations
 from slurm_asrpt.forecast.sampling import remaining_length
 from slurm_asrpt.predict.conformal import rounded_interval
-from slurm_asrpt.slurm.request import gpus_of
+from slurm_asrpt.slurm.request import asked_gpus, gpus_of
 from slurm_asrpt.status.document import DRAWN_BY, RESERVED_IN, UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
 from slurm_asrpt.status.ended import add_ended
 from slurm_asrpt.status.explain import add_ahead
@@ -102,6 +102,7 @@ class JobRows:
             priority=job.standing.why,
             weight=admitted.weight if admitted else 1.0,
             band=self._band(admitted),
+            layout=_layout(job),
         )
 
     def _band(self, admitted: Job | None) -> int | None:
@@ -237,6 +238,17 @@ class StatusBuilder:
             for n in self._cluster.parts
             if n.gpus and n.partitions & managed
         ]
+
+
+def _layout(job: ManagedJob) -> str:
+    """In words of the owner's request; "" if any layout will do."""
+    if job.job is None:
+        return ""
+    asked, shape = asked_gpus(job.record), job.job.request.shape(job.job.gpus) if job.job.gpus > 1 else ""
+    if job.record.exclusive == "node" and asked:
+        whole = f"--exclusive: all GPUs of its nodes, where it asked for {asked}" if asked < job.job.gpus else ""
+        return whole or "--exclusive"
+    return shape
 
 
 def _reservation(job: ManagedJob) -> dict[str, str]:

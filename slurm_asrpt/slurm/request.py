@@ -385,6 +385,14 @@ def gpus_of(job: JobRecord) -> int:
         return 0
 
 
+def asked_gpus(job: JobRecord) -> int:
+    """The GPUs that its owner asked for, which are fewer than it gets with --exclusive; 0 if that is left to Slurm."""
+    try:
+        return _gpus(job)[1]
+    except LeftToSlurm:
+        return 0
+
+
 def type_of(job: JobRecord) -> str:
     """The GPU type that a job names; "" if it names none, or its request is left to Slurm."""
     try:

@@ -110,6 +110,7 @@ class JobStatus:
         "groups, which have no predicted work (unseen), and tasks of their arrays that are not in the queue yet "
         "(tasks), and jobs of a higher priority (higher); null without a rank.",
     ] = None
+    layout: Annotated[str, "How its GPUs must be on nodes, as its owner asked; empty if any layout will do."] = ""
     end_time: Annotated[float | None, "When it ended; null before. status.json has no ended jobs."] = None
 
 

@@ -140,7 +140,14 @@ def test_files_have_their_modes_with_any_umask(
     daemon.run(once=True)
     retrain(daemon.settings, 1e9)
     modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
-    public = {"hook/hook.conf", "hook/table.txt", "hook/wakeup", "run/status.json", "run/forecast.json"}
+    public = {
+        "hook/hook.conf",
+        "hook/table.txt",
+        "hook/wakeup",
+        "hook/profiles.txt",
+        "run/status.json",
+        "run/forecast.json",
+    }
     assert {name: oct(modes.pop(name)) for name in public} == dict.fromkeys(public, oct(0o644))
     folders = {"state", "run", "hook", "spool", "spool/hosts", "spool/progress"}
     assert {name: oct(modes.pop(name)) for name in folders} == dict.fromkeys(folders, oct(0o755))

@@ -90,3 +90,20 @@ def test_the_waits_of_a_task_begin_with_those_of_its_array(bench):
     job = reports(bench)[task]
     assert sum(job.facts["waits"].values()) == pytest.approx(job.facts["waited_s"], abs=2.0)
     assert job.facts["waited_s"] >= 9
+
+
+@pytest.mark.parametrize(
+    ("fields", "layout"),
+    [
+        ({"exclusive": "node", "tres_per_job": "gres:gpu:1", "tres_per_task": ""}, "--exclusive: all GPUs of its"),
+        ({"tres_per_job": "", "tres_per_task": "", "tres_per_node": "gres:gpu:2", "min_nodes": 2, "max_nodes": 2},
+         "2 on each of 2 nodes"),
+        ({}, ""),
+    ],
+)  # fmt: skip
+def test_a_row_has_the_layout_in_words_of_the_request(bench, fields, layout):
+    job_id = bench.slurm.submit(4, **fields)
+    watched(bench, 2)
+    (row,) = (row for row in bench.status(bench.slurm.now).jobs if row.job_id == job_id)
+    assert row.layout.startswith(layout)
+    assert bool(row.layout) == bool(layout)

@@ -40,8 +40,12 @@ def test_list_shows_models_and_cut_profiles(asrpt_profile) -> None:  # type: ign
     code, out, _ = asrpt_profile("list", "--json")
     found = json.loads(out)
     assert code == 0
-    assert {"llama-3-8b", "llama-3-70b", "vit-l16", "mixtral-8x7b", "vgg19"} <= set(found["models"])
-    assert "vgg19-dp4" in found["cut"]
+    models = {row["name"]: row for row in found["models"]}
+    cut = {row["name"]: row for row in found["cut"]}
+    assert {"llama-3-8b", "llama-3-70b", "vit-l16", "mixtral-8x7b", "vgg19"} <= models.keys()
+    assert (models["vgg19"]["gpus"], cut["vgg19-dp4"]["gpus"]) == (None, 4)
+    assert models["vgg19"]["param_bytes"] == cut["vgg19-dp4"]["param_bytes"]
+    assert models["vgg19"]["iteration_s"] / 4 < cut["vgg19-dp4"]["iteration_s"] < models["vgg19"]["iteration_s"]
 
 
 @pytest.mark.parametrize(("whole", "doubted"), [(3.0, False), (1.0, True), (9.0, True)])
@@ -51,13 +55,31 @@ def test_show_warns_if_blocks_do_not_add_up_to_an_iteration(asrpt_profile, whole
     assert ("measure again" in asrpt_profile("show", "./mine.toml")[1]) == doubted
 
 
-def test_list_prints_one_name_per_line_in_a_pipe_and_columns_on_a_terminal(asrpt_profile, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    assert {"  vgg19-dp4", "  llama-3-8b"} <= set(asrpt_profile("list")[1].splitlines())
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((60, 24)))
-    lines = asrpt_profile("list")[1].splitlines()
-    assert max(map(len, lines)) <= 60
-    assert any("vgg19-dp4  vgg19-dp8" in line for line in lines)
+def test_list_shows_gpus_parameters_and_iteration_time_of_each_profile(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
+    title, *lines = asrpt_profile("list")[1].splitlines()
+    assert title.split() == ["PROFILE", "GPUS", "PARAMETERS", "ITERATION", "FROM"]
+    rows = {line.split()[0]: line.split()[1:] for line in lines}
+    assert rows["vgg19"] == ["any", "575", "MB", "377", "ms", "shipped"]
+    assert rows["vgg19-dp4"][0] == "4"
+
+
+def test_list_shows_the_sites_profiles_and_those_that_cannot_be_read(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
+    Path("site").mkdir()
+    Path("site/mine.toml").write_text(format_uncut(replace(load_uncut("vgg19", ()), iteration_s=0.0)))
+    Path("site/broken.toml").write_text("[profile")
+    Path("asrpt.toml").write_text('[paths]\nprofiles = ["site"]\n')
+    code, out, _ = asrpt_profile("list", "--config", "asrpt.toml")
+    rows = {line.split()[0]: line for line in out.splitlines()}
+    assert code == 0
+    assert rows["mine"].endswith("this site")
+    assert "invalid: " in rows["broken"]
+
+
+def test_show_folds_equal_blocks(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
+    lines = asrpt_profile("show", "llama-3-8b")[1].splitlines()
+    (row,) = (line for line in lines if "layer" in line and "TIME" not in line and ":" not in line)
+    assert row.startswith("32 x layer1-32 ")
+    assert "94%" in row
 
 
 def test_show_names_the_origin_of_the_values(asrpt_profile) -> None:  # type: ignore[no-untyped-def]

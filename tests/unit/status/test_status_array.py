@@ -30,7 +30,7 @@ def test_an_array_is_explained_by_its_own_id(
     said = " ".join(explanation(bench, array, capsys).split())
     assert f"Array {array} (train), user asrpt1, partition gpu" in said
     assert f"Tasks 3 running ({array}_0, {array}_1, {array}_2), {waiting} waiting ({array}_3, {array}_4" in said
-    assert f"Next {array}_3, waiting, position 1 in the queue Why" in said
+    assert f"Next {array}_3, waiting, position 1 in the queue GPUs 4, no profile, for each task Why" in said
     raw = json.loads(explanation(bench, array, capsys, as_json=True))
     assert (raw["array"], raw["tasks"]) == (array, {"running": 3, "waiting": waiting})
     assert raw["next"] == json.loads(explanation(bench, f"{array}_3", capsys, as_json=True))
