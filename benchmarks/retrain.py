@@ -5,7 +5,7 @@ Rows are jobs of `pai-like`; the later jobs of groups in these rows are predicte
 for ``fit`` alone, on ranked features and ``--cores`` cores. ``mae_ratio`` is our mean absolute error over that of
 scikit-learn's ``predict``. If ``--sklearn-trees`` is less than ``--trees``, ``sklearn_seconds`` is scaled up to
 ``--trees``, and ``sklearn_trees`` shows the number used. ``render_seconds`` is for the hook's table of ``--groups``
-keys.
+keys. Groups of `pai-like` have one user each, so a group is a cell.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 
 from slurm_asrpt.hook.table import Entry, render_table
-from slurm_asrpt.predict.forest import fit_columns, ranks
+from slurm_asrpt.predict.predictors.forest import Forest, ranks
 from slurm_asrpt.traces.synthetic import pai_like
 
 HELD_OUT = 0.2
@@ -32,9 +32,11 @@ def compare(rows: int, trees: int, sklearn_trees: int, cores: int, seed: int) ->
     )
     past, later = jobs.iloc[:rows], jobs.iloc[rows:]
     later = later[later["group"].isin(set(past["group"]))]
-    groups, users = past["group"].tolist(), past["user"].tolist()
     began = time.perf_counter()
-    table = fit_columns(groups, users, past["iterations"].to_numpy(), trees, seed)
+    forest = Forest(trees, seed)
+    for group, figure in zip(past["group"].tolist(), past["iterations"].tolist(), strict=True):
+        forest.learn((("group", group),), figure, {})
+    table = {group: entry.iterations for group, entry in forest.entries().items()}
     seconds = time.perf_counter() - began
     theirs = RandomForestRegressor(sklearn_trees, n_jobs=cores, random_state=seed)
     features = ranks(past, past)

@@ -37,7 +37,8 @@ FIGURES = ("fig6", "fig7", "fig8", "fig9")
 FIG6_JOBS = (37_500, 75_000, 112_500, 150_000)
 FIG7_SINGLE = (0.8, 0.6, 0.4, 0.2, 0.0)
 FIG8_NIC = (1.0, 5.0, 10.0, 25.0, 50.0)
-FIG9_PREDICTORS = ("forest", "median", "mean")
+SKLEARN = "forest-sklearn"
+FIG9_PREDICTORS = ("forest", "median", "mean", SKLEARN)
 JOBS = 75_000
 MODEL = 2
 """Counts the changes of policies and predictors that make earlier results incomparable."""

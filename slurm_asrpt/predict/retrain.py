@@ -23,7 +23,6 @@ from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.history.store import History, Sample
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.table import in_seconds, parse_table, render_table
-from slurm_asrpt.predict.forest import Progress, silent
 from slurm_asrpt.predict.model_store import (
     Model,
     ModelInfo,
@@ -36,6 +35,7 @@ from slurm_asrpt.predict.model_store import (
     usable,
 )
 from slurm_asrpt.predict.predictors import examples_of, fit, training_samples
+from slurm_asrpt.predict.predictors.fitting import Progress, silent
 from slurm_asrpt.predict.validation import Comparison, Entries, compare, compare_without_imports
 from slurm_asrpt.text import counted
 
@@ -64,7 +64,7 @@ class RetrainReport:
 def retrain(settings: Settings, now: float, progress: Progress = silent, force: bool = False) -> RetrainReport:
     """Train on the history. Replace model and table, unless the new model is worse than the active one.
 
-    progress: called with the number of trees grown; starts from 0 for the second fit. force: activate the model
+    progress: called with the steps done, of ``predict.trees``; starts from 0 for the second fit. force: activate it
     anyway. Raises HistoryError, RetrainError.
     """
     started = time.monotonic()

@@ -91,9 +91,9 @@ class Learner:
 
 
 def chains_of(groups: Sequence[str], users: Sequence[str], gpus: Sequence[int]) -> list[Chain]:
-    """The keys of a trace's jobs that jobs of all profiles share."""
+    """The keys of a trace's jobs that jobs of all profiles share. As in the hook, all but the last are one user's."""
     return [
-        (("exact", f"e{gpu} {group}"), ("group", f"g{group}"), ("user", f"u{user}"), ("cluster", "c"))
+        (("exact", f"e{gpu} {group} {user}"), ("group", f"g{group} {user}"), ("user", f"u{user}"), ("cluster", "c"))
         for group, user, gpu in zip(groups, users, gpus, strict=True)
     ]
 

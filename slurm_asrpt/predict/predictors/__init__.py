@@ -1,7 +1,7 @@
 """Predictors by name, and the function that fits them to a history."""
 
 from slurm_asrpt.history.store import TRAINING_STATES
-from slurm_asrpt.predict.predictors import backoff, by_group  # noqa: F401  (imported to register themselves)
+from slurm_asrpt.predict.predictors import backoff, by_group, forest  # noqa: F401  (imported to register themselves)
 from slurm_asrpt.predict.predictors.base import (
     Chain,
     Example,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from statistics import fmean, median
 from typing import Self
@@ -25,19 +26,21 @@ class ByGroup:
         self._figures.pop(group, None)
 
     def entry(self, key: str) -> Entry | None:
-        runs = self._runs.get(key)
-        if runs is None:
+        if key not in self._runs:
             return None
         if key not in self._figures:
-            self._figures[key] = Entry.plain(self._statistic(runs))
+            self._figures[key] = Entry.plain(self._figure(key))
         return self._figures[key]
 
+    def _figure(self, key: str) -> float:
+        return self._statistic(self._runs[key])
+
     def entries(self) -> dict[str, Entry]:
-        return {key: Entry.plain(self._statistic(runs)) for key, runs in self._runs.items()}
+        return {key: Entry.plain(self._figure(key)) for key in self._runs}
 
     def copy(self) -> Self:
-        twin = type(self)(self._statistic)
-        twin._runs = {key: runs.copy() for key, runs in self._runs.items()}
+        twin = copy(self)
+        twin._runs, twin._figures = {key: runs.copy() for key, runs in self._runs.items()}, self._figures.copy()
         return twin
 
 
@@ -48,7 +51,3 @@ def _last(runs: Sequence[float]) -> float:
 register("mean")(partial(ByGroup, fmean))
 register("median")(partial(ByGroup, median))
 register("last")(partial(ByGroup, _last))
-# The forest on group and user is the mean of a group's runs, apart from the noise of its bootstraps. So this is its
-# answer where a predictor must learn run by run (docs/decisions/0005); ``fit`` draws the bootstraps.
-register("forest")(partial(ByGroup, fmean))
-register("forest-sklearn")(partial(ByGroup, fmean))

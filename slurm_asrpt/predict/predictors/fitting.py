@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from slurm_asrpt.core.units import Iterations
 from slurm_asrpt.history.store import TRAINING_STATES, Sample
 from slurm_asrpt.hook.group import keys_of, profiled_keys_of
 from slurm_asrpt.hook.table import Entry
-from slurm_asrpt.predict.forest import Progress, fit_columns, fit_rows, silent
-from slurm_asrpt.predict.predictors.base import Chain, Example, Lesson, make_predictor
+from slurm_asrpt.predict.predictors.base import Chain, Example, make_predictor
 from slurm_asrpt.predict.predictors.intervals import with_intervals
 
-FORESTS = {"forest": fit_columns, "forest-sklearn": fit_rows}
+FORESTS = frozenset({"forest", "forest-sklearn"})
+"""The predictors with trees and a seed."""
+Progress = Callable[[int], None]
+
+
+def silent(done: int) -> None:
+    pass
 
 
 def fit(name: str, examples: Sequence[Example], trees: int, seed: int, progress: Progress = silent) -> dict[str, Entry]:
@@ -23,28 +28,12 @@ def fit(name: str, examples: Sequence[Example], trees: int, seed: int, progress:
     ValueError for an unknown predictor.
     """
     lessons = [lesson for example in examples for lesson in example.lessons]
-    if name in FORESTS:
-        entries = _forest(name, lessons, trees, seed, progress)
-    else:
-        entries = _others(name, lessons, trees, progress)
-    return with_intervals(entries, lessons)
-
-
-def _forest(name: str, lessons: Sequence[Lesson], trees: int, seed: int, progress: Progress) -> dict[str, Entry]:
-    """The paper's forest with its bootstraps, on group and user. A profile's keys have no user, but the group has."""
-    keys = [dict(lesson.chain) for lesson in lessons]
-    groups, users = [key["group"] for key in keys], [key.get("user", "") for key in keys]
-    table = FORESTS[name](groups, users, [lesson.figure for lesson in lessons], trees, seed, progress)
-    return {group: Entry.plain(iterations) for group, iterations in table.items()}
-
-
-def _others(name: str, lessons: Sequence[Lesson], steps: int, progress: Progress) -> dict[str, Entry]:
-    predictor = make_predictor(name)
+    predictor = make_predictor(name, trees=trees, seed=seed) if name in FORESTS else make_predictor(name)
     for place, lesson in enumerate(lessons, start=1):
         predictor.learn(lesson.chain, lesson.figure, lesson.features)
-        if place * steps // len(lessons) > (place - 1) * steps // len(lessons):
-            progress(place * steps // len(lessons))
-    return predictor.entries()
+        if place * trees // len(lessons) > (place - 1) * trees // len(lessons):
+            progress(place * trees // len(lessons))
+    return with_intervals(predictor.entries(), lessons)
 
 
 def training_samples(samples: Sequence[Sample]) -> list[Sample]:

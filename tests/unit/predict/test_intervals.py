@@ -12,6 +12,7 @@ from slurm_asrpt.sim.predictors import chains_of
 from slurm_asrpt.traces.synthetic import pai_like
 
 CHAIN = chains_of(["g"], ["u"], [1])[0]
+GROUP = dict(CHAIN)["group"]
 
 
 @pytest.mark.parametrize("name", ["expected", "typical", "forest"])
@@ -36,7 +37,7 @@ def test_a_group_with_one_run_gets_the_width_of_similar_groups() -> None:
     # two runs each, which differ by a factor of about e
     examples = [Example(chain, float(1000 * np.exp(dice.normal()))) for chain in [*chains, *chains]]
     entries = fit("expected", [*examples, Example(CHAIN, 1000.0)], 10, 0)
-    alone = entries["gg"]
+    alone = entries[GROUP]
     assert alone.iterations == 1000
     # the difference of two draws has deviation 1.41, of which 80% lie within 1.28 deviations
     assert np.log(alone.high / 1000) == pytest.approx(1.8, abs=0.6)
@@ -44,12 +45,12 @@ def test_a_group_with_one_run_gets_the_width_of_similar_groups() -> None:
 
 
 def test_constant_groups_have_a_narrow_interval() -> None:
-    entry = fit("expected", [Example(CHAIN, 500.0)] * 200, 10, 0)["gg"]
+    entry = fit("expected", [Example(CHAIN, 500.0)] * 200, 10, 0)[GROUP]
     assert (entry.low, entry.iterations, entry.high) == (500, 500, 500)
 
 
 def test_intervals_per_epoch_are_per_epoch() -> None:
     examples = [Example(CHAIN, 10.0 * n, {"epochs": float(n)}) for n in (10, 20, 40, 80)] * 20
-    entry = fit("expected", examples, 10, 0)["gg"]
+    entry = fit("expected", examples, 10, 0)[GROUP]
     assert (entry.unit, entry.iterations) == ("e", 10)
     assert 9 < entry.low <= entry.high < 11
