@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from slurm_asrpt.core.job import AllReduce, JobProfile, Stage
@@ -61,7 +62,7 @@ def _edges(profile: JobProfile) -> Iterator[tuple[int, int, float]]:
             before = profile.stages[s - 1].replicas
             weight = 2 * stage.bytes_in / before
             yield from ((a, b, weight) for a in range(first - before, first) for b in range(first, first + k))
-        pairs = _ring(k) if profile.allreduce is AllReduce.RING else _double_tree(k)
+        pairs = _ring(k) if profile.allreduce is AllReduce.RING else chain(*double_tree(k))
         weight = (2 if profile.allreduce is AllReduce.RING else 1) * (k - 1) / k * stage.param_bytes
         yield from ((first + a, first + b, weight) for a, b in pairs)
         yield from ((first + a, first + b, weight) for a, b, weight in _routes(stage))
@@ -83,22 +84,24 @@ def _ring(k: int) -> Iterator[tuple[int, int]]:
         yield from ((i, (i + 1) % k) for i in range(k))
 
 
-def _double_tree(k: int) -> Iterator[tuple[int, int]]:
-    """Edges of two binary trees over k ranks: an in-order tree and the same tree shifted by one rank.
+def double_tree(k: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """NCCL's double binary trees over k ranks, as (parent, child): a tree, and its mirror image (k even) or itself
+    shifted by one rank (k odd).
 
-    As in NCCL's double binary trees (Sanders et al. 2009): an inner node of one tree is a leaf of the other.
+    No rank has more than one edge in both trees (Sanders et al. 2009), so that all have about as many bytes. NCCL has a
+    rank for each server there; here, each replica is one.
     """
-    for a, b in _inorder_tree(0, k):
-        yield (a, b)
-        yield ((a + 1) % k, (b + 1) % k)
+    tree = [(_parent(child, k), child) for child in range(1, k)]
+    if k % 2 == 0:
+        return tree, [(k - 1 - a, k - 1 - b) for a, b in tree]
+    return tree, [((a + 1) % k, (b + 1) % k) for a, b in tree]
 
 
-def _inorder_tree(low: int, high: int) -> Iterator[tuple[int, int]]:
-    """Parent-child pairs of the balanced binary tree over ranks low..high-1."""
-    if high - low < 2:
-        return
-    root = (low + high) // 2
-    for a, b in ((low, root), (root + 1, high)):
-        if b > a:
-            yield (root, (a + b) // 2)
-            yield from _inorder_tree(a, b)
+def _parent(rank: int, k: int) -> int:
+    """The parent of a rank above 0 in the tree whose leaves are the odd ranks, and whose root, 0, has one child.
+
+    With b the lowest set bit of a rank, its children are b/2 below and above it, or as near above as there are ranks.
+    """
+    bit = rank & -rank
+    up = (rank ^ bit) | bit << 1
+    return up if up < k else rank ^ bit

@@ -1,9 +1,12 @@
 """Heavy-Edge and the job graph: the paper's Fig. 2 and hand-made cases."""
 
+from collections import Counter
+
+import networkx as nx
 import pytest
 
 from slurm_asrpt.core.job import AllReduce, JobProfile, Stage
-from slurm_asrpt.core.placement.graph import job_graph
+from slurm_asrpt.core.placement.graph import double_tree, job_graph
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 
 MB = 1e6
@@ -72,6 +75,42 @@ def test_double_tree_is_two_spanning_trees_of_half_the_ring_weight(k):
     graph = job_graph(profile)
     assert sum(w for _, _, w in graph.edges(data="weight")) == pytest.approx(2 * (k - 1) * (k - 1) / k * MB)
     assert max(dict(graph.degree()).values()) <= 6  # at most three neighbors in each tree
+
+
+def neighbors(tree):
+    """The numbers of edges of the ranks, those with any."""
+    return Counter(rank for edge in tree for rank in edge)
+
+
+@pytest.mark.parametrize("k", range(2, 65))
+def test_no_rank_is_inner_in_both_trees(k):
+    first, second = (neighbors(tree) for tree in double_tree(k))
+    assert all(min(first[rank], second[rank]) == 1 for rank in range(k))
+    assert max(first[rank] + second[rank] for rank in range(k)) <= 4
+
+
+@pytest.mark.parametrize("k", range(2, 65))
+def test_both_trees_span_all_ranks(k):
+    for tree in double_tree(k):
+        assert len(tree) == k - 1
+        assert nx.is_tree(nx.Graph(tree))
+        assert len({child for _, child in tree}) == k - 1, "each rank but the root has one parent"
+
+
+def test_the_trees_are_nccls():
+    """As drawn in NCCL's src/graph/trees.cc, for an even and an odd number of ranks; children are in order there."""
+    twelve, mirrored = (sorted(tree) for tree in double_tree(12))
+    assert twelve == [(0, 8), (2, 1), (2, 3), (4, 2), (4, 6), (6, 5), (6, 7), (8, 4), (8, 10), (10, 9), (10, 11)]
+    assert mirrored == [(1, 0), (1, 2), (3, 1), (3, 7), (5, 4), (5, 6), (7, 5), (7, 9), (9, 8), (9, 10), (11, 3)]
+    thirteen, shifted = (sorted(tree) for tree in double_tree(13))
+    assert thirteen == [*twelve[:8], (8, 12), (10, 9), (10, 11), (12, 10)]
+    assert shifted == sorted(((a + 1) % 13, (b + 1) % 13) for a, b in thirteen)
+
+
+def test_the_graph_of_an_all_reduce_by_trees_has_the_edges_of_both():
+    graph = job_graph(JobProfile("tree", (Stage(5, 1, 1, param_bytes=MB),), AllReduce.TREE))
+    expected = {frozenset(edge) for tree in double_tree(5) for edge in tree}
+    assert {frozenset(edge) for edge in graph.edges} == expected
 
 
 @pytest.mark.parametrize("counts", [(4, 1), (4, 1, 1, 1), (5, 1, 0)])
