@@ -40,6 +40,7 @@ PIPELINES = [
             ((2, HOUR, HOUR, HOUR), (1, HOUR, HOUR), (1, 2 * HOUR)),
             ((1, HOUR, 2 * HOUR), (2, 2 * HOUR, 8 * HOUR, HOUR), (2, HOUR, HOUR, 3 * HOUR), (1, HOUR)),
             ((4, HOUR, HOUR // 4, 0), (4, HOUR, 0, HOUR // 4)),
+            ((4, HOUR, 4 * HOUR, 3 * HOUR), (1, HOUR)),  # a vertex of light edges has most bytes into the set
             ((2, HOUR, 8 * HOUR, 0), (2, HOUR, 2 * HOUR, 0), (2, HOUR, 0, 0)),
         )
     ],

@@ -105,6 +105,23 @@ def instances(draw, delay="block", least_iterations=0):
     return Instance(table, nodes_of(servers, gpus), tau, delay)
 
 
+@st.composite
+def delaying(draw):
+    """Two servers of four with one GPU in use for long on each, and a job of four GPUs that gets three and one.
+
+    A job of three GPUs and one of one fill the first server; both jobs of one GPU run until long after the deadline.
+    """
+    tau, predicted = draw(st.sampled_from([1.0, 2.0, 4.0])), draw(st.integers(40, 80))
+    heavy = data_parallel(4, 1.0, draw(st.sampled_from([8.0, 16.0])))
+    kinds = (data_parallel(3), data_parallel(1), heavy)
+    arrives = draw(st.integers(1, 3))
+    alone = 4 / 8 * predicted * (1.0 + 1.5 * heavy.stages[0].param_bytes / FABRIC.intra)
+    long = np.ceil(arrives + (1 + 3 * tau) * alone) + 1
+    submit, kind = np.array([0.0, 0.0, 0.0, arrives]), np.array([0, 1, 1, 2])
+    true, guess = np.array([1.0, long, long, draw(st.integers(1, 80))]), np.array([0.0, 0.0, 0.0, predicted])
+    return Instance(JobTable(kinds, submit, kind, true, guess), nodes_of(2, 4), tau)
+
+
 # statements that hold
 
 
@@ -143,6 +160,19 @@ def test_lemma_2_holds_for_each_job(case):
     # jobs that complete together in Ã1 (some have zero length) may be in either order
     tied = np.array([(case.virtual == v).sum() > 1 for v in case.virtual])
     assert np.all((case.schedule().end <= limits * SLACK) | tied)
+
+
+@settings(max_examples=50, deadline=None)
+@given(delaying())
+def test_lemma_2_holds_for_each_job_that_is_delayed_until_its_deadline(case):
+    """Line 20. Two thirds of the delay that it must have would be enough to break the bound if it were added."""
+    found, turn = case.schedule(), case.virtual[3]
+    delay = case.tau * (turn - case.table.submit[3])
+    assert found.alpha[3] / case.alpha_heavy_edge[3] > 1.5
+    assert found.start[3] == pytest.approx(turn + delay)
+    limits = limits_of_each_job(case, case.G - case.g_max + 1)
+    assert np.all(found.end <= limits * SLACK)
+    assert found.end[3] + 2 * delay > limits[3], "three times the delay would be noticed"
 
 
 def test_lemma_2_for_each_job_is_tight():

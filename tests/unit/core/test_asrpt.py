@@ -99,6 +99,32 @@ def test_a_communication_heavy_job_waits_for_whole_servers_and_gets_them():
     assert dict(start.placement.gpus) == {"n1": 4}
 
 
+ON_THE_EDGE = JobProfile("edge", (Stage(2, 5.0, 0.0, param_bytes=4.0),))
+"""Servers of two GPUs, 1 byte/s for each on the NIC, 4 bytes/s inside: 6 s on one server, 9 s on two."""
+
+
+@pytest.mark.parametrize(("comm_heavy", "servers"), [(1.5, {"n3": 2}), (1.51, {"n1": 1, "n2": 1})])
+def test_at_comm_heavy_a_job_is_communication_heavy(comm_heavy, servers):
+    """Line 8: α_max/α_min is 1.5."""
+    view = cluster(1, 1, 2, gpus=2)
+    asrpt = make_policy("asrpt", fabric=Fabric(2.0, 4.0), comm_heavy=comm_heavy)
+    asrpt.cluster_changed(view.nodes, 0.0)
+    asrpt.submitted(job(1, 2, profile=ON_THE_EDGE), 0.0)
+    (start,) = asrpt.decide(view, 0.0)
+    assert dict(start.placement.gpus) == servers
+
+
+@pytest.mark.parametrize(("comm_heavy", "waits"), [(1.5, False), (1.49, True)])
+def test_at_comm_heavy_a_placement_is_good_enough(comm_heavy, waits):
+    """Line 12: α/α_min is 1.5."""
+    view = cluster(1, 1, gpus=2)
+    asrpt = make_policy("asrpt", fabric=Fabric(2.0, 4.0), comm_heavy=comm_heavy)
+    asrpt.cluster_changed(view.nodes, 0.0)
+    asrpt.submitted(job(1, 2, iterations=8, profile=ON_THE_EDGE), 0.0)
+    (decision,) = asrpt.decide(view, 24.0)  # 2 GPUs x 8 x 6 s on 4 GPUs
+    assert isinstance(decision, Wait) == waits
+
+
 def test_a_delayed_job_accepts_a_lower_alpha_and_any_alpha_at_the_deadline():
     asrpt = policy(cluster(4, 4, 4, 4))
     asrpt.submitted(heavy(), 0.0)

@@ -64,6 +64,29 @@ def test_each_order(name, expected):
     assert [(w.job.id, w.reason.kind) for w in waits] == [("1", "gpus")]
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("spjf", "12"), ("wcs-duration", "12"), ("spwf", "21"), ("wcs-workload", "21")],
+)
+def test_a_workload_is_a_duration_times_gpus(name, expected):
+    """Job 1: 3 GPUs for 20 s, job 2: 1 GPU for 40 s; one of them is in the way of the other."""
+    view = cluster(3, gpus=4)
+    made = policy(name, view)
+    for number, gpus, seconds in ((1, 3, 20.0), (2, 1, 40.0)):
+        made.submitted(job(number, gpus, seconds), 0.0)
+    assert started(made.decide(view, 1.0)) == [expected[0]]
+    assert [job_id for job_id, _ in made.queue(1.0)] == [expected[1]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_jobs_go_to_the_servers_with_the_most_free_gpus(name):
+    view = cluster(2, 3, 4, 1)
+    made = policy(name, view)
+    made.submitted(job(1, 2, 10), 0.0)
+    (start,) = made.decide(view, 0.0)
+    assert dict(start.placement.gpus) == {"n3": 2}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_restart_changes_nothing(name):
     view = cluster(0)

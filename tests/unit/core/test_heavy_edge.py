@@ -77,6 +77,15 @@ def test_double_tree_is_two_spanning_trees_of_half_the_ring_weight(k):
     assert max(dict(graph.degree()).values()) <= 6  # at most three neighbors in each tree
 
 
+def test_the_heaviest_edge_into_the_set_decides_and_not_the_sum_of_a_vertexs_edges():
+    """A ring of four, 3 MB between two; the last stage has 2 MB to each of them, so 4 MB into the first two."""
+    ring = Stage(4, 1, 1, bytes_out=1 * MB, param_bytes=2 * MB)
+    profile = JobProfile("ring", (ring, Stage(1, 1, 1, bytes_in=4 * MB)))
+    weights = job_graph(profile).edges(data="weight")
+    assert {(a, b): w for a, b, w in weights if 0 in (a, b)} == {(0, 1): 3 * MB, (0, 3): 3 * MB, (0, 4): 2 * MB}
+    assert heavy_edge(profile, (3, 2)) == (0, 0, 0, 1, 1)
+
+
 def neighbors(tree):
     """The numbers of edges of the ranks, those with any."""
     return Counter(rank for edge in tree for rank in edge)
