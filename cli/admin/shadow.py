@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +14,11 @@ import typer
 from slurm_asrpt_cli._app.help import seldom
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
+from slurm_asrpt_cli._app.shares import show_shares
 from slurm_asrpt_cli._app.tables import Column, print_prose, safe, show_table
 from slurm_asrpt_cli.admin.access import asking_slurm, of_asrptd, read_history
 
-from slurm_asrpt.audit.trail import jobs_of
+from slurm_asrpt.audit.trail import jobs_and_modes
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, SlurmError, one_line
@@ -30,9 +32,6 @@ from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.notation import read_past
 from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.traces.accounting import parse_limits, parse_site, read_text
-
-MOST_USERS = 20
-"""Users in the table: half of them those with the largest gain, half those with the largest loss."""
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -77,13 +76,18 @@ def shadow_command(
     held_to = None if no_limits else _limits(site, limits)
     with progress(f"replaying under {settings.policy.name}", 2 * len(runs)) as tell:
         found = shadow.report(runs, servers, settings.policy, lambda done, jobs, clock: tell(done), held_to, site)
-    notes = [*_notes(settings, found, begin), *([what_if.unread(trouble)] if trouble else [])]
+    notes, modes = _notes(settings, found, begin)
+    notes += [what_if.unread(trouble)] if trouble else []
+    if modes:
+        found = replace(found, headline=f"{shadow.not_only_slurm(sorted(modes))} {found.headline}")
     if html:
-        replace_file(html, shadow_page.page(found, notes).encode("utf-8", "backslashreplace"), mode=None)
+        replace_file(
+            html, shadow_page.page(found, notes).encode("utf-8", "backslashreplace"), mode=0o600
+        )  # with user names
     if as_json:
         print(json.dumps(shadow.document(found, notes), indent=2))
     else:
-        _show(found, [*notes, *shadow.limitations(found.past)])
+        _show(found, [*notes, *shadow.limitations(found.past), *([f"Written to {html}"] if html else [])])
     if found.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
 
@@ -125,28 +129,23 @@ def _limits(site: tuple[Site, str] | None, file: Path | None) -> SiteLimits | No
     return site[0].limits if site and site[0].limits.any else None
 
 
-def _notes(settings: Settings, found: shadow.Report, begin: int) -> list[str]:
+def _notes(settings: Settings, found: shadow.Report, begin: int) -> tuple[list[str], set[str]]:
+    """Remarks on the data, and the modes other than shadow that asrptd was in."""
     replayed = {job.partition("@")[0] for job in found.past.jobs["job_id"]}
     events = Counter[str]()
-    for event, jobs in jobs_of(settings.paths.state, ("left", "vanished"), begin).items():
+    seen, modes = jobs_and_modes(settings.paths.state, ("left", "vanished"), begin)
+    for event, jobs in seen.items():
         events[event] = len(jobs & replayed) if event == "left" else len(jobs)
-    notes = shadow.remarks(found, events["left"], events["vanished"])
-    if settings.daemon.mode is not Mode.SHADOW:
-        notes.append(
-            f"asrptd is in mode {settings.daemon.mode}: if it was in that mode then, the real waits result from it."
-        )
-    return notes
+    return shadow.remarks(found, events["left"], events["vanished"]), modes & {Mode.ENFORCE, Mode.ORDER}
 
 
 def _show(found: shadow.Report, notes: Sequence[str]) -> None:
+    print_prose(found.headline)
+    print()
     titles = [Column("", list(COLUMNS.values()))]
     show_table([*titles, *(Column(safe(each.name), _figures(each), right=True) for each in found.outcomes)])
-    users = found.users
-    if len(users) > MOST_USERS:
-        users = [*users[: MOST_USERS // 2], *users[-MOST_USERS // 2 :]]
-    for what, shares in (("USER", users), ("SIZE", found.sizes)):
-        print()
-        show_table(_columns(what, shares))
+    for group, shares in found.shares.items():
+        show_shares(group, shares)
     print()
     for note in notes:
         print_prose(note)
@@ -154,10 +153,3 @@ def _show(found: shadow.Report, notes: Sequence[str]) -> None:
 
 def _figures(outcome: what_if.Outcome) -> list[str]:
     return [cell(name, outcome.figures[name]) for name in COLUMNS]
-
-
-def _columns(what: str, shares: Sequence[shadow.Share]) -> list[Column]:
-    titles = ("JOBS", "GPU_HOURS", "WAIT_SLURM", "WAIT_ENFORCE", "RATIO", "LATER", "VERDICT")
-    rows = [shadow_page.cells(share) for share in shares]
-    columns = [Column(title, [row[at] for row in rows], right=True) for at, title in enumerate(titles)]
-    return [Column(what, [safe(share.name) for share in shares], cap=20), *columns]

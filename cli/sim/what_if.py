@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 from slurm_asrpt_cli._app.help import seldom
 from slurm_asrpt_cli._app.progress import Told, progress
+from slurm_asrpt_cli._app.shares import show_shares
 from slurm_asrpt_cli._app.tables import Column, print_prose, print_table, terminal_width
 from slurm_asrpt_cli.sim.options import RETRAIN, Json, Retrain, fit, print_json, retrain_seconds, say
 
@@ -94,7 +95,7 @@ def what_if(
         outcomes, interrupted = whatif.compare(past, names, _counted(bar))
     if output:
         page = whatif_page.page(past, outcomes, interrupted)
-        replace_file(output, page.encode("utf-8", "backslashreplace"), mode=None)
+        replace_file(output, page.encode("utf-8", "backslashreplace"), mode=0o600)  # it has user names
     if as_json:
         print_json(whatif.document(past, outcomes, interrupted))
     else:
@@ -195,12 +196,21 @@ def _counted(bar: Told) -> Callable[[str, int, int], None]:
 
 
 def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | None) -> None:
+    shown = whatif.ours(outcomes)
+    shares, said = whatif.by_group(past, shown) if shown else ({}, "")
+    print_prose(said)
+    print()
     columns = [Column("POLICY", [each.name for each in outcomes])]
     for name in whatif_page.COLUMNS:
         cells = [whatif_page.cell(name, each.figures[name]) for each in outcomes]
         columns.append(Column(_title(name), cells, right=True))
     width = terminal_width()
     print_table(fit(columns, width, 1, [_title(name) for name in GIVES_WAY]) if width else columns, True, width)
+    if known := [f"{each.name}: {whatif.WORDS[each.policy]}" for each in outcomes if each.policy in whatif.WORDS]:
+        print_prose("; ".join(known))
+    for group, found in shares.items():
+        show_shares(group, found)
+    print()
     for line in (*whatif.remarks(past), *past.notes["limits"], *([f"Written to {output}"] if output else [])):
         print_prose(line)
 

@@ -65,14 +65,20 @@ def size(state: Path) -> int:
     return 0
 
 
-def jobs_of(state: Path, events: Collection[str], since: float) -> dict[str, set[str]]:
-    """Jobs with each of these events since then, as far as the trail goes back. Raises AsrptError."""
+def jobs_and_modes(state: Path, events: Collection[str], since: float) -> tuple[dict[str, set[str]], set[str]]:
+    """Jobs with each of these events since then, and the modes that asrptd was in, as far as the trail goes back.
+
+    Raises AsrptError.
+    """
     found: dict[str, set[str]] = {event: set() for event in events}
+    modes = set[str]()
     if (state / FILE_NAME).exists() or older_files(state):
         for entry in entries(state, since):
             if entry["event"] in found:
                 found[entry["event"]].add(str(entry.get("job", "")))
-    return found
+            elif entry["event"] == "cycle":
+                modes.add(str(entry.get("mode", "")))
+    return found, modes - {""}
 
 
 def _open(state: Path, since: float) -> list[BinaryIO]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_asrpt.reporting.html import duration, render
+from slurm_asrpt.reporting.html import render
+from slurm_asrpt.reporting.shares import tables
 from slurm_asrpt.reporting.what_if import comparison
-from slurm_asrpt.sim.shadow import Report, Share, limitations
-
-TITLES = ("jobs", "GPU hours", "mean wait, Slurm", "mean wait, enforce", "completion ratio", "started later", "verdict")
+from slurm_asrpt.sim.shadow import Report, limitations
 
 
 def page(found: Report, notes: Sequence[str]) -> str:
@@ -16,21 +15,9 @@ def page(found: Report, notes: Sequence[str]) -> str:
     return render(
         "shadow.html.j2",
         interrupted=found.interrupted,
+        headline=found.headline,
         remarks=notes,
         outcomes=comparison(found.outcomes),
-        share_heads=list(TITLES),
-        users=_rows(found.users),
-        sizes=_rows(found.sizes),
+        groups=tables(found.shares),
         limits=limitations(found.past),
     )
-
-
-def _rows(shares: Sequence[Share]) -> list[list[str]]:
-    return [[share.name, *cells(share)] for share in shares]
-
-
-def cells(share: Share) -> list[str]:
-    """The figures of a share for display, one text for each of TITLES."""
-    waits = (duration(share.real_wait_s), duration(share.wait_s))
-    later = f"{100 * share.later:.0f}%"
-    return [str(share.jobs), f"{share.gpu_hours:.1f}", *waits, f"{share.ratio:.2f}", later, share.verdict]

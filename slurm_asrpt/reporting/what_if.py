@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 
 from slurm_asrpt.reporting.html import duration, render
-from slurm_asrpt.sim.what_if import Outcome, Past, remarks
+from slurm_asrpt.reporting.shares import tables
+from slurm_asrpt.sim.what_if import AS_IT_WAS, Outcome, Past, by_group, ours, remarks
 
 COLUMNS: Mapping[str, str] = {
     "mean_wait_s": "mean wait",
@@ -23,8 +25,9 @@ COLUMNS: Mapping[str, str] = {
     "later_than_real": "started later",
     "never_started": "never started",
 }
-_COLORS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A900")
-_WIDTH, _HEIGHT, _LEFT, _TOP = 760, 320, 50, 10
+_REAL, _OURS = "#000000", "#0072B2"
+_OTHERS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A900")
+_WIDTH, _HEIGHT, _LEFT, _TOP = 760, 320, 70, 10
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _TICKS = (
     *("1 s", "1 min", "1 h", "1 d", "1 w", "10 w", "10 s", "10 min", "10 h"),
@@ -48,8 +51,12 @@ def cell(name: str, value: Any) -> str:
 
 def page(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> str:
     """The HTML page."""
+    shown = ours(outcomes)
+    shares, said = by_group(past, shown) if shown else ({}, "")
     return render(
         "what_if.html.j2",
+        headline=said,
+        groups=tables(shares),
         interrupted=interrupted,
         remarks=remarks(past),
         outcomes=comparison(outcomes),
@@ -67,17 +74,24 @@ def comparison(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     most = max([10.0, *(float(each.wait.max()) for each in outcomes if len(each.wait))])
     return {
         "heads": ["", *(COLUMNS[name] for name in names)],
-        "rows": [[each.name, *(cell(name, each.figures[name]) for name in names)] for each in outcomes],
+        "rows": [[each.words, *(cell(name, each.figures[name]) for name in names)] for each in outcomes],
         "width": _WIDTH,
         "height": _HEIGHT,
         "left": _LEFT,
         "levels": [(round(_y(share)), f"{100 * share:.0f}%") for share in (0, 0.25, 0.5, 0.75, 1)],
         "ticks": [(round(place), name) for place, name in ticks(most)],
         "curves": [
-            {"name": each.name, "color": _COLORS[number % len(_COLORS)], "points": _points(each, most)}
-            for number, each in enumerate(outcomes)
+            {"name": each.words, "color": color, "points": _points(each, most)}
+            for each, color in zip(outcomes, _colors(outcomes), strict=True)
         ],
     }
+
+
+def _colors(outcomes: Sequence[Outcome]) -> list[str]:
+    """Slurm as it was is black and asrptd's default blue, on every page; the others get the remaining colors."""
+    rest = cycle(_OTHERS)
+    shown = ours(outcomes)
+    return [_REAL if each.name == AS_IT_WAS else _OURS if each is shown else next(rest) for each in outcomes]
 
 
 def _points(each: Outcome, most: float) -> str:

@@ -50,7 +50,7 @@ def trace_of_runs(runs: Sequence[Run]) -> Trace:
         "max_nodes": [run.max_nodes or math.nan for run in runs],
         "wait_s": [run.start_time - run.submit_time if run.submit_time else 0 for run in runs],
     }
-    return clean("history", pd.DataFrame(columns))
+    return clean("history", pd.DataFrame(columns), epoch=True)
 
 
 def completion_times(

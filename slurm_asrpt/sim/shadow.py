@@ -7,7 +7,7 @@ any other job keeps its actual runtime. Otherwise this is ``sim.what_if``, with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,18 +21,16 @@ from slurm_asrpt.core.placement.selection import fits
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import Origin, Run
-from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.sim import simulated_slurm, what_if
 from slurm_asrpt.sim.engine import Progress, Result
 from slurm_asrpt.sim.predictor_evaluation import trace_of_runs
+from slurm_asrpt.sim.shares import Share, values
 from slurm_asrpt.sim.what_if import Outcome, Past
 from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.text import counted
 
 Floats = NDArray[np.float64]
-CHANGE = 0.05
-"""Smaller relative changes of the mean completion time count as "same"."""
 
 
 @dataclass(frozen=True)
@@ -45,34 +43,22 @@ class Servers:
 
 
 @dataclass(frozen=True)
-class Share:
-    """The jobs of one user or size. Times are means in seconds, under Slurm as it was and under the policy.
-
-    ratio: of the completion times. later: share of jobs that would have started more than a minute later.
-    """
-
-    name: str
-    jobs: int
-    gpu_hours: float
-    real_wait_s: float
-    wait_s: float
-    ratio: float
-    later: float
-
-    @property
-    def verdict(self) -> str:
-        return "wins" if self.ratio < 1 - CHANGE else "loses" if self.ratio > 1 + CHANGE else "same"
-
-
-@dataclass(frozen=True)
 class Report:
-    """outcomes: Slurm as it was, Slurm simulated, the policy. users: largest gain first. sizes: smallest first."""
+    """outcomes: Slurm as it was, the policy, Slurm simulated. shares: by user, account, size. headline: a sentence."""
 
     past: Past
     outcomes: Sequence[Outcome]
-    users: Sequence[Share]
-    sizes: Sequence[Share]
+    shares: dict[str, list[Share]]
+    headline: str
     interrupted: bool
+
+    @property
+    def users(self) -> list[Share]:
+        return self.shares["user"]
+
+    @property
+    def sizes(self) -> list[Share]:
+        return self.shares["size"]
 
 
 def report(
@@ -103,12 +89,10 @@ def report(
     slurm = result if result.interrupted else None
     if slurm is None:
         slurm, baseline = _simulated(past, simulated_slurm.NAME, {}, servers, _second(progress, len(past.table)))
-        outcomes = baseline + outcomes
+        outcomes = outcomes + baseline
     outcomes = [what_if.outcome(what_if.AS_IT_WAS, past, past.wait), *outcomes]
-    frame = _compared(past, what_if.waits_of(result), result.end - result.start)
-    users = sorted(_shares(frame, "user"), key=lambda share: (share.ratio, share.name))
-    sizes = list(_shares(frame, "size"))
-    return Report(past, what_if.with_baseline(outcomes), users, sizes, slurm.interrupted)
+    found, said = what_if.by_group(past, outcomes[1])
+    return Report(past, what_if.with_baseline(outcomes), found, said, slurm.interrupted)
 
 
 def _simulated(
@@ -153,44 +137,6 @@ def _profile(run: Run, past: Past, servers: Servers) -> JobProfile:
     return profile if fits(job, past.cluster.nodes) else unprofiled(run.gpus)
 
 
-def _compared(past: Past, wait: Floats, ran: Floats) -> pd.DataFrame:
-    """A row for each job whose wait is known under Slurm and in the simulation."""
-    gpus = past.jobs["gpus"].to_numpy()
-    frame = pd.DataFrame(
-        {
-            "user": past.jobs["user"].to_numpy(),
-            "size": np.ceil(np.log2(gpus)).astype(int),
-            "gpu_s": gpus * past.duration,
-            "real": past.wait,
-            "wait": wait,
-            "done": wait + ran,
-            "really_done": past.wait + past.duration,
-        }
-    )
-    return frame[frame["real"].notna() & frame["wait"].notna()]
-
-
-def _shares(frame: pd.DataFrame, column: str) -> Iterator[Share]:
-    for name, jobs in frame.groupby(column, sort=True):
-        yield Share(
-            name=str(name) if column == "user" else _size(int(str(name))),
-            jobs=len(jobs),
-            gpu_hours=float(jobs["gpu_s"].sum()) / 3600,
-            real_wait_s=float(jobs["real"].mean()),
-            wait_s=float(jobs["wait"].mean()),
-            ratio=float(jobs["done"].sum() / jobs["really_done"].sum()),
-            later=float((jobs["wait"] > jobs["real"] + 60).mean()),
-        )
-
-
-def _size(power: int) -> str:
-    """``1 GPU``, ``2 GPUs``, ``3-4 GPUs``, ``5-8 GPUs``."""
-    if power == 0:
-        return "1 GPU"
-    least, most = 2 ** (power - 1) + 1, 2**power
-    return f"{least}-{most} GPUs" if least < most else f"{most} GPUs"
-
-
 def limitations(past: Past) -> list[str]:
     """What the replay leaves out; every report includes it."""
     return [
@@ -198,6 +144,14 @@ def limitations(past: Past) -> list[str]:
         *past.notes["limits"][1:],
         "Pending and running jobs are missing on both sides: the shorter the period, the larger their share.",
     ]
+
+
+def not_only_slurm(modes: Sequence[str]) -> str:
+    """What the headline begins with if asrptd was in these modes then."""
+    return (
+        f"asrptd was in mode {' and '.join(modes)} in this time, so what is called Slurm here is partly its own work; "
+        "choose a time in mode shadow with --since."
+    )
 
 
 def remarks(found: Report, left: int, vanished: int) -> list[str]:
@@ -225,8 +179,8 @@ def document(found: Report, notes: Sequence[str]) -> Mapping[str, Any]:
             "simulated_slurm": what_if.simulated(found.past),
         },
         "remarks": list(notes),
+        "headline": found.headline,
         "rows": [{"policy": each.name, **each.figures} for each in found.outcomes],
-        "users": [{**vars(share), "verdict": share.verdict} for share in found.users],
-        "sizes": [{**vars(share), "verdict": share.verdict} for share in found.sizes],
+        **values(found.shares),
         "interrupted": found.interrupted,
     }

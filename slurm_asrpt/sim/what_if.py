@@ -10,6 +10,7 @@ import heapq
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from statistics import median
 from typing import Any
 
@@ -29,6 +30,7 @@ from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import mean_of, percentile
 from slurm_asrpt.sim.predictors import RETRAIN_S
 from slurm_asrpt.sim.scenario import parse_policies, parse_policy
+from slurm_asrpt.sim.shares import GROUPS, Share, compared, headline, shares, values
 from slurm_asrpt.sim.simulated_slurm import SimulatedSlurm
 from slurm_asrpt.sim.site_limits import with_limits
 from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
@@ -41,6 +43,21 @@ from slurm_asrpt.traces.trace import NODE_COLUMNS, recurrence_key
 Floats = NDArray[np.float64]
 
 AS_IT_WAS = "Slurm as it was"
+WORDS = {
+    PolicySettings().name: "asrptd's default",
+    "asrpt": "the A-SRPT paper",
+    "hlas": "the Hare paper",
+    "sjf-bco-online": "the SJF-BCO paper",
+    simulated_slurm.NAME: "Slurm in the simulator",
+    "easy-backfill": "EASY backfill",
+    "fifo": "first come, first served",
+    "wcs-workload": "least work first",
+    "wcs-duration": "shortest first",
+    "wcs-subtime": "earliest submission first",
+    "spjf": "shortest predicted runtime first",
+    "spwf": "least predicted work first",
+}
+"""Policies in words."""
 LIMITS = (
     "Jobs have no profile here: their runtime does not depend on the placement, so placement does not help.",
     "Limits per user or account, reservations, dependencies and preemption are not simulated, and priorities only "
@@ -81,16 +98,32 @@ class Past:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One row of the comparison. wait: of the compared jobs, seconds. figures: JSON values."""
+    """One row of the comparison. wait: of the compared jobs, seconds. figures: JSON values.
+
+    waits, ran: of all jobs, seconds, shape (jobs,); nan where unknown.
+    """
 
     name: str
     wait: Floats
     figures: Mapping[str, Any]
+    waits: Floats = field(default_factory=lambda: np.zeros(0))
+    ran: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def policy(self) -> str:
+        """The policy's name, without its settings."""
+        return self.name.partition(":")[0].removesuffix(PERFECT)
+
+    @property
+    def words(self) -> str:
+        """What it is, in words."""
+        said = WORDS.get(self.policy)
+        return f"{said} ({self.name})" if said else self.name
 
 
 def default_policies() -> list[str]:
-    """The site's Slurm as the simulator plays it, FIFO, the best baseline, the paper's policy and asrptd's default."""
-    names = [simulated_slurm.NAME, "fifo", "wcs-workload", "asrpt", PolicySettings().name]
+    """asrptd's default, the site's Slurm as the simulator plays it, the paper's policy, the best baseline and FIFO."""
+    names = [PolicySettings().name, simulated_slurm.NAME, "asrpt", "wcs-workload", "fifo"]
     return [name for name in dict.fromkeys(names) if name in policy_names()]
 
 
@@ -134,6 +167,7 @@ def replay(
         "gpus": cluster.total_gpus,
         "most_gpus_in_use": most_in_use(jobs),
         "load": _finite(offered_load(table, cluster)),
+        "first_at": trace.first_at + float(jobs["submit_s"].iloc[0]) if trace.first_at is not None else None,
         "days": float(table.submit[-1] - table.submit[0]) / 86400,
         "wait_unknown": int(jobs["wait_s"].isna().sum()),
         "limits": list(LIMITS),
@@ -277,14 +311,36 @@ def outcome(name: str, past: Past, wait: Floats, ran: Floats | None = None) -> O
         "later_than_real": float((waits > past.wait[compared] + 60).mean()) if len(waits) else None,
         "jct_over_simulated": None,
     }
-    return Outcome(name, waits, figures)
+    return Outcome(name, waits, figures, wait, past.duration if ran is None else ran)
+
+
+def ours(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """asrptd's default policy if it was simulated, else the first policy; None if there is none."""
+    policies = [each for each in outcomes if each.name != AS_IT_WAS]
+    return next((each for each in policies if each.policy == PolicySettings().name), policies[0] if policies else None)
+
+
+def by_group(past: Past, outcome: Outcome) -> tuple[dict[str, list[Share]], str]:
+    """Shares of the jobs under this policy by group, and the comparison with Slurm in one sentence."""
+    frame = compared(past.jobs, outcome.waits, outcome.ran)
+    found = {group: shares(frame, group) for group in GROUPS}
+    return found, headline(frame, found["user"], found["size"], outcome.words)
 
 
 def document(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> dict[str, Any]:
     """What --json prints."""
     rows = [{"policy": each.name, **each.figures} for each in outcomes]
+    shown = ours(outcomes)
+    found, said = by_group(past, shown) if shown else ({}, "")
     notes = {**past.notes, "simulated_slurm": simulated(past)}
-    return {"kind": "asrpt-sim what-if", "notes": notes, "rows": rows, "interrupted": interrupted}
+    return {
+        "kind": "asrpt-sim what-if",
+        "headline": said,
+        "notes": notes,
+        "rows": rows,
+        **values(found),
+        "interrupted": interrupted,
+    }
 
 
 def simulated(past: Past) -> dict[str, Any]:
@@ -297,14 +353,23 @@ def unread(why: str) -> str:
     return f"Neither the limits of QOS and accounts nor this Slurm's priorities and parameters are simulated: {why}."
 
 
+def _when(notes: Mapping[str, Any]) -> str:
+    """From which day to which, if that is known, and for how long."""
+    length = span(86400 * notes["days"])
+    if notes.get("first_at") is None:
+        return f"within {length}"
+    first, last = notes["first_at"], notes["first_at"] + 86400 * notes["days"]
+    days = [datetime.fromtimestamp(time).date().isoformat() for time in (first, last)]
+    return f"from {days[0]} to {days[1]} ({length})"
+
+
 def remarks(past: Past) -> list[str]:
     """Notes on the data, in sentences."""
     notes = past.notes
     load = "" if notes["load"] is None else f", load {notes['load']:.2f}"
     none = f"none for {100 * notes['predicted_zero']:.0f}% of jobs"
     lines = [
-        f"{counted(notes['jobs'], 'job', ',')} submitted within {span(86400 * notes['days'])}, "
-        f"on {notes['cluster']}{load}; "
+        f"{counted(notes['jobs'], 'job', ',')} submitted {_when(notes)}, on {notes['cluster']}{load}; "
         f"predictions: {notes['predictor']} ({none}{' from the history' if notes['history_jobs'] else ''}).",
     ]
     if notes.get("only_user"):

@@ -76,7 +76,7 @@ def parse_sacct(text: Iterable[str], name: str = "sacct", separator: str = "|") 
     midnights = frame.attrs["midnights"]
     frame, components = _whole(frame)
     merged[COMPONENT] += components
-    return clean(name, frame, None, left_out, merged, midnights)
+    return clean(name, frame, None, left_out, merged, midnights, epoch=True)
 
 
 def _titles(line: str, separator: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -52,7 +53,8 @@ class Trace:
     read. left_out: number of rows left out, by reason. merged: number of rows that are not jobs of their own (a job
     step, a task of a job), by kind. changed: number of jobs that were kept but altered (a part of a GPU rounded up, for
     example), by alteration. first_s: local time of day of the first submission, seconds after midnight; None if
-    unknown. Every row is accounted for: rows == len(jobs) + left_out + merged.
+    unknown. first_at: the same in seconds since the epoch; None if unknown. Every row is accounted for:
+    rows == len(jobs) + left_out + merged.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Trace:
     changed: Mapping[str, int] = field(default_factory=dict)
     merged: Mapping[str, int] = field(default_factory=dict)
     first_s: float | None = None
+    first_at: float | None = None
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -79,13 +82,15 @@ def clean(
     left_out: Mapping[str, int] | None = None,
     merged: Mapping[str, int] | None = None,
     midnights: bool = False,
+    epoch: bool = False,
 ) -> Trace:
     """A trace of the valid rows; every other row is counted under its first fault.
 
     raw: COLUMNS by name, of which job_id, submit_s, gpus and duration_s are required; cells may hold anything. The
     clock is shifted so that the first job comes at 0. left_out, merged: rows that the reader has counted and that
     are not in raw. changed: by alteration, a mask of the altered rows of raw, or a count. midnights: whether
-    multiples of 86400 in submit_s are local midnights. Raises ValueError for a missing column.
+    multiples of 86400 in submit_s are local midnights. epoch: whether submit_s counts from the epoch (with
+    midnights, in local time). Raises ValueError for a missing column.
     """
     missing = [column for column in _NEEDED if column not in raw]
     if missing:
@@ -109,9 +114,16 @@ def clean(
     if twice:
         faults["job id repeated"] = faults.get("job id repeated", 0) + twice
     altered = {what: _among(jobs.index, of) for what, of in (changed or {}).items()}
-    jobs, first_s = _on_clock(jobs, midnights)
+    jobs, first = _on_clock(jobs)
     rows = len(raw) + sum((left_out or {}).values()) + sum((merged or {}).values())
-    return Trace(name, jobs, rows, faults, _counted(altered), _counted(merged), first_s)
+    first_s, first_at = first % DAY_S if midnights else None, _instant(first, midnights) if epoch else None
+    told = (first_s, first_at) if len(jobs) else (None, None)
+    return Trace(name, jobs, rows, faults, _counted(altered), _counted(merged), *told)
+
+
+def _instant(seconds: float, local: bool) -> float:
+    """Seconds since the epoch. local: ``seconds`` are those of local time."""
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).timestamp() if local else seconds
 
 
 def numbers(values: ArrayLike | pd.Series) -> pd.Series:
@@ -169,14 +181,15 @@ def _text(column: pd.Series) -> pd.Series:
     return text.astype(object)
 
 
-def _on_clock(jobs: pd.DataFrame, midnights: bool) -> tuple[pd.DataFrame, float | None]:
+def _on_clock(jobs: pd.DataFrame) -> tuple[pd.DataFrame, float]:
+    """The jobs in order, on a clock that begins with the first; and the first submission on the old one."""
     jobs = jobs.sort_values("submit_s", kind="stable", ignore_index=True)
     first = float(jobs["submit_s"].iloc[0]) if len(jobs) else 0.0
     jobs["submit_s"] -= first
     jobs["time_limit_s"] = jobs["time_limit_s"].where(jobs["time_limit_s"] > 0, np.inf)
     jobs["wait_s"] = jobs["wait_s"].where((jobs["wait_s"] >= 0) & np.isfinite(jobs["wait_s"]), np.nan)
     jobs["gpus"] = jobs["gpus"].astype(np.int64)
-    return jobs, first % DAY_S if midnights and len(jobs) else None
+    return jobs, first
 
 
 def _once(jobs: pd.DataFrame) -> tuple[pd.DataFrame, int]:

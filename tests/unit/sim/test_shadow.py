@@ -12,7 +12,7 @@ import pytest
 from slurm_asrpt_cli.admin import app
 from typer.testing import CliRunner
 
-from slurm_asrpt.audit.trail import jobs_of
+from slurm_asrpt.audit.trail import jobs_and_modes
 from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage, unprofiled
@@ -54,7 +54,7 @@ def test_the_run_time_of_a_profiled_job_depends_on_its_placement() -> None:
     assert found.past.table.iterations.tolist() == [100, 10]
     assert found.past.table.predicted.tolist() == [90, 0]
     assert found.past.notes["profiled"] == 1
-    done = found.outcomes[-1].figures["mean_jct_s"] * 2 - 10
+    done = found.outcomes[1].figures["mean_jct_s"] * 2 - 10
     assert done == pytest.approx(100 * together)
     assert done < 200
 
@@ -64,15 +64,19 @@ def test_without_a_profile_or_placement_a_job_keeps_its_recorded_run_time(change
     run = replace(run_of(1, 0, 0, 300, profile="spread", alpha=3.0), **change)  # type: ignore[arg-type]
     found = shadow.report([run], site(2), FIFO)
     assert found.past.notes["profiled"] == 0
-    assert found.outcomes[-1].figures["mean_jct_s"] == 300
+    assert found.outcomes[1].figures["mean_jct_s"] == 300
 
 
 def test_an_unnecessary_wait_under_slurm_is_shown() -> None:
     """One server of two GPUs, used only by these jobs."""
     runs = [run_of(1, 0, 0, 1000), run_of(2, 10, 2000, 100, gpus=1, user="bob"), run_of(3, 1500, 0, 500, user="cy")]
     found = shadow.report(runs, site(2), FIFO)
-    real, simulated, then = found.outcomes
-    assert (real.name, simulated.name, then.name) == (what_if.AS_IT_WAS, "slurm-backfill", "fifo")
+    real, then, simulated = found.outcomes
+    assert (real.name, then.name, simulated.name) == (what_if.AS_IT_WAS, "fifo", "slurm-backfill")
+    assert found.headline == (
+        "Average wait 11.1 min → 5.5 min under first come, first served (fifo); 0% of jobs would have started "
+        "more than a minute later; no user waits longer on average."
+    )
     assert real.figures["mean_wait_s"] == pytest.approx(2000 / 3)
     assert then.figures["mean_wait_s"] == pytest.approx(990 / 3)
     assert [(s.name, s.verdict) for s in found.users] == [("bob", "wins"), ("ann", "same"), ("cy", "same")]
@@ -99,7 +103,7 @@ def test_predictions_are_those_made_at_submission_in_seconds() -> None:
     ]
     found = shadow.report(runs, site(2), PolicySettings(name="wcs-duration"))
     assert found.past.table.predicted.tolist() == [150, 100, 0]
-    assert found.outcomes[-1].wait.tolist() == [910, 10, 0]
+    assert found.outcomes[1].wait.tolist() == [910, 10, 0]
     assert found.past.notes["predicted_zero"] == pytest.approx(1 / 3)
     assert "as the hook gave them" in shadow.remarks(found, 0, 0)[0]
 
@@ -122,11 +126,11 @@ def test_this_slurm_is_simulated_beside_the_policy_with_its_limits_and_nodes() -
     found = shadow.report(runs, site(8, 8), FIFO)
     assert [request.min_nodes for request in found.past.table.requests] == [1, 1, 1, 2]
     found = shadow.report(runs[:3], site(8), FIFO)
-    real, simulated, fifo = found.outcomes
+    real, fifo, simulated = found.outcomes
     assert simulated.wait.tolist() == [0, 990, 1080]
     assert fifo.wait.tolist() == [0, 990, 1080]
     short = shadow.report([*runs[:2], replace(runs[2], time_limit_s=900)], site(8), FIFO)
-    assert short.outcomes[1].wait.tolist() == [0, 990, 20]  # at the next backfill cycle
+    assert short.outcomes[2].wait.tolist() == [0, 990, 20]  # at the next backfill cycle
     assert simulated.figures["jct_over_simulated"] == 1
     means = [each.figures["mean_jct_s"] for each in (real, fifo)]
     assert [each.figures["jct_over_simulated"] for each in (real, fifo)] == pytest.approx(
@@ -167,12 +171,13 @@ def test_events_of_the_audit_trail(tmp_path: Path) -> None:
     audit = AuditWriter(tmp_path)
     for at, event, job in ((NOW - 99, "left", "1"), (NOW, "left", "2"), (NOW, "start", "3"), (NOW, "vanished", "4")):
         audit.record(at, event, job)
+    audit.record(NOW, "cycle", mode="enforce")
     audit.flush()
     with audit.path.open("a") as file:
         file.write('{"time": 1700000001.0, "event": "left", "jo')
-    assert jobs_of(tmp_path, ("left", "vanished"), NOW - 1) == {"left": {"2"}, "vanished": {"4"}}
+    assert jobs_and_modes(tmp_path, ("left", "vanished"), NOW - 1) == ({"left": {"2"}, "vanished": {"4"}}, {"enforce"})
     audit.path.rename(tmp_path / "audit.jsonl.1")
-    assert jobs_of(tmp_path, ("left",), 0)["left"] == {"1", "2"}
+    assert jobs_and_modes(tmp_path, ("left",), 0)[0]["left"] == {"1", "2"}
 
 
 def test_the_jobs_count_against_the_limits_of_their_accounts() -> None:
@@ -182,7 +187,7 @@ def test_the_jobs_count_against_the_limits_of_their_accounts() -> None:
     association = Association("lab", "ann", job={}, group={"GrpTRES=gres/gpu": 2.0})
     limits = SiteLimits({}, {("lab", "ann", ""): association})
     free, held = (shadow.report(runs, site(8), FIFO, limits=each) for each in (None, limits))
-    assert (free.outcomes[-1].figures["max_wait_s"], held.outcomes[-1].figures["max_wait_s"]) == (0, 100)
+    assert (free.outcomes[1].figures["max_wait_s"], held.outcomes[1].figures["max_wait_s"]) == (0, 100)
     told = " ".join(shadow.remarks(held, 0, 0))
     assert "2 of 3 jobs counted against limits of today" in told
     assert "GrpTRES=gres/gpu of users in account lab (2)" in told
@@ -224,7 +229,7 @@ def test_the_shadow_report_command(config: Path, tmp_path: Path) -> None:
     assert "not simulated" in done.stdout
     assert "By user" in (tmp_path / "r.html").read_text()
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
-    assert [row["policy"] for row in found["rows"]] == [what_if.AS_IT_WAS, "slurm-backfill", PolicySettings().name]
+    assert [row["policy"] for row in found["rows"]] == [what_if.AS_IT_WAS, PolicySettings().name, "slurm-backfill"]
     assert found["notes"]["jobs"] == 2  # the third job is older
     assert found["notes"]["gpus"] == 28  # of the recorded partition gpu
     assert found["users"][0]["verdict"] == "wins"

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.reporting import what_if as whatif_page
+from slurm_asrpt.sim import shares
 from slurm_asrpt.sim import what_if as whatif
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.workload import Cluster
@@ -149,7 +150,7 @@ def test_a_view_of_only_ones_own_jobs_is_reported():
 
 def test_the_default_policies_exist():
     names = whatif.default_policies()
-    assert names[:4] == ["slurm-backfill", "fifo", "wcs-workload", "asrpt"]
+    assert names == ["asrpt-gated", "slurm-backfill", "asrpt", "wcs-workload", "fifo"]
     assert whatif.checked_policies(",".join(names)) == names
     assert whatif.checked_policies("easy-backfill, slurm-backfill:bf_interval_s=60,fifo") == [
         *("easy-backfill", "slurm-backfill:bf_interval_s=60", "fifo")
@@ -317,11 +318,16 @@ def test_a_dump_and_its_nodes(ask, tmp_path):
     assert done.exit_code == 0, done.output
     assert re.search(r"Slurm as it was +2.0 min", done.output)
     assert re.search(r"fifo +20 s", done.output)
+    assert done.output.startswith("Average wait 2 min → 20 s under first come, first served (fifo); 0% of jobs")
+    assert re.search(r"^2 GPUs +1 ", done.output, re.MULTILINE)
     assert "not simulated" in done.output
+    assert "By size" in html.read_text()
     assert "Slurm as it was" in html.read_text()
     found = json.loads(ask("--dump", str(jobs), "--servers", "1", "--gpus-per-server", "2", "--json").stdout)
     assert [row["policy"] for row in found["rows"]] == [whatif.AS_IT_WAS, *whatif.default_policies()]
     assert found["notes"]["cluster"] == "1 x 2 GPUs"
+    assert found["headline"].startswith("Average wait ")
+    assert [share["name"] for share in found["sizes"]] == ["1 GPU", "2 GPUs"]
 
 
 def test_all_jobs_of_a_dump_count(ask, tmp_path):
@@ -338,7 +344,7 @@ def test_a_narrow_terminal_shows_the_main_columns(ask, tmp_path, monkeypatch, wi
     (tmp_path / "jobs.txt").write_text("0|2|50|100\n10|1|40|140\n")
     monkeypatch.setattr("slurm_asrpt_cli.sim.what_if.terminal_width", lambda: width)
     done = ask("--dump", str(tmp_path / "jobs.txt"), "--servers", "1", "-p", "fifo")
-    titles, *rows = done.stdout.splitlines()[:3]
+    titles, *rows = done.stdout.splitlines()[2:5]
     assert set(left) <= set(titles.split())
     assert all(len(line) <= width and "…" not in line for line in (titles, *rows))
 
@@ -397,3 +403,32 @@ def test_sacct_output_is_read_by_the_trace_reader():
     assert (row["gpus"], row["duration_s"], row["wait_s"]) == (2, 100, 60)
     with pytest.raises(InputError):
         accounting.parse_jobs("", "jobs.txt")
+
+
+@pytest.mark.parametrize(
+    ("worse", "says"),
+    [
+        ((), "no user waits longer on average."),
+        (("b",), "(the most: b, 1.7 min → 8.3 min); jobs on 2 GPUs (1.7 min → 8.3 min) wait longer."),
+    ],
+)  # fmt: skip
+def test_the_headline_names_those_who_lose(worse, says):
+    rows = [(number * 10, gpus, 50, 100, user) for number, (user, gpus) in enumerate([("a", 1), ("b", 2), ("c", 1)])]
+    jobs = pd.DataFrame(rows, columns=["submit_s", "gpus", "duration_s", "wait_s", "user"])
+    wait = np.array([500.0 if user in worse else 20.0 for *_, user in rows])
+    frame = shares.compared(jobs, wait, np.full(3, 50.0))
+    users, sizes = shares.shares(frame, "user"), shares.shares(frame, "size")
+    assert shares.headline(frame, users, sizes, "x").endswith(says)
+    assert shares.shares(frame, "account") == []
+    assert [share.verdict for share in users] == ["wins", "wins", "loses"] if worse else ["wins"] * 3
+
+
+def test_asrptds_default_has_one_color_and_slurm_another():
+    past = whatif.replay(trace_of([(0, "a", 2, 50, 100), (10, "b", 1, 40, 140)]), [2])
+    colors = []
+    for policies in (["fifo", "asrpt-gated"], ["asrpt-gated", "wcs-workload", "fifo"]):
+        outcomes, _ = whatif.compare(past, policies)
+        curves = whatif_page.comparison(outcomes)["curves"]
+        assert len({curve["color"] for curve in curves}) == len(curves)
+        colors += [[curve["color"] for curve in curves if sign in curve["name"]] for sign in ("Slurm as", "default")]
+    assert colors[:2] == colors[2:]
