@@ -26,8 +26,32 @@ seldom: Callable[..., Any] = functools.partial(typer.Option, rich_help_panel=SEL
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+HELP_ALL = "--help-all"
+
+
+def _with_help(command: Any, args: list[str]) -> list[str]:
+    """The arguments, with --help for --help-all where that would show nothing more: nobody need know where it does."""
+    if args[:1] != [HELP_ALL] or any(HELP_ALL in parameter.opts for parameter in command.params):
+        return args
+    return ["--help", *args[1:]]
+
+
+class Group(TyperGroup):
+    """A tool, or commands below a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Click's."""
+        found: list[str] = super().parse_args(ctx, _with_help(self, args))
+        return found
+
+
 class Command(TyperCommand):
     """Shows names as manuals do, and seldom used options only with --help-all."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Click's."""
+        found: list[str] = super().parse_args(ctx, _with_help(self, args))
+        return found
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What follows the command's name in the usage line."""
@@ -58,6 +82,7 @@ class App(typer.Typer):
     versioned = False
 
     def __init__(self, **given: Any) -> None:
+        given = {"cls": Group, **given}
         super().__init__(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **given)
 
     def command(self, name: str | None = None, **given: Any) -> Callable[[F], F]:
@@ -128,7 +153,7 @@ def _furnished(function: Callable[..., Any], versioned: bool) -> Callable[..., A
 
 def help_all_option(more: str) -> Any:
     """The option --help-all. more: what it shows in addition."""
-    return typer.Option("--help-all", is_eager=True, callback=_show_all, help=f"Show this and {more}.")
+    return typer.Option(HELP_ALL, is_eager=True, callback=_show_all, help=f"Show this and {more}.")
 
 
 def _flag(name: str, annotation: Any) -> inspect.Parameter:
@@ -172,7 +197,7 @@ def _large_tool(version: Version = False, help_all: HelpAll = False) -> None:
     """The options of a tool with seldom used commands."""
 
 
-class _Group(TyperGroup):
+class _Group(Group):
     listed: Mapping[str, Listed] | None
 
     def __init__(self, **given: Any) -> None:

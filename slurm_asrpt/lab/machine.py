@@ -18,7 +18,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from slurm_asrpt.errors import InputError, MachineError
+from slurm_asrpt.errors import EXIT_BAD_INPUT, InputError, MachineError
 from slurm_asrpt.lab.spec import LabSpec
 
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"])
@@ -95,11 +95,17 @@ def check_reachable(directory: Path) -> None:
             )
 
 
+class PortError(MachineError):
+    """A port is in use: another one must be given, so this counts as bad input."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
 def check_ports(ports: dict[str, int]) -> None:
-    """Raises MachineError that names the ports in use and their daemons."""
+    """Raises PortError that names the ports in use and their daemons."""
     taken = [f"{port} ({name})" for name, port in ports.items() if not _free(port)]
     if taken:
-        raise MachineError(f"port in use: {_some(taken)}; choose others with --base-port")
+        raise PortError(f"port in use: {_some(taken)}; choose others with --base-port")
 
 
 def _free(port: int) -> bool:

@@ -175,7 +175,7 @@ def save(record: Record, folder: Path) -> None:
     check_target(folder)
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    draft = _beside(folder, "")
     try:
         draft.chmod(0o777 & ~umask())
         _write_jobs(record.jobs, draft / JOBS)
@@ -184,6 +184,15 @@ def save(record: Record, folder: Path) -> None:
         _replace(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _beside(folder: Path, kind: str) -> Path:
+    """A temporary directory there. Raises OSError with the name of ``folder``, because nobody knows the other."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=f".{folder.name}.{kind}", dir=folder.parent))
+    except OSError as error:
+        error.filename = str(folder)
+        raise
 
 
 def _write_jobs(jobs: pd.DataFrame, path: Path) -> None:
@@ -196,7 +205,7 @@ def _replace(draft: Path, folder: Path) -> None:
     if not folder.exists() or not any(folder.iterdir()):
         draft.rename(folder)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+    old = _beside(folder, "old.")
     try:
         folder.rename(old / folder.name)
         draft.rename(folder)

@@ -81,6 +81,11 @@ def test_help_has_an_example(tool: str, name: str, command: Any) -> None:
 
 
 @pytest.mark.parametrize(("tool", "name", "command"), COMMANDS, ids=lambda part: part if isinstance(part, str) else "")
+def test_every_command_and_group_knows_help_all(tool: str, name: str, command: Any) -> None:
+    assert help_of(tool, name, "--help-all").startswith("Usage: ")
+
+
+@pytest.mark.parametrize(("tool", "name", "command"), COMMANDS, ids=lambda part: part if isinstance(part, str) else "")
 def test_help_fits_a_screen(tool: str, name: str, command: Any) -> None:
     text = help_of(tool, name)
     assert not re.search(r"[a-z,]\.\.\.$", text, re.M), "a sentence is truncated"
