@@ -1,0 +1,315 @@
+"""Compare (5) and (6) with real transfers: python -m benchmarks.communication --json
+
+Servers are network namespaces whose NICs have a stated rate (benchmarks.shaped_network). Processes exchange bytes over
+gloo (torch), whose all-reduce is a ring. core/timing predicts each exchange from the rate alone; nothing is fitted.
+Each row has ``predicted_s``, the median ``measured_s``, ``error`` (predicted over measured, less 1) and ``unsteady``
+(the interquartile range over the median).
+
+allreduce: (6), one process per server, or all processes of full servers. shared: two jobs have half of each server
+and all-reduce at the same time, so that each has the share x/g of the NICs that (6) reserves. alone: one of these jobs
+without the other; Slurm reserves no bandwidth, so it may be up to g/x times as fast as predicted. inside: (6) inside a
+server, B_intra between two processes. transfer, chain: (5), two and three stages of a pipeline, one per server:
+activations go there and gradients come back, one transfer after the other. streams: (5), three stages whose
+transfers of different mini-batches happen at the same time, as in an asynchronous pipeline.
+
+small: all-reduces whose bytes take less time than their steps. ``step_s`` is what remains of the measured time for each
+of the 2 (k-1) steps. Needs root, iproute2 and torch; takes about five minutes, with --quick one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+from benchmarks.shaped_network import NIC, Network, network, why_not
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.job import JobProfile, Stage
+from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.errors import MachineError
+
+MBIT = 1e6 / 8
+RATES = (200, 400, 800)
+INTRA = 4
+"""B_intra over B_inter of the emulated servers."""
+SIZE, SMALL = 16 << 20, 4 << 10
+LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One exchange. jobs: the ranks of each job, stage by stage. servers: the server of each rank of the first job.
+
+    gpus: g of each server. size: bytes of gradients, or of activations between two stages. times: back to back.
+    """
+
+    kind: str
+    jobs: tuple[tuple[int, ...], ...]
+    servers: tuple[int, ...]
+    gpus: int
+    size: int
+    times: int = 1
+
+    @property
+    def processes(self) -> int:
+        return len(self.jobs[0])
+
+    @property
+    def steps(self) -> int:
+        """Of a ring all-reduce, one after the other."""
+        return 2 * (self.processes - 1)
+
+
+PIPELINES = ("transfer", "chain", "streams")
+
+
+def profile(cell: Cell) -> JobProfile:
+    """A model that only communicates: one data-parallel stage, or a pipeline of stages with one replica."""
+    if cell.kind not in PIPELINES:
+        return JobProfile(cell.kind, (Stage(cell.processes, 0, 0, param_bytes=cell.size),))
+    last = cell.processes - 1
+    sizes = [(cell.size * (s > 0), cell.size * (s < last)) for s in range(cell.processes)]
+    return JobProfile(cell.kind, tuple(Stage(1, 0, 0, bytes_in=i, bytes_out=o) for i, o in sizes))
+
+
+def predicted(cell: Cell, inter: float) -> float:
+    """(7) without computation: seconds of one exchange. inter: bytes/s of a NIC."""
+    fabric = Fabric(inter, INTRA * inter)
+    return iteration_time(profile(cell), cell.servers, [cell.gpus] * (max(cell.servers) + 1), fabric)
+
+
+def one_each(quick: bool) -> list[Cell]:
+    """Cells for servers with one process each."""
+    counts = (2, 4, 8)
+    found = [Cell("allreduce", (_first(k),), _first(k), 1, SIZE) for k in counts]
+    found += [Cell("transfer", (_first(2),), _first(2), 1, SIZE)]
+    found += [Cell(kind, (_first(3),), _first(3), 1, SIZE) for kind in ("chain", "streams")]
+    return found + [Cell("small", (_first(k),), _first(k), 1, SMALL, 20 if quick else 100) for k in counts]
+
+
+def four_each() -> list[Cell]:
+    """Cells for two servers with four processes each: ranks 0 to 3 and 4 to 7."""
+    one, other = (0, 1, 4, 5), (2, 3, 6, 7)
+    return [
+        Cell("allreduce", (_first(8),), (0,) * 4 + (1,) * 4, 4, SIZE),
+        Cell("shared", (one, other), (0, 0, 1, 1), 4, SIZE),
+        Cell("alone", (one,), (0, 0, 1, 1), 4, SIZE),
+        Cell("inside", ((0, 1),), (0, 0), 4, SIZE),
+        Cell("inside", (_first(4),), (0,) * 4, 4, SIZE),
+    ]
+
+
+def _first(count: int) -> tuple[int, ...]:
+    return tuple(range(count))
+
+
+# the processes
+
+
+class Workers:
+    """Processes on the servers, ``each`` of them on every one, that make the exchanges together."""
+
+    def __init__(self, net: Network, each: int, stack: ExitStack) -> None:
+        self._processes = [
+            stack.enter_context(_worker(net, rank, each, len(net.names) * each))
+            for rank in range(len(net.names) * each)
+        ]
+        stack.callback(self._kill)
+
+    def _kill(self) -> None:
+        """All at once: the rest would complain that a peer is gone."""
+        for process in self._processes:
+            process.kill()
+
+    def seconds(self, cell: Cell, repeats: int) -> list[float]:
+        """Seconds of each repetition, until the last process of the slowest job is done. Raises MachineError."""
+        for process in self._processes:
+            _tell(process, asdict(cell) | {"repeats": repeats})
+        answers = [_answer(process) for process in self._processes]
+        return [max(times) / cell.times for times in zip(*filter(None, answers), strict=True)]
+
+
+@contextmanager
+def _worker(net: Network, rank: int, each: int, world: int) -> Iterator[subprocess.Popen[str]]:
+    meeting = {"MASTER_ADDR": net.address(0), "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": NIC}
+    place = {"RANK": str(rank), "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    command = [*net.inside(rank // each), sys.executable, "-m", "benchmarks.communication", "--worker"]
+    pipe = subprocess.PIPE
+    # its own session: Ctrl-C reaches only the parent, which ends the processes before it deletes their namespaces
+    process = subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, env=os.environ | meeting | place, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _tell(process: subprocess.Popen[str], cell: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(cell) + "\n")
+    process.stdin.flush()
+
+
+def _answer(process: subprocess.Popen[str]) -> list[float]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise MachineError("a process ended before it had answered")
+    found: list[float] = json.loads(line)
+    return found
+
+
+def worker() -> None:
+    """Make the exchanges that standard input names; print the seconds of each, [] for those of other processes."""
+    import torch
+    from torch import distributed
+
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=LIMIT_S))
+    rank, groups = distributed.get_rank(), dict[tuple[int, ...], Any]()
+    for line in sys.stdin:
+        cell = json.loads(line)
+        for job in map(tuple, cell["jobs"]):
+            if job not in groups:
+                groups[job] = distributed.new_group(job)  # all processes take part in this
+        mine = next((job for job in map(tuple, cell["jobs"]) if rank in job), None)
+        exchange = _exchange(cell, mine, groups) if mine else lambda: None
+        times = []
+        for _ in range(cell["repeats"] + 1):
+            distributed.barrier()
+            began = time.perf_counter()
+            for _ in range(cell["times"]):
+                exchange()
+            times.append(time.perf_counter() - began)
+        print(json.dumps(times[1:] if mine else []), flush=True)
+
+
+def _exchange(cell: dict[str, Any], job: tuple[int, ...], groups: dict[tuple[int, ...], Any]) -> Any:
+    import torch
+    from torch import distributed
+
+    if cell["kind"] not in PIPELINES:
+        gradients = torch.ones(cell["size"] // 4)
+        return lambda: distributed.all_reduce(gradients, group=groups[job])
+    at = job.index(distributed.get_rank())
+    before, after = (job[at - 1] if at else None), (job[at + 1] if at + 1 < len(job) else None)
+    return (_streams if cell["kind"] == "streams" else _chain)(before, after, cell["size"] // 4)
+
+
+def _chain(before: int | None, after: int | None, count: int) -> Any:
+    """Activations to the last stage, then gradients to the first."""
+    import torch
+    from torch.distributed import recv, send
+
+    buffer = torch.ones(count)
+
+    def exchange() -> None:
+        if before is not None:
+            recv(buffer, before)
+        if after is not None:
+            send(buffer, after)
+            recv(buffer, after)
+        if before is not None:
+            send(buffer, before)
+
+    return exchange
+
+
+def _streams(before: int | None, after: int | None, count: int) -> Any:
+    """All transfers of a mini-batch at the same time."""
+    import torch
+    from torch.distributed import irecv, isend
+
+    peers = [peer for peer in (before, after) if peer is not None]
+    buffers = [(torch.ones(count), torch.ones(count), peer) for peer in peers]
+
+    def exchange() -> None:
+        works = [irecv(into, peer) for into, _, peer in buffers] + [isend(out, peer) for _, out, peer in buffers]
+        for work in works:
+            work.wait()
+
+    return exchange
+
+
+# the table
+
+
+def rows(rates: Sequence[float], repeats: int, quick: bool) -> Iterator[dict[str, Any]]:
+    for servers, each, cells in ((8, 1, one_each(quick)), (2, 4, four_each())):
+        with network(servers) as net, ExitStack() as stack:
+            workers = Workers(net, each, stack)
+            for rate in rates:
+                net.limit_nics(rate * MBIT)
+                for cell in cells:
+                    if cell.kind == "inside":  # a ring of x processes uses x links of B_intra at the same time
+                        net.limit_loopback(0, cell.processes * INTRA * rate * MBIT)
+                    yield row(cell, rate, workers.seconds(cell, repeats))
+
+
+def row(cell: Cell, rate: float, times: Sequence[float]) -> dict[str, Any]:
+    """rate: of a NIC, Mbit/s. times: of each repetition."""
+    guess, truth = predicted(cell, rate * MBIT), statistics.median(times)
+    first, _, third = statistics.quantiles(times, n=4)
+    found = {
+        "kind": cell.kind,
+        "processes": cell.processes,
+        "servers": len(set(cell.servers)),
+        "gpus": cell.gpus,
+        "mbit_per_s": rate,
+        "bytes": cell.size,
+        "predicted_s": guess,
+        "measured_s": truth,
+        "error": guess / truth - 1,
+        "unsteady": (third - first) / truth,
+    }
+    return found | ({"step_s": (truth - guess) / cell.steps} if cell.kind == "small" else {})
+
+
+def line(found: dict[str, Any]) -> str:
+    """A row as text."""
+    where = f"{found['processes']} on {found['servers']} of {found['gpus']}"
+    times = f"predicted {found['predicted_s'] * 1e3:8.2f} ms  measured {found['measured_s'] * 1e3:8.2f} ms"
+    step = f"  step {found['step_s'] * 1e6:.0f} us" if "step_s" in found else ""
+    return f"{found['kind']:<10}{where:<11}{found['mbit_per_s']:>5g} Mbit/s  {times}  {found['error']:+7.1%}{step}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES, metavar="MBIT", help="Mbit/s of a NIC")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N")
+    parser.add_argument("--quick", action="store_true", help="one rate and three repetitions")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        worker()
+        return
+    torch = "" if importlib.util.find_spec("torch") else "missing: torch (pip install 'slurm-asrpt[profile]')"
+    if reason := why_not() or torch:
+        sys.exit(f"communication: {reason}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    rates, repeats = (options.rates[:1], 3) if options.quick else (options.rates, options.repeats)
+    try:
+        for found in rows(rates, repeats, options.quick):
+            print(json.dumps(found) if options.json else line(found), flush=True)
+    except MachineError as error:
+        sys.exit(f"communication: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
