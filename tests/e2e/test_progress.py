@@ -51,6 +51,24 @@ def test_progress_of_a_python_training_is_shown_and_recorded(asrpt: Cluster) -> 
     assert not folder(asrpt, job_id).exists()
 
 
+def test_the_second_run_of_a_training_is_predicted_from_the_iterations_that_the_first_reported(asrpt: Cluster) -> None:
+    folder = asrpt.lab.home("asrpt1") / "recurring"
+    folder.mkdir(exist_ok=True)
+    (folder / "training.py").write_text(TRAINING.format(library=asrpt.lab.paths.library))
+    (folder / "go").touch()
+    script = f"cd {folder}\nexec /usr/bin/python3 training.py"
+    first = asrpt.submit(*OPTIONS, script=script)
+    asrpt.wait(first, "COMPLETED")
+    assert asrpt.recorded(first).iterations_source is Source.REPORTED
+    asrpt.admin("retrain")
+    second = asrpt.submit(*OPTIONS, "--hold", script=script)
+    wait_for(lambda: second in asrpt.status(), "asrptd shows the job", 30)
+    row = asrpt.status()[second]
+    assert (row["predicted_iterations"], row["predicted_by"]) == (40, "group")
+    assert row["predicted_run_s"] == pytest.approx(40 * row["alpha_min"])
+    asrpt.cancel(second)
+
+
 def test_a_shell_script_reports_progress_that_other_users_cannot_read(asrpt: Cluster) -> None:
     report = asrpt.lab.paths.bin / "asrpt-report"
     wait = "until [ -e go-on ]; do sleep 0.1; done"
