@@ -13,7 +13,9 @@ activations go there and gradients come back, one transfer after the other. stre
 transfers of different mini-batches happen at the same time, as in an asynchronous pipeline.
 
 small: all-reduces whose bytes take less time than their steps. ``step_s`` is what remains of the measured time for each
-of the 2 (k-1) steps. Needs root, iproute2 and torch; takes about five minutes, with --quick one.
+of the 2 (k-1) steps. ``error_with_steps`` of an all-reduce is its error if (6) had 2 (k-1) step_s more. --delay adds a
+delay to each packet, measures all-reduces of several sizes, and nothing else. Needs root, iproute2 and torch; takes
+about four minutes, with --quick one.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ MBIT = 1e6 / 8
 RATES = (200, 400, 800)
 INTRA = 4
 """B_intra over B_inter of the emulated servers."""
+COUNTS = (2, 4, 8)
 SIZE, SMALL = 16 << 20, 4 << 10
+DELAYED_SIZES = (1 << 20, 4 << 20, SIZE)
 LIMIT_S = 120
 
 
@@ -89,13 +93,17 @@ def predicted(cell: Cell, inter: float) -> float:
     return iteration_time(profile(cell), cell.servers, [cell.gpus] * (max(cell.servers) + 1), fabric)
 
 
-def one_each(quick: bool) -> list[Cell]:
-    """Cells for servers with one process each."""
-    counts = (2, 4, 8)
-    found = [Cell("allreduce", (_first(k),), _first(k), 1, SIZE) for k in counts]
-    found += [Cell("transfer", (_first(2),), _first(2), 1, SIZE)]
-    found += [Cell(kind, (_first(3),), _first(3), 1, SIZE) for kind in ("chain", "streams")]
-    return found + [Cell("small", (_first(k),), _first(k), 1, SMALL, 20 if quick else 100) for k in counts]
+def rings(sizes: Sequence[int], times: int) -> list[Cell]:
+    """All-reduces between servers with one process each. times: of the small ones."""
+    small = [Cell("small", (_first(k),), _first(k), 1, SMALL, times) for k in COUNTS]
+    return small + [Cell("allreduce", (_first(k),), _first(k), 1, size) for k in COUNTS for size in sizes]
+
+
+def pipelines() -> list[Cell]:
+    return [
+        Cell("transfer", (_first(2),), _first(2), 1, SIZE),
+        *(Cell(kind, (_first(3),), _first(3), 1, SIZE) for kind in ("chain", "streams")),
+    ]
 
 
 def four_each() -> list[Cell]:
@@ -247,16 +255,34 @@ def _streams(before: int | None, after: int | None, count: int) -> Any:
 # the table
 
 
-def rows(rates: Sequence[float], repeats: int, quick: bool) -> Iterator[dict[str, Any]]:
-    for servers, each, cells in ((8, 1, one_each(quick)), (2, 4, four_each())):
-        with network(servers) as net, ExitStack() as stack:
-            workers = Workers(net, each, stack)
-            for rate in rates:
-                net.limit_nics(rate * MBIT)
-                for cell in cells:
-                    if cell.kind == "inside":  # a ring of x processes uses x links of B_intra at the same time
-                        net.limit_loopback(0, cell.processes * INTRA * rate * MBIT)
-                    yield row(cell, rate, workers.seconds(cell, repeats))
+def rows(rates: Sequence[float], repeats: int, times: int) -> Iterator[dict[str, Any]]:
+    """times: how many small all-reduces follow each other."""
+    yield from measured(8, 1, [*rings([SIZE], times), *pipelines()], rates, repeats)
+    yield from measured(2, 4, four_each(), rates, repeats)
+
+
+def measured(
+    servers: int, each: int, cells: Sequence[Cell], rates: Sequence[float], repeats: int, delay_s: float = 0.0
+) -> Iterator[dict[str, Any]]:
+    """Rows for servers with ``each`` processes."""
+    with network(servers, delay_s) as net, ExitStack() as stack:
+        workers = Workers(net, each, stack)
+        for rate in rates:
+            net.limit_nics(rate * MBIT)
+            step = dict[int, float]()
+            for cell in cells:
+                if cell.kind == "inside":  # a ring of x processes uses x links of B_intra at the same time
+                    net.limit_loopback(0, cell.processes * INTRA * rate * MBIT)
+                found = row(cell, rate, workers.seconds(cell, repeats))
+                if cell.kind == "small":
+                    step[cell.processes] = found["step_s"]
+                elif cell.kind == "allreduce" and cell.processes in step:
+                    found |= with_steps(found, cell, step[cell.processes])
+                yield found | {"delay_s": delay_s}
+
+
+def with_steps(found: dict[str, Any], cell: Cell, step_s: float) -> dict[str, float]:
+    return {"error_with_steps": (found["predicted_s"] + cell.steps * step_s) / found["measured_s"] - 1}
 
 
 def row(cell: Cell, rate: float, times: Sequence[float]) -> dict[str, Any]:
@@ -282,14 +308,18 @@ def line(found: dict[str, Any]) -> str:
     """A row as text."""
     where = f"{found['processes']} on {found['servers']} of {found['gpus']}"
     times = f"predicted {found['predicted_s'] * 1e3:8.2f} ms  measured {found['measured_s'] * 1e3:8.2f} ms"
-    step = f"  step {found['step_s'] * 1e6:.0f} us" if "step_s" in found else ""
-    return f"{found['kind']:<10}{where:<11}{found['mbit_per_s']:>5g} Mbit/s  {times}  {found['error']:+7.1%}{step}"
+    more = f"  step {found['step_s'] * 1e6:.0f} us" if "step_s" in found else ""
+    if "error_with_steps" in found:
+        more = f"  {found['error_with_steps']:+.1%} with steps"
+    what = f"{found['mbit_per_s']:>4g} Mbit/s {found['bytes'] >> 10:>6} KiB"
+    return f"{found['kind']:<10}{where:<11}{what}  {times}  {found['error']:+7.1%}{more}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, metavar="MBIT", help="Mbit/s of a NIC")
     parser.add_argument("--repeats", type=int, default=5, metavar="N")
+    parser.add_argument("--delay", type=float, default=0.0, metavar="MS", help="of each packet, milliseconds")
     parser.add_argument("--quick", action="store_true", help="one rate and three repetitions")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -302,8 +332,12 @@ def main() -> None:
         sys.exit(f"communication: {reason}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     rates, repeats = (options.rates[:1], 3) if options.quick else (options.rates, options.repeats)
+    if options.delay:  # each small all-reduce takes long
+        made = measured(8, 1, rings(DELAYED_SIZES, 3), rates, repeats, options.delay / 1e3)
+    else:
+        made = rows(rates, repeats, 20 if options.quick else 100)
     try:
-        for found in rows(rates, repeats, options.quick):
+        for found in made:
             print(json.dumps(found) if options.json else line(found), flush=True)
     except MachineError as error:
         sys.exit(f"communication: {error}")

@@ -1,8 +1,9 @@
 """Servers on this machine whose NICs have a stated rate: network namespaces, joined by a bridge in one of their own.
 
 Each server has one NIC, ``eth0``, full duplex: a token bucket (tc-tbf) limits what it sends, another at the bridge what
-it receives. The loopback of a server can be limited, too. Nothing is created outside of these namespaces, so deleting
-them removes everything. Needs root, ip and tc.
+it receives. The loopback of a server can be limited, too. With a delay, a program takes the bridge's
+place (benchmarks.delayed_switch) and what a server receives is not limited. Nothing is created outside of these
+namespaces, so deleting them removes everything. Needs root, ip and tc.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -32,23 +34,27 @@ def why_not() -> str:
 
 
 class Network:
-    """Servers 0, 1 ... with unlimited NICs."""
+    """Servers 0, 1 ... with unlimited NICs. delay_s: of each packet on its way."""
 
-    def __init__(self, servers: int, stack: ExitStack) -> None:
+    def __init__(self, servers: int, stack: ExitStack, delay_s: float = 0.0) -> None:
         self.names = [f"asrpt-{os.getpid()}-{server}" for server in range(servers)]
-        self._switch = f"asrpt-{os.getpid()}-switch"
-        for name in (self._switch, *self.names):
-            _run("ip", "netns", "add", name)
-            stack.callback(_run, "ip", "netns", "delete", name)
-        _run("ip", "-n", self._switch, "link", "add", "br0", "type", "bridge")
-        _run("ip", "-n", self._switch, "link", "set", "br0", "up")
+        for name in self.names:
+            _add(name, stack)
+        self._switch = "" if delay_s else f"asrpt-{os.getpid()}-switch"
+        if delay_s:
+            stack.enter_context(_delayed_switch(self.names, delay_s))
+        else:
+            _add(self._switch, stack)
+            _run("ip", "-n", self._switch, "link", "add", "br0", "type", "bridge")
+            _run("ip", "-n", self._switch, "link", "set", "br0", "up")
         for server, name in enumerate(self.names):
             self._connect(name, server)
 
     def _connect(self, name: str, server: int) -> None:
-        port = f"port{server}"
-        _run("ip", "-n", name, "link", "add", NIC, "type", "veth", "peer", "name", port, "netns", self._switch)
-        _run("ip", "-n", self._switch, "link", "set", port, "master", "br0", "up")
+        if self._switch:
+            port = _port(server)
+            _run("ip", "-n", name, "link", "add", NIC, "type", "veth", "peer", "name", port, "netns", self._switch)
+            _run("ip", "-n", self._switch, "link", "set", port, "master", "br0", "up")
         _run("ip", "-n", name, "addr", "add", f"{self.address(server)}/24", "dev", NIC)
         _run("ip", "-n", name, "link", "set", NIC, "up")
         _run("ip", "-n", name, "link", "set", "lo", "up")
@@ -66,7 +72,8 @@ class Network:
         """The rate of each NIC in each direction, with the headers of packets."""
         for server, name in enumerate(self.names):
             _limit(name, NIC, bytes_per_s)
-            _limit(self._switch, f"port{server}", bytes_per_s)
+            if self._switch:
+                _limit(self._switch, _port(server), bytes_per_s)
 
     def limit_loopback(self, server: int, bytes_per_s: float) -> None:
         """The rate of all transfers inside a server together."""
@@ -74,12 +81,36 @@ class Network:
 
 
 @contextmanager
-def network(servers: int) -> Iterator[Network]:
+def network(servers: int, delay_s: float = 0.0) -> Iterator[Network]:
     """A network that ends with the block, also on an exception. Raises MachineError where it cannot be had."""
     if reason := why_not():
         raise MachineError(reason)
     with ExitStack() as stack:
-        yield Network(servers, stack)
+        yield Network(servers, stack, delay_s)
+
+
+@contextmanager
+def _delayed_switch(names: list[str], delay_s: float) -> Iterator[None]:
+    command = [sys.executable, "-m", "benchmarks.delayed_switch", "--delay", str(delay_s), *names]
+    switch = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert switch.stdout is not None
+        if not switch.stdout.readline():
+            raise MachineError("the delayed switch did not start")
+        yield
+    finally:
+        switch.kill()
+        switch.wait()
+
+
+def _port(server: int) -> str:
+    """The end of a server's NIC at the bridge."""
+    return f"port{server}"
+
+
+def _add(namespace: str, stack: ExitStack) -> None:
+    _run("ip", "netns", "add", namespace)
+    stack.callback(_run, "ip", "netns", "delete", namespace)
 
 
 def _limit(namespace: str, device: str, bytes_per_s: float) -> None:

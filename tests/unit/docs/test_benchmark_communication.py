@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,11 +11,23 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import communication
-from benchmarks.communication import MBIT, PIPELINES, SIZE, Cell, four_each, one_each, predicted, row
+from benchmarks.communication import (
+    MBIT,
+    PIPELINES,
+    SIZE,
+    Cell,
+    four_each,
+    pipelines,
+    predicted,
+    rings,
+    row,
+    with_steps,
+)
+from benchmarks.delayed_switch import OFFLOAD_HEADER, Switch
 from benchmarks.shaped_network import network
 from slurm_asrpt.errors import MachineError
 
-CELLS = [*one_each(quick=False), *four_each()]
+CELLS = [*rings([SIZE], 1), *pipelines(), *four_each()]
 B = 800 * MBIT
 
 
@@ -56,6 +70,8 @@ def test_a_row_is_the_median_and_small_ones_have_the_time_of_a_step() -> None:
     assert found["step_s"] == pytest.approx(0.6 / 6)
     assert "step_s" not in row(named("transfer", 2), 100, [0.6, 0.3, 0.9])
     assert set(PIPELINES) <= {cell.kind for cell in CELLS}
+    more = with_steps({"predicted_s": 0.6, "measured_s": 1.2}, named("allreduce", 4), 0.1)
+    assert more == {"error_with_steps": pytest.approx(0.0)}
 
 
 def test_one_line_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +106,44 @@ def interrupted(found: list[str]) -> None:
         found.extend(net.names)
         assert set(found) <= namespaces()
         raise KeyboardInterrupt
+
+
+class Port:
+    """What a switch sends through a port."""
+
+    def __init__(self) -> None:
+        self.mine, self.switch = socket.socketpair(type=socket.SOCK_DGRAM)
+
+    def received(self) -> bytes:
+        self.mine.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            return self.mine.recv(1000)
+        return b""
+
+
+def frame(target: str, source: str) -> bytes:
+    return bytes(OFFLOAD_HEADER) + target.encode() + source.encode() + b"text"
+
+
+def test_the_switch_learns_addresses_and_keeps_packets_until_they_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("benchmarks.delayed_switch.time.monotonic", lambda: clock[0])
+    ports = [Port() for _ in range(3)]
+    switch = Switch([port.switch.fileno() for port in ports], 0.0)
+    asks, answers = frame("bbbbbb", "aaaaaa"), frame("aaaaaa", "bbbbbb")
+    ports[0].mine.send(asks)
+    switch.turn()
+    assert [port.received() for port in ports] == [b"", asks, asks]
+    ports[1].mine.send(answers)
+    switch.turn()
+    assert [port.received() for port in ports] == [answers, b"", b""]
+    late = Switch([port.switch.fileno() for port in ports], 0.001)
+    ports[0].mine.send(asks)
+    late.turn()
+    assert ports[1].received() == b""
+    clock[0] = 0.002
+    late.turn()
+    assert ports[1].received() == asks
 
 
 def test_a_network_has_the_stated_rates_and_leaves_nothing() -> None:
