@@ -14,8 +14,10 @@ transfers of different mini-batches happen at the same time, as in an asynchrono
 
 small: all-reduces whose bytes take less time than their steps. ``step_s`` is what remains of the measured time for each
 of the 2 (k-1) steps. ``error_with_steps`` of an all-reduce is its error if (6) had 2 (k-1) step_s more. --delay adds a
-delay to each packet, measures all-reduces of several sizes, and nothing else. Needs root, iproute2 and torch; takes
-about four minutes, with --quick one.
+delay to each packet, measures all-reduces of several sizes, and nothing else. --library measures nothing: it computes
+how much longer the iterations of the shipped profiles would be at most, split over servers of 8 GPUs, if each step of
+their rings took a stated time beside its bytes. Needs root, iproute2 and torch; takes about four minutes, with --quick
+one.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.errors import MachineError
+from slurm_asrpt.profile.documents import load_named
+from slurm_asrpt.profile.schema import library_names
 
 MBIT = 1e6 / 8
 RATES = (200, 400, 800)
@@ -49,6 +53,7 @@ COUNTS = (2, 4, 8)
 SIZE, SMALL = 16 << 20, 4 << 10
 DELAYED_SIZES = (1 << 20, 4 << 20, SIZE)
 LIMIT_S = 120
+GPUS, LIBRARY_INTRA = 8, 300e9
 
 
 @dataclass(frozen=True)
@@ -304,6 +309,25 @@ def row(cell: Cell, rate: float, times: Sequence[float]) -> dict[str, Any]:
     return found | ({"step_s": (truth - guess) / cell.steps} if cell.kind == "small" else {})
 
 
+def library(rate: float, step_s: float) -> dict[str, Any]:
+    """2 (k-1) ``step_s`` over alpha (7), of the shipped profiles with several replicas of a stage."""
+    shares = {}
+    for name in library_names():
+        made = load_named(name, ())
+        if isinstance(made, JobProfile) and (most := max(stage.replicas for stage in made.stages)) > 1:
+            shares[name] = 2 * (most - 1) * step_s / _split(made, rate)
+    first = max(shares, key=lambda name: shares[name])
+    found = {"mbit_per_s": rate, "step_s": step_s, "profiles": len(shares)}
+    return found | {"most": shares[first], "most_of": first, "median": statistics.median(shares.values())}
+
+
+def _split(made: JobProfile, rate: float) -> float:
+    """alpha on full servers, or on two if one would be enough."""
+    half = made.gpus // 2 // made.tensor * made.tensor
+    ranks = [rank // min(GPUS, half) for rank in range(made.gpus)]
+    return iteration_time(made, ranks, [GPUS] * (ranks[-1] + 1), Fabric(rate * MBIT, LIBRARY_INTRA))
+
+
 def line(found: dict[str, Any]) -> str:
     """A row as text."""
     where = f"{found['processes']} on {found['servers']} of {found['gpus']}"
@@ -320,12 +344,17 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, metavar="MBIT", help="Mbit/s of a NIC")
     parser.add_argument("--repeats", type=int, default=5, metavar="N")
     parser.add_argument("--delay", type=float, default=0.0, metavar="MS", help="of each packet, milliseconds")
+    parser.add_argument("--library", type=float, metavar="US", help="only compute, with steps of US microseconds")
     parser.add_argument("--quick", action="store_true", help="one rate and three repetitions")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         worker()
+        return
+    if options.library:
+        for rate in options.rates:
+            print(json.dumps(library(rate, options.library / 1e6)))
         return
     torch = "" if importlib.util.find_spec("torch") else "missing: torch (pip install 'slurm-asrpt[profile]')"
     if reason := why_not() or torch:

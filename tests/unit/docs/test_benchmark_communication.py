@@ -74,6 +74,12 @@ def test_a_row_is_the_median_and_small_ones_have_the_time_of_a_step() -> None:
     assert more == {"error_with_steps": pytest.approx(0.0)}
 
 
+def test_steps_of_the_library_are_a_share_of_its_iterations() -> None:
+    slow, fast = communication.library(10_000, 1e-4), communication.library(100_000, 1e-4)
+    assert 0 < slow["median"] < slow["most"] < fast["most"]
+    assert communication.library(10_000, 2e-4)["most"] == pytest.approx(2 * slow["most"])
+
+
 def test_one_line_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["communication", "--quick"])
     monkeypatch.setattr("os.geteuid", lambda: 1)
