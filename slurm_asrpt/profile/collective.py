@@ -6,8 +6,9 @@ torchrun starts it on each node; the first process prints bytes/s as JSON:
 
 It times what a training loop does: copy gradients into a buffer, all-reduce it, and copy back, 25 MiB at a time as DDP
 does. The rate is that of (6): 2 (k-1)/k times the bytes over the seconds, so it includes copies and latency at this
-size. ``intra`` is among the processes of the first node, ``inter`` among one process of each node. Not yet run on GPUs
-or on several machines.
+size. ``intra`` is among the processes of the first node, ``inter`` among one process of each node, ``full`` among all
+processes of all nodes: B_inter of nodes with several NICs, of which one process uses one. Not yet run on GPUs or on
+several machines.
 """
 
 from __future__ import annotations
@@ -142,18 +143,19 @@ def _pieces(size: int, most: int) -> list[int]:
 
 
 def measure(device: torch.device, local: int, size: int) -> dict[str, float]:
-    """Rates among this node's ``local`` processes, and among the first of each node."""
+    """Rates among this node's ``local`` processes, among the first of each node, and among all."""
     rank, world = distributed.get_rank(), distributed.get_world_size()
-    node, found = rank // local, {}
+    found = dict[str, float]()
     groups = {
         "intra": [list(range(first, first + local)) for first in range(0, world, local)],
         "inter": [list(range(0, world, local))],
+        "full": [list(range(world))] if 1 < local < world else [],
     }
     for name, members in groups.items():
-        made = [distributed.new_group(group) for group in members]
-        mine = node if name == "intra" else 0
-        if rank in members[mine] and len(members[mine]) > 1:
-            found[name] = rate(made[mine], device, size)
+        made = [distributed.new_group(group) for group in members]  # all processes take part in this
+        for group, process_group in zip(members, made, strict=True):
+            if rank in group and len(group) > 1:
+                found[name] = rate(process_group, device, size)
     return found
 
 

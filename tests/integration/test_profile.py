@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from argparse import Namespace
@@ -275,3 +276,24 @@ def test_a_failed_measurement_is_a_one_line_error(arguments: list[str], said: st
     assert answer.returncode in (1, 2)
     assert said in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
+
+
+PAIRS = """
+import json, torch
+from torch import distributed
+from slurm_asrpt.profile.collective import measure
+distributed.init_process_group("gloo")
+found = measure(torch.device("cpu"), 2, 1 << 16)
+if distributed.get_rank() == 0:
+    print(json.dumps(sorted(found)))
+distributed.destroy_process_group()
+"""
+
+
+def test_rates_inside_nodes_between_them_and_of_full_nodes(tmp_path: Path) -> None:
+    """Four processes here, as if two of them were on another node."""
+    (tmp_path / "pairs.py").write_text(PAIRS)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run([*torchrun, tmp_path / "pairs.py"], capture_output=True, text=True, env=environment)
+    assert '["full", "inter", "intra"]' in done.stdout, done.stderr
