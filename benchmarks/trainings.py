@@ -23,12 +23,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-
-from rich.console import Console
 
 from benchmarks.accuracy import predicted
 from benchmarks.busylab import big_lab
@@ -41,7 +39,8 @@ from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.profile.documents import load_uncut
 
 T = TypeVar("T")
-KINDS = ("plain", "lightning", "transformers")
+LIBRARIES = {"plain": "torch", "lightning": "lightning", "transformers": "transformers"}
+KINDS = tuple(LIBRARIES)
 NAME, WHOLE = "small", "small-1gpu"
 """The profile that is measured, and its name for a job with one GPU."""
 COMMANDS = Path(sys.executable).parent
@@ -174,19 +173,22 @@ def main() -> None:
     parser.add_argument("--base-port", type=int, default=18300)
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     options = parser.parse_args()
-    needed = {"plain": "torch", "lightning": "lightning", "transformers": "transformers"}
-    kinds = [kind for kind in options.kinds if importlib.util.find_spec(needed[kind])]
-    console = Console(stderr=True)
-    if missing := [needed[kind] for kind in options.kinds if kind not in kinds]:
-        console.print(f"not installed, skipped: {', '.join(missing)}")
+    kinds = installed(options.kinds)
+    if missing := [kind for kind in options.kinds if kind not in kinds]:
+        print(f"skipped, because their library is not installed: {', '.join(missing)}", file=sys.stderr)
     try:
-        for found in _in_a_lab(kinds, options):
+        for found in in_a_lab(kinds, options):
             print(json.dumps(found) if options.json else line(found), flush=True)
     except AsrptError as error:
         sys.exit(f"trainings: {error}")
 
 
-def _in_a_lab(kinds: list[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def installed(kinds: Sequence[str]) -> list[str]:
+    """Those that have their library here."""
+    return [kind for kind in kinds if importlib.util.find_spec(LIBRARIES[kind])]
+
+
+def in_a_lab(kinds: list[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="asrpt-profiles-") as folder:
         alpha = measured_profile(Path(folder))
         spec = LabSpec(
