@@ -1,8 +1,8 @@
 """What the jobs of benchmarks.trainings run: python -m benchmarks.training_jobs plain --iterations 400
 
-The small transformer of benchmarks.small_models, trained with AdamW on one batch, in a plain loop, by Lightning's
-Trainer, or by that of transformers. Each reports its iterations to asrpt as its users would. Needs torch, and the
-library of the trainer.
+A transformer of benchmarks.small_models, trained with AdamW on one batch, in a plain loop, by Lightning's Trainer, or
+by that of transformers. Each reports its iterations to asrpt as its users would. Needs torch, and the library of the
+trainer. Not yet run on GPUs.
 """
 
 from __future__ import annotations
@@ -14,16 +14,29 @@ from typing import Any
 
 import torch
 
-from benchmarks.small_models import transformer
+from benchmarks.small_models import MODELS
 
 RATE = 1e-3
-BATCH, LENGTH = 8, 64
 
 
-def plain(iterations: int) -> None:
+def cpu() -> Any:
+    """The model that is trained on a CPU, for asrpt-profile run."""
+    return MODELS["cpu"]["transformer"]()
+
+
+def cuda() -> Any:
+    """The model that is trained on a GPU."""
+    return MODELS["cuda"]["gpt2-small"]()
+
+
+MADE = {"cpu": cpu, "cuda": cuda}
+
+
+def plain(iterations: int, device: str) -> None:
     from slurm_asrpt import progress
 
-    model, tokens, loss = transformer(BATCH, length=LENGTH)
+    model, tokens, loss = MADE[device]()
+    model, tokens = model.to(device), tokens.to(device)
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE)
     for _ in progress.track(range(iterations), total=iterations):
         optimiser.zero_grad(set_to_none=True)
@@ -31,12 +44,12 @@ def plain(iterations: int) -> None:
         optimiser.step()
 
 
-def lightning(iterations: int) -> None:
+def lightning(iterations: int, device: str) -> None:
     from lightning.pytorch import LightningModule, Trainer
 
     from slurm_asrpt.progress_lightning import ProgressCallback
 
-    made, tokens, loss = transformer(BATCH, length=LENGTH)
+    made, tokens, loss = MADE[device]()
 
     class Module(LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -50,16 +63,16 @@ def lightning(iterations: int) -> None:
             return torch.optim.AdamW(self.parameters(), lr=RATE)
 
     quiet = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
-    trainer = Trainer(accelerator="cpu", devices=1, max_steps=iterations, callbacks=[ProgressCallback()], **quiet)
-    trainer.fit(Module(), torch.utils.data.DataLoader(list(tokens) * iterations, batch_size=BATCH))
+    trainer = Trainer(accelerator=device, devices=1, max_steps=iterations, callbacks=[ProgressCallback()], **quiet)
+    trainer.fit(Module(), torch.utils.data.DataLoader(list(tokens) * iterations, batch_size=len(tokens)))
 
 
-def transformers(iterations: int) -> None:
+def transformers(iterations: int, device: str) -> None:
     from transformers import Trainer, TrainingArguments
 
     from slurm_asrpt.progress_transformers import ProgressCallback
 
-    made, tokens, loss = transformer(BATCH, length=LENGTH)
+    made, tokens, loss = MADE[device]()
 
     class Module(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -73,9 +86,9 @@ def transformers(iterations: int) -> None:
         arguments = TrainingArguments(
             output_dir=folder,
             max_steps=iterations,
-            per_device_train_batch_size=BATCH,
+            per_device_train_batch_size=len(tokens),
             learning_rate=RATE,
-            use_cpu=True,
+            use_cpu=device == "cpu",
             report_to=[],
             save_strategy="no",
             disable_tqdm=True,
@@ -85,16 +98,17 @@ def transformers(iterations: int) -> None:
         Trainer(model=Module(), args=arguments, train_dataset=rows, callbacks=[ProgressCallback()]).train()
 
 
-KINDS: dict[str, Callable[[int], None]] = {"plain": plain, "lightning": lightning, "transformers": transformers}
+KINDS: dict[str, Callable[[int, str], None]] = {"plain": plain, "lightning": lightning, "transformers": transformers}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=list(KINDS))
     parser.add_argument("--iterations", type=int, required=True)
+    parser.add_argument("--device", choices=list(MADE), default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    KINDS[options.kind](options.iterations)
+    KINDS[options.kind](options.iterations, options.device)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Train real models as jobs on a real Slurm, twice: python -m benchmarks.trainings --json
 
-A lab with asrptd in mode enforce runs the small transformer of benchmarks.training_jobs on the CPU, one job at a time:
-a plain loop, Lightning's Trainer and that of transformers, as far as they are installed. Each kind runs twice, first
+A lab with asrptd in mode enforce runs the transformer of benchmarks.training_jobs on this machine, one job at a time: a
+plain loop, Lightning's Trainer and that of transformers, as far as they are installed. Each kind runs twice, first
 with a profile that ``asrpt-profile run`` has just measured here, then without one; asrpt-admin retrain runs after each
 first job.
 
@@ -62,19 +62,12 @@ class Outcome:
         return self.run.end_time - self.run.start_time
 
 
-def measured_profile(folder: Path) -> float:
+def measured_profile(folder: Path, device: str) -> float:
     """Measure the model on this machine, for the lab's profiles; returns its seconds per iteration."""
     path = folder / f"{NAME}.toml"
-    command: list[str | Path] = [
-        COMMANDS / "asrpt-profile",
-        "run",
-        "benchmarks.small_models:transformer",
-        "--name",
-        NAME,
-        "-o",
-        path,
-    ]
-    subprocess.run([*command, "--repeats", "30"], env=os.environ | ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
+    command: list[str | Path] = [COMMANDS / "asrpt-profile", "run", f"benchmarks.training_jobs:{device}"]
+    command += ["--name", NAME, "--device", device, "--repeats", "30", "-o", path]
+    subprocess.run(command, env=os.environ | ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
     folder.chmod(0o755)
     path.chmod(0o644)
     return predicted(load_uncut(str(path), ()), 1, 1.0)
@@ -83,8 +76,8 @@ def measured_profile(folder: Path) -> float:
 class Site:
     """A lab under asrptd, on which one training at a time runs."""
 
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
+    def __init__(self, lab: Lab, device: str) -> None:
+        self._lab, self._device = lab, device
 
     def _run(self, command: str, *words: str) -> str:
         return self._lab.run([COMMANDS / command, *words], timeout_s=PATIENCE_S).stdout
@@ -92,7 +85,8 @@ class Site:
     def train(self, kind: str, iterations: int, profile: str) -> Outcome:
         """Submit a training and wait for its end. Raises MachineError if it fails."""
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in ENVIRONMENT.items())
-        command = [sys.executable, "-m", "benchmarks.training_jobs", kind, "--iterations", str(iterations)]
+        command = [sys.executable, "-m", "benchmarks.training_jobs", kind, "--device", self._device]
+        command += ["--iterations", str(iterations)]
         script = f"#!/bin/sh\n{exports}exec {shlex.join(command)}\n"
         options = ["--parsable", "-n1", "--gpus-per-task=1", f"--job-name={kind}{profile and '-profiled'}"]
         options += [f"--comment=asrpt:profile={profile}"] if profile else []
@@ -170,6 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--seconds", type=float, default=30.0, metavar="S", help="of the iterations of a training")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: the first GPU; not yet tried")
     parser.add_argument("--base-port", type=int, default=18300)
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     options = parser.parse_args()
@@ -190,7 +185,7 @@ def installed(kinds: Sequence[str]) -> list[str]:
 
 def in_a_lab(kinds: list[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="asrpt-profiles-") as folder:
-        alpha = measured_profile(Path(folder))
+        alpha = measured_profile(Path(folder), options.device)
         spec = LabSpec(
             nodes="1x1",
             base_port=options.base_port,
@@ -198,7 +193,7 @@ def in_a_lab(kinds: list[str], options: argparse.Namespace) -> Iterator[dict[str
             settings=SETTINGS | {"paths": {"profiles": [folder]}},
         )
         with big_lab(spec) as lab, asrptd(lab, "enforce", DEFAULT_POLICY):
-            yield from rows(Site(lab), kinds, alpha, options.seconds)
+            yield from rows(Site(lab, options.device), kinds, alpha, options.seconds)
 
 
 if __name__ == "__main__":
