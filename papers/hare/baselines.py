@@ -15,11 +15,11 @@ from papers.hare.round_policy import IdleGpus, register
 from slurm_asrpt.core.policies.hlas.policy import thresholds
 
 
-def _round(job: Progress, gpus: Sequence[int], kind: Sequence[int]) -> Part:
+def _round(job: Progress, gpus: Sequence[int], kind: Sequence[int], gang: bool = True) -> Part:
     """A whole round; with fewer GPUs than tasks, each task runs where it ends first."""
     if len(gpus) == job.left:
-        return job.take(gpus, [1] * len(gpus))
-    return job.take(gpus, share_out(job.left, [job.job.compute_s[kind[gpu]] for gpu in gpus]))
+        return job.take(gpus, [1] * len(gpus), gang)
+    return job.take(gpus, share_out(job.left, [job.job.compute_s[kind[gpu]] for gpu in gpus]), gang)
 
 
 class _Holding(ABC):
@@ -124,7 +124,12 @@ class SchedHomoUnit(SchedHomo):
 
 
 class _ByRounds:
-    """Jobs may be preempted between rounds. The first job gets one GPU per task, or all jobs wait."""
+    """Jobs may be preempted between rounds. The first job gets one GPU per task, or all jobs wait.
+
+    gang: a job's GPUs become free together, as in the paper's Fig. 5(a).
+    """
+
+    gang = True
 
     def __init__(self, fleet: Fleet) -> None:
         self.idle = IdleGpus(fleet)
@@ -163,7 +168,7 @@ class Srtf(_ByRounds):
         while self._waiting and self.idle.number >= self.enough(self._waiting[0][2].job):
             job = self._waiting.pop(0)[2]
             gpus = self.idle.fastest(job.job, self.enough(job.job))
-            parts.append(_round(job, gpus, self._kind))
+            parts.append(_round(job, gpus, self._kind, self.gang))
         return parts
 
 
@@ -201,5 +206,12 @@ class TwoDimensionalLas(_ByRounds):
                 self._queues.keep(job, self._service[job.job.id])  # first in its queue
                 break
             self._began[job.job.id] = now
-            parts.append(_round(job, self.idle.lowest(number), self._kind))
+            parts.append(_round(job, self.idle.lowest(number), self._kind, self.gang))
         return parts
+
+
+@register("2d-las-released")
+class TwoDimensionalLasReleased(TwoDimensionalLas):
+    """Not in the paper: 2D-LAS whose GPUs become free one by one, to see how much of HLAS's gain is that."""
+
+    gang = False

@@ -108,7 +108,7 @@ class Run:
     def start(self, part: Part, now: float) -> None:
         """Start a part. Each GPU computes its tasks one after another; it is free while the last gradients are sent."""
         job, name = part.progress.job, part.progress.job.id
-        free = now
+        freed: dict[float, list[int]] = {}
         for gpu, tasks in zip(part.gpus, part.tasks, strict=True):
             kind = self.fleet.kind[gpu]
             computing = tasks * job.compute_s[kind]
@@ -118,9 +118,10 @@ class Run:
                 self.switches += self.last[gpu] is not None
                 self.last[gpu] = name
             self.busy[gpu] += computing
-            free = max(free, computed)
+            freed.setdefault(computed, []).append(gpu)
             part.progress.synced_s = max(part.progress.synced_s, computed + job.sync_s[kind])
-        self.push(free, FREED, part.gpus)
+        for free, gpus in [(max(freed), part.gpus)] if part.gang else freed.items():
+            self.push(free, FREED, gpus)
         if part.last:
             self.push(part.progress.synced_s, ENDED, part.progress)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from papers.hare.grouping import group, members
-from papers.hare.jobs import Fleet, Part, Progress, RoundJob
+from papers.hare.jobs import Fleet, Part, Progress, RoundJob, share_out
 from papers.hare.predictors import Conservative, Known, LossFit, NoPredictor, RoundPredictor
 from papers.hare.queues import Queues
 from papers.hare.round_policy import IdleGpus, register
@@ -31,13 +32,81 @@ class _Standing:
     look: float = 0.0
 
 
+class _Idle(Protocol):
+    """What is idle, and what of it a job gets."""
+
+    def add(self, gpus: Iterable[int]) -> None:
+        """These GPUs have become free."""
+
+    def __bool__(self) -> bool:
+        """Whether something is idle."""
+
+    def serve(self, job: Progress) -> Part:
+        """Give a job the fastest that is idle."""
+
+
+class _SingleGpus:
+    """Algorithm 1 by GPU: each idle GPU takes a task, the fastest for the job first."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._idle = IdleGpus(fleet)
+        self.add = self._idle.add
+
+    def __bool__(self) -> bool:
+        return self._idle.number > 0
+
+    def serve(self, job: Progress) -> Part:
+        gpus = self._idle.fastest(job.job, job.left)
+        return job.take(gpus, [1] * len(gpus))
+
+
+class _WholeGroups:
+    """Algorithm 1 by group: a group whose GPUs are all idle takes a round, the fastest for the job first.
+
+    Each task runs on the group's GPU where it ends first. A GPU that gets none is idle until the group is.
+    """
+
+    def __init__(self, fleet: Fleet, jobs: Sequence[RoundJob], groups: int) -> None:
+        self._kind = fleet.kind
+        speeds = np.array([job.rates for job in jobs])
+        self._teams = members(group(fleet.counts, speeds, groups), fleet.kind)
+        self._team = {gpu: number for number, team in enumerate(self._teams) for gpu in team}
+        self._busy = [len(team) for team in self._teams]
+        self._ready: set[int] = set()
+
+    def add(self, gpus: Iterable[int]) -> None:
+        for gpu in gpus:
+            team = self._team[gpu]
+            self._busy[team] -= 1
+            if not self._busy[team]:
+                self._ready.add(team)
+
+    def __bool__(self) -> bool:
+        return bool(self._ready)
+
+    def serve(self, job: Progress) -> Part:
+        team = max(self._ready, key=lambda team: (self._speed(job.job, team), -team))
+        self._ready.remove(team)
+        counts = share_out(job.left, [job.job.compute_s[self._kind[gpu]] for gpu in self._teams[team]])
+        used = {gpu: tasks for gpu, tasks in zip(self._teams[team], counts, strict=True) if tasks}
+        self._busy[team] = len(used)
+        return job.take(list(used), list(used.values()))
+
+    def _speed(self, job: RoundJob, team: int) -> float:
+        """The sum of s_{n,m} over the group, tasks per second."""
+        return sum(job.rates[self._kind[gpu]] for gpu in self._teams[team])
+
+
 class Hlas:
-    """Queues of jobs by their size (R^r + R^p) T; each group of GPUs takes the next job when it is idle.
+    """Queues of jobs by their size (R^r + R^p) T; what is idle takes the next job, the fastest first.
+
+    Algorithm 1 goes through the idle GPUs or groups and leaves their order open. In the order of numbers, fast GPUs
+    would stay idle while slow ones get the last tasks of a round, for which all others wait.
 
     groups: number of groups, 0 for one per GROUP_GPUS GPUs. queues, first_s, factor: K, E_1^H in seconds, and the ratio
     of successive ends; the paper does not specify them.
-    whole: a group takes jobs when all its GPUs are idle, as in the text; else when one of them is, which is another
-    reading of Algorithm 1, and much better.
+    whole: a group takes a round when all its GPUs are idle, as in the text; else each idle GPU takes a task, as in
+    Algorithm 1, and the groups only determine the sizes of jobs.
     """
 
     def __init__(
@@ -53,13 +122,7 @@ class Hlas:
     ) -> None:
         self._predictor = predictor
         self._groups = groups or max(1, len(fleet.kind) // GROUP_GPUS)
-        speeds = np.array([job.rates for job in jobs])
-        teams = members(group(fleet.counts, speeds, self._groups), fleet.kind)
-        self._team = {gpu: number for number, team in enumerate(teams) for gpu in team}
-        self._gpus = [len(team) for team in teams]
-        self._idle = [IdleGpus(fleet) for _ in teams]
-        self._ready: set[int] = set()
-        self._whole = whole
+        self._idle: _Idle = _WholeGroups(fleet, jobs, self._groups) if whole else _SingleGpus(fleet)
         self._counts = fleet.counts
         self._queues = Queues(thresholds(first_s, factor, queues))
         self._standing: dict[str, _Standing] = {}
@@ -93,32 +156,15 @@ class Hlas:
         return max(job.done, self._standing[job.job.id].ends) * self.round_s(job.job)
 
     def freed(self, gpus: Sequence[int], now: float) -> None:
-        for gpu in gpus:
-            team = self._team[gpu]
-            self._idle[team].add((gpu,))
-            if not self._whole or self._idle[team].number == self._gpus[team]:
-                self._ready.add(team)
+        self._idle.add(gpus)
 
     def assign(self, now: float) -> list[Part]:
         parts: list[Part] = []
-        for team in sorted(self._ready):
-            if not self._fill(team, parts):
-                break
-        return parts
-
-    def _fill(self, team: int, parts: list[Part]) -> bool:
-        """Give the group's idle GPUs to the next jobs; False if no jobs are waiting."""
-        idle = self._idle[team]
-        while idle.number:
-            job = self._queues.pop()
-            if job is None:
-                return False
-            gpus = idle.fastest(job.job, job.left)
-            parts.append(job.take(gpus, [1] * len(gpus)))
+        while self._idle and (job := self._queues.pop()) is not None:
+            parts.append(self._idle.serve(job))
             if job.left:
                 self._queues.keep(job, self._size(job))
-        self._ready.discard(team)
-        return True
+        return parts
 
 
 @register("hlas")

@@ -104,12 +104,12 @@ class Progress:
     left: int = 0
     synced_s: float = 0.0
 
-    def take(self, gpus: Sequence[int], tasks: Sequence[int]) -> Part:
+    def take(self, gpus: Sequence[int], tasks: Sequence[int], gang: bool = False) -> Part:
         """Schedule tasks of the current round on idle GPUs. Raises ValueError for more tasks than are left."""
         self.left -= sum(tasks)
         if self.left < 0:
             raise ValueError(f"job {self.job.id} has {-self.left} tasks fewer than that left in its round")
-        return Part(self, gpus, tasks, not self.left)
+        return Part(self, gpus, tasks, not self.left, gang)
 
     def loss(self, done: int) -> float | None:
         """The loss after ``done`` rounds; None if there is none yet, or the job does not report it."""
@@ -120,14 +120,15 @@ class Progress:
 class Part:
     """Tasks of a job's current round on idle GPUs.
 
-    tasks: number of tasks per GPU, which run one after another. The GPUs become free together, after the last task.
-    last: whether all tasks of the round are now scheduled.
+    tasks: number of tasks per GPU, which run one after another. last: whether all tasks of the round are now scheduled.
+    gang: the GPUs become free together, after the last task; else each after its own last task.
     """
 
     progress: Progress
     gpus: Sequence[int]
     tasks: Sequence[int]
     last: bool
+    gang: bool = False
 
 
 def share_out(tasks: int, seconds: Sequence[float]) -> list[int]:

@@ -38,6 +38,31 @@ def test_relaxed_synchronization_starts_tasks_as_gpus_become_free() -> None:
     assert relaxed.end_s.tolist() == [3.0, 3.0]
 
 
+# what Algorithm 1 leaves open
+
+FAST_AND_SLOW = Fleet.of({"slow": 1, "fast": 1})
+"""GPU 0 takes 4 s per task, GPU 1 takes 1 s."""
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_fastest_idle_gpu_goes_first(whole: bool) -> None:
+    alone = [job("a", 1, (4.0, 1.0))]
+    assert play("hlas", FAST_AND_SLOW, alone, groups=2, whole=whole).end_s.tolist() == [1.0]
+
+
+def test_gpus_of_a_round_become_free_one_by_one_except_those_of_a_gang() -> None:
+    jobs = [job("a", 2, (4.0, 1.0)), job("b", 1, (4.0, 1.0), arrival_s=0.5)]
+    ends = {policy: play(policy, FAST_AND_SLOW, jobs).end_s.tolist() for policy in ("hlas", "2d-las-released", "2d-las")}
+    assert ends == {"hlas": [4.0, 2.0], "2d-las-released": [4.0, 2.0], "2d-las": [4.0, 8.0]}
+
+
+def test_a_whole_group_shares_a_round_out_and_takes_the_next_when_all_its_gpus_are_idle() -> None:
+    """Fig. 10: six tasks on GPUs with 1 and 2 s are divided into four and two."""
+    two = Fleet.of({"1": 1, "2": 1})
+    jobs = [job("b", 6, (1.0, 2.0)), job("c", 2, (3.0, 9.0)), job("d", 1, (1.0, 1.0))]
+    assert play("hlas", two, jobs, groups=1, whole=True).end_s.tolist() == [4.0, 10.0, 11.0]
+
+
 # Figs. 9 and 10: the definition of attained service
 
 
