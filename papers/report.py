@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 HOLDS, PARTLY, FAILS = "Holds here", "Holds in part", "Does not hold here"
+UNTESTED = "Cannot be tested here"
 Verdict = tuple[str, list[str]]
 """One of these, and sentences that give the reasons."""
 
@@ -23,14 +24,27 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """A figure of the paper beside ours. paper: as printed, "" if it prints none; ours: one value for each seed."""
+
+    what: str
+    paper: str
+    ours: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Section:
-    """One figure or table of the paper. claim: what the paper says; picture: a file beside the page, or ""."""
+    """One figure or table of the paper. claim: what the paper says; picture: a file beside the page, or "".
+
+    measured: the figures that the verdict is about.
+    """
 
     title: str
     claim: str
     verdict: Verdict
     tables: Sequence[Table]
     picture: str = ""
+    measured: tuple[Measured, ...] = ()
 
 
 def render(template: str, sections: Sequence[Section], **values: Any) -> str:

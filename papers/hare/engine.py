@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ class RoundResult:
     """The result of a simulation. end_s: by job, in the given order; NaN for unfinished jobs (Ctrl-C).
 
     busy_s: seconds of computation by GPU. switches: how often a GPU switched to another job.
+    policy_s, first_s: CPU seconds that the policy took, in all and for the first instant.
     """
 
     jobs: tuple[RoundJob, ...]
@@ -31,6 +33,8 @@ class RoundResult:
     rounds: int
     events: int
     interrupted: bool
+    policy_s: float
+    first_s: float
 
     @property
     def jct_s(self) -> np.ndarray:
@@ -66,6 +70,7 @@ class Run:
     number: int = 0
     switches: int = 0
     rounds: int = 0
+    policy_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.last: list[str | None] = [None] * len(self.fleet.kind)
@@ -78,7 +83,7 @@ class Run:
 
     def step(self) -> None:
         """Process all events of the next time, then let the policy assign tasks."""
-        now = self.heap[0][0]
+        now, began = self.heap[0][0], time.process_time()
         while self.heap and self.heap[0][0] == now:
             _, kind, _, what = heapq.heappop(self.heap)
             if kind == FREED:
@@ -87,7 +92,9 @@ class Run:
                 self.ended(what, now)  # type: ignore[arg-type]
             else:
                 self.arrive(what, now)  # type: ignore[arg-type]
-        for part in self.policy.assign(now):
+        parts = self.policy.assign(now)
+        self.policy_s += time.process_time() - began
+        for part in parts:
             self.start(part, now)
 
     def arrive(self, job: RoundJob, now: float) -> None:
@@ -148,20 +155,31 @@ def simulate_rounds(
     for job in jobs:
         run.push(job.arrival_s, ARRIVED, job)
     made.freed(range(len(fleet.kind)), 0.0)
-    events, interrupted = _loop(run, on_progress)
+    first_s, events, interrupted = _loop(run, on_progress)
     if not interrupted and np.isnan(run.end_s).any():
         raise ValueError(f"{policy} left {int(np.isnan(run.end_s).sum())} jobs waiting forever")
-    return RoundResult(tuple(jobs), run.end_s, np.array(run.busy), run.switches, run.rounds, events, interrupted)
+    return RoundResult(
+        tuple(jobs),
+        run.end_s,
+        np.array(run.busy),
+        run.switches,
+        run.rounds,
+        events,
+        interrupted,
+        policy_s=run.policy_s,
+        first_s=first_s,
+    )
 
 
-def _loop(run: Run, on_progress: Callable[[int], None]) -> tuple[int, bool]:
-    steps = 0
+def _loop(run: Run, on_progress: Callable[[int], None]) -> tuple[float, int, bool]:
+    steps, first_s = 0, 0.0
     try:
         while run.heap:
             run.step()
             steps += 1
+            first_s = first_s or run.policy_s
             if not steps % TELL_EVERY:
                 on_progress(run.rounds)
     except KeyboardInterrupt:
-        return steps, True
-    return steps, False
+        return first_s, steps, True
+    return first_s, steps, False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from papers.hare.jobs import Fleet, RoundJob
 from papers.hare.models import GBIT, KINDS, MODELS, TESTBED, TYPES
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.predict.loss_curve import LossCurve
+from slurm_asrpt.predict.loss_curve import Curve, LossCurve
 
 TASKS = (1, 2, 4, 8)
 STOP, START, FLOOR, NOISE = 0.05, 2.0, 0.5, 0.02
@@ -33,27 +33,72 @@ LEVELS: Mapping[str, Mapping[str, int]] = {
 
 
 @dataclass(frozen=True)
-class NoisyLossCurve(LossCurve):
+class NoisyCurve:
     """Losses times (1 + noise e_k), with standard normal e_k that depend on the seed only."""
 
-    noise: float = 0.0
-    seed: int = 0
+    exact: Curve
+    noise: float
+    seed: int
+
+    @property
+    def stop(self) -> float:
+        return self.exact.stop
 
     def loss(self, done: int) -> float:
-        exact = super().loss(done)
-        if not self.noise:
-            return exact
-        return exact * (1 + self.noise * random.Random(self.seed * 1_000_003 + done).gauss(0, 1))  # noqa: S311
+        draw = random.Random(self.seed * 1_000_003 + done).gauss(0, 1)  # noqa: S311 (nothing secret)
+        return self.exact.loss(done) * (1 + self.noise * draw)
 
 
-def curve_for(rounds: int, stop: float, start: float, floor: float, noise: float, seed: int) -> LossCurve:
+@dataclass(frozen=True)
+class ExponentialCurve:
+    """loss(k) = floor + start (stop/start)^(k/rounds)."""
+
+    rounds: int
+    stop: float
+    start: float
+    floor: float
+
+    def loss(self, done: int) -> float:
+        return self.floor + self.start * math.pow(self.stop / self.start, done / self.rounds)
+
+
+@dataclass(frozen=True)
+class PowerCurve:
+    """loss(k) = floor + start (k + 1)^-a, with the a of ``stop`` after so many rounds."""
+
+    rounds: int
+    stop: float
+    start: float
+    floor: float
+
+    def loss(self, done: int) -> float:
+        power = math.log(self.start / self.stop) / math.log(self.rounds + 1)
+        return self.floor + self.start * math.pow(done + 1, -power)
+
+
+def _fitted_curve(rounds: int, stop: float, start: float, floor: float) -> LossCurve:
+    return LossCurve((1 / stop - 1 / start) / rounds, 1 / start, floor, stop)
+
+
+FAMILIES: Mapping[str, Callable[[int, float, float, float], Curve]] = {
+    "fitted": _fitted_curve,
+    "exponential": ExponentialCurve,
+    "power": PowerCurve,
+}
+"""Families of loss curves. "fitted": the family that predictors fit (``LossCurve``); they do not know the others."""
+
+
+def curve_for(
+    rounds: int, stop: float, start: float, floor: float, noise: float, seed: int, family: str = "fitted"
+) -> Curve:
     """The curve that starts ``start`` above its floor and reaches ``stop`` above it after ``rounds`` rounds.
 
-    Raises ValueError unless 0 < stop < start.
+    Raises ValueError unless 0 < stop < start, KeyError for an unknown family.
     """
     if not 0 < stop < start:
         raise ValueError(f"start {start} and stop {stop} of a loss curve: use 0 < stop < start")
-    return NoisyLossCurve((1 / stop - 1 / start) / rounds, 1 / start, floor, stop, noise, seed)
+    exact = FAMILIES[family](rounds, stop, start, floor)
+    return NoisyCurve(exact, noise, seed) if noise else exact
 
 
 @dataclass(frozen=True)
@@ -62,7 +107,7 @@ class RoundOptions:
 
     gbit: NIC, Gbit/s. batch: factor on the models' batch sizes. span_s: seconds in which the jobs arrive at random (0:
     all at once). median, sigma: of the log-normal number of rounds; larger batches need fewer. weighted: random weights
-    from 1 to 5, else 1.
+    from 1 to 5, else 1. curves: the family of the loss curves, see FAMILIES.
     """
 
     jobs: int = 200
@@ -75,6 +120,7 @@ class RoundOptions:
     median: float = 40.0
     sigma: float = 1.2
     weighted: bool = False
+    curves: str = "fitted"
     seed: int = 0
 
     @property
@@ -119,5 +165,5 @@ def _job(
         model.name,
         history=f"name{name}",
         search=f"s{number // SEARCH_SIZE}" if searching else "",
-        curve=curve_for(rounds, STOP, START, FLOOR, NOISE, options.seed * 100_003 + number),
+        curve=curve_for(rounds, STOP, START, FLOOR, NOISE, options.seed * 100_003 + number, options.curves),
     )

@@ -17,7 +17,7 @@ from papers.hare.jobs import Fleet, RoundJob, share_out
 from papers.hare.policies import round_policy_names
 from papers.hare.workload import curve_for
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.predict.loss_curve import fit, observed
+from slurm_asrpt.predict.loss_curve import LossCurve, fit, observed
 
 fleets = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(
     lambda counts: Fleet.of({f"t{kind}": number for kind, number in enumerate(counts)})
@@ -133,6 +133,7 @@ def test_the_heuristic_against_the_exact_grouping() -> None:
 @given(rounds=st.integers(20, 5000), start=st.floats(1, 5), floor=st.floats(0, 3))
 def test_a_noiseless_loss_curve_is_fitted_exactly(rounds: int, start: float, floor: float) -> None:
     curve = curve_for(rounds, 0.1, start, floor, 0.0, 1)
+    assert isinstance(curve, LossCurve)
     assert curve.rounds == rounds
     found = fit(*observed(curve, rounds // 2), curve.stop)
     assert found is not None

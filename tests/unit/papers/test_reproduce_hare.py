@@ -2,10 +2,11 @@
 
 import pytest
 
+from papers.hare.introduction import introduction, mixed, model, tails, utilization
 from papers.hare.models import MODELS, TESTBED, switch_s
-from papers.hare.page import hare_page
+from papers.hare.page import hare_page, hare_sections
 from papers.hare.simulations import FIGURES, OFFLINE, ONLINE, Outcome, figures, run
-from papers.hare.workload import RoundOptions, jobs_of
+from papers.hare.workload import FAMILIES, RoundOptions, curve_for, jobs_of
 from papers.report import FAILS, HOLDS, PARTLY
 from papers.seeded import Seeds
 
@@ -15,10 +16,10 @@ def test_models_are_as_in_table_iii_and_fig_1():
     assert by_name["ResNet50"].speed("V100") == pytest.approx(7)
     assert by_name["ResNet50"].speed("T4") == pytest.approx(2)
     assert by_name["GraphSAGE"].speed("V100") == pytest.approx(2)
-    for model in MODELS:
-        mean_s = sum(n * model.compute_s(gpu) for gpu, n in TESTBED.items()) / sum(TESTBED.values())
-        assert switch_s("hare")[model.name] / mean_s == pytest.approx(model.share)
-        assert model.compute_s("K80", batch=2) == pytest.approx(2 * model.compute_s("K80"))
+    for each in MODELS:
+        mean_s = sum(n * each.compute_s(gpu) for gpu, n in TESTBED.items()) / sum(TESTBED.values())
+        assert switch_s("hare")[each.name] / mean_s == pytest.approx(each.share)
+        assert each.compute_s("K80", batch=2) == pytest.approx(2 * each.compute_s("K80"))
 
 
 def test_columns_of_a_figure_differ_only_in_the_quantity_of_its_axis():
@@ -33,11 +34,11 @@ def test_columns_of_a_figure_differ_only_in_the_quantity_of_its_axis():
 
 def test_figures_have_the_papers_columns_and_schedulers():
     known = figures()
-    assert list(known) == list(FIGURES)
+    assert ["hare-intro", *known] == list(FIGURES)
     assert list(known["hare-fig16"].columns) == [f"{n} GPUs" for n in (100, 120, 140, 160, 180)]
     assert {options.jobs for options in known["hare-fig16"].columns.values()} == {200}
     assert known["hare-fig23"].policies == ONLINE
-    assert [cell.groups for cell in known["hare-fig24"].cells] == [10, 20, 40, 80, 160] * 2
+    assert [dict(cell.settings)["groups"] for cell in known["hare-fig24"].cells[::2]] == [10, 20, 40, 80, 160]
     assert {figures(4)["hare-fig22"].columns["160 GPUs"].gpus} == {40}
 
 
@@ -56,13 +57,23 @@ def invented(name, **means):
     figure = figures()[name]
     outcomes = {}
     for cell in figure.cells:
-        column = next(column for column in figure.columns if figure.cell(column, cell.policy, cell.whole) == cell)
-        given = means[cell.policy.replace("-", "_")]
+        column, row = next(
+            (c, row) for c in figure.columns for row in figure.rows if figure.cell(c, *figure.rows[row]) == cell
+        )
+        given = means[row.replace("-", "_").replace(", ", "_")]
         value = given[list(figure.columns).index(column)] if isinstance(given, list) else given
-        outcomes[cell] = Outcome(*([(value, value)] * 3), each=((value,), (value,)))
+        outcomes[cell] = Outcome(*([(value, value)] * 4), each=((value,), (value,)))
     return outcomes
 
 
+UNKNOWN = {
+    "gavel_fifo": 150.0,
+    "sched_homo_unit": 150.0,
+    "sched_allox_unit": 150.0,
+    "2d_las": 200.0,
+    "2d_las_released": 120.0,
+    "hlas_whole": 150.0,
+}
 OTHERS = {"srtf": 250.0, "sched_homo": 300.0, "sched_allox": 200.0, "gavel_fifo": 400.0}
 
 
@@ -90,8 +101,63 @@ OTHERS = {"srtf": 250.0, "sched_homo": 300.0, "sched_allox": 200.0, "gavel_fifo"
             {"hlas_p": 100.0, "hlas_l": 99.0, "hlas": 101.0, "gavel_fifo": 200.0, "hlas_known": 98.0},
             FAILS,
         ),
+        ("hare-fig24", {"hlas": 100.0, "hlas_whole": [90.0, 80.0, 85.0, 90.0, 95.0]}, PARTLY),
+        ("hare-fig24", {"hlas": 100.0, "hlas_whole": [70.0, 80.0, 85.0, 90.0, 95.0]}, HOLDS),
+        ("hare-fig24", {"hlas": 100.0, "hlas_whole": [95.0, 90.0, 85.0, 80.0, 70.0]}, FAILS),
+        ("hare-fig25", {"hlas": [1.0, 1.2, 1.5, 2.0, 2.9]}, HOLDS),
+        ("hare-fig25", {"hlas": [1.0, 1.2, 1.5, 2.0, 3.1]}, FAILS),
+        ("hare-abstract", {"hlas": 100.0, **UNKNOWN, "2d_las": 295.0}, HOLDS),
+        ("hare-abstract", {"hlas": 100.0, **UNKNOWN}, PARTLY),
+        (
+            "hare-load",
+            {"hlas_p": 100.0, "hlas_l": 120.0, "hlas": 142.0, "gavel_fifo": 300.0, "hlas_known": 90.0},
+            HOLDS,
+        ),
+        (
+            "hare-load",
+            {"hlas_p": 100.0, "hlas_l": 110.0, "hlas": 115.0, "gavel_fifo": 300.0, "hlas_known": 90.0},
+            PARTLY,
+        ),
+        ("hare-load", {"hlas_p": 100.0, "hlas_l": 90.0, "hlas": 115.0, "gavel_fifo": 300.0, "hlas_known": 90.0}, FAILS),
     ],
 )
 def test_verdicts_follow_from_the_values(name, means, status):
     text = hare_page([name], invented(name, **means), Seeds(0, 2))
     assert f"**{status}.**" in text
+
+
+def test_the_measured_figures_are_ratios_per_seed():
+    (section,) = hare_sections(
+        ["hare-fig26"],
+        invented("hare-fig26", hlas_p=100.0, hlas_l=130.0, hlas=142.0, gavel_fifo=200.0, hlas_known=90.0),
+    )
+    by_name = {one.what: one for one in section.measured}
+    assert by_name["hlas over hlas-p"].paper == "1.42"
+    assert by_name["hlas over hlas-p"].ours == pytest.approx((1.42, 1.42))
+
+
+def test_a_gang_on_mixed_gpus_is_as_slow_as_its_slowest_gpu():
+    """Figs. 3 and 4."""
+    slow, _, both, *_, fast = mixed()
+    assert both.epoch_s == pytest.approx(slow.epoch_s)
+    assert both.busy["V100"] == pytest.approx(both.busy["K80"] / 7)
+    assert fast.epoch_s < slow.epoch_s / 2
+
+
+def test_utilization_follows_from_the_speed():
+    assert utilization(model("ResNet50"), "V100") == pytest.approx(1)
+    assert utilization(model("GraphSAGE"), "V100") == pytest.approx(1 / 6)  # (7/12) / 7 of 1/2
+
+
+def test_the_samples_have_heavy_tails():
+    assert all(one.hill < 2 for one in tails())
+    (section,) = [one for one in introduction() if "Figs. 7" in one.title]
+    assert section.verdict[0] == HOLDS
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_loss_curve_starts_and_stops_where_it_should(family):
+    curve = curve_for(40, 0.05, 2.0, 0.5, 0.0, 1, family)
+    assert curve.loss(0) == pytest.approx(2.5)
+    assert curve.loss(40) == pytest.approx(0.55)
+    assert curve.loss(39) > 0.55

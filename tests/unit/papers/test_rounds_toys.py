@@ -52,7 +52,9 @@ def test_the_fastest_idle_gpu_goes_first(whole: bool) -> None:
 
 def test_gpus_of_a_round_become_free_one_by_one_except_those_of_a_gang() -> None:
     jobs = [job("a", 2, (4.0, 1.0)), job("b", 1, (4.0, 1.0), arrival_s=0.5)]
-    ends = {policy: play(policy, FAST_AND_SLOW, jobs).end_s.tolist() for policy in ("hlas", "2d-las-released", "2d-las")}
+    ends = {
+        policy: play(policy, FAST_AND_SLOW, jobs).end_s.tolist() for policy in ("hlas", "2d-las-released", "2d-las")
+    }
     assert ends == {"hlas": [4.0, 2.0], "2d-las-released": [4.0, 2.0], "2d-las": [4.0, 8.0]}
 
 
