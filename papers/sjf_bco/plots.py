@@ -9,8 +9,7 @@ from statistics import fmean, stdev
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from papers.sjf_bco.simulations import FIGURES, KAPPAS, LAMBDAS, MORE, OURS, PLANNERS, SERVERS, Points, Setting
-from papers.sjf_bco.workload import EXTRA
+from papers.sjf_bco.simulations import FIGURES, KAPPAS, LAMBDAS, SERVERS, Points, Setting, rows
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.reporting import plot_style
 
@@ -32,17 +31,17 @@ def write_pictures(figures: Sequence[str], points: Points, page: Path) -> dict[s
 
 
 def _planners(drawing: Figure, points: Points) -> None:
-    """Makespan and average completion side by side, for both shares of contention and overhead."""
-    both = drawing.subplots(1, 2, sharey=True)
-    for axes, extra in zip(both, (EXTRA, MORE), strict=True):
-        found = [points[Setting(name, extra=extra)] for name in PLANNERS]
+    """Makespan and average completion side by side, for both readings and shares of contention and overhead."""
+    each = drawing.subplots(2, 2, sharex=True, sharey=True).flat
+    for axes, (name, settings) in zip(each, rows("bco-fig4").items(), strict=True):
+        found = [points[one] for one in settings]
         _bars(axes, -BAR / 2, [point.makespan for point in found], "makespan", 0)
         _bars(axes, BAR / 2, [point.mean for point in found], "average completion", 1)
-        axes.set(title=f"{extra:.0%} contention and overhead", xticks=range(len(PLANNERS)), ylabel="slots")
-        axes.set_xticklabels(list(PLANNERS))
+        axes.set(title=name, xticks=range(len(settings)), ylabel="slots")
+        axes.set_xticklabels([one.planner + ("\nby size" if one.by_size else "") for one in settings], fontsize=7)
         axes.grid(visible=False, axis="x")
         axes.label_outer()
-    both[0].legend(loc="upper left")
+    each[0].legend(loc="upper left")
 
 
 def _bars(axes: Axes, shift: float, rows: Sequence[Sequence[float]], label: str, number: int) -> None:
@@ -80,24 +79,20 @@ def _curves(drawing: Figure, points: Points, xlabel: str, rows: Mapping[str, Map
     axes.legend()
 
 
+def _along(figure: str, axis: Sequence[float]) -> dict[str, dict[float, Setting]]:
+    return {name: dict(zip(axis, settings, strict=True)) for name, settings in rows(figure).items()}
+
+
 def _kappas(drawing: Figure, points: Points) -> None:
-    _curves(
-        drawing, points, "kappa", {_share(e): {k: Setting(kappa=k, extra=e) for k in KAPPAS} for e in (EXTRA, MORE)}
-    )
+    _curves(drawing, points, "kappa", _along("bco-fig5", KAPPAS))
 
 
 def _lambdas(drawing: Figure, points: Points) -> None:
-    shares = {_share(e): {f: Setting(kappa=1, factor=f, extra=e) for f in LAMBDAS} for e in (EXTRA, MORE)}
-    _curves(drawing, points, "lambda", shares)
+    _curves(drawing, points, "lambda", _along("bco-fig7", LAMBDAS))
 
 
 def _servers(drawing: Figure, points: Points) -> None:
-    rows = {name: {float(number): Setting(name, number, 1500.0) for number in SERVERS} for name in (OURS, "ff", "ls")}
-    _curves(drawing, points, "servers", rows)
-
-
-def _share(extra: float) -> str:
-    return f"{extra:.0%} contention and overhead"
+    _curves(drawing, points, "servers", _along("bco-fig6", SERVERS))
 
 
 DRAWN: Mapping[str, Callable[[Figure, Points], None]] = {

@@ -4,18 +4,28 @@ docs/theory.md lists the results; each statement that fails as printed has a cou
 """
 
 import math
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from papers.sjf_bco import idle
 from papers.sjf_bco.planners import at_random, evaluate, first_fit, list_scheduling
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.policies.sjf_bco import planner
 from slurm_asrpt.core.policies.sjf_bco.evaluation import Plan, Servers
 from slurm_asrpt.core.policies.sjf_bco.planner import QueueBatch, sjf_bco, thresholds
-from tests.reference.batches import as_printed, busy_times, exhaustive_search, least_makespan, overlaps, toy
+from tests.reference.batches import (
+    as_printed,
+    busy_times,
+    exhaustive_search,
+    idle_as_printed,
+    least_makespan,
+    overlaps,
+    toy,
+)
 
 toys = st.builds(
     toy,
@@ -29,7 +39,16 @@ batches = st.lists(toys, min_size=1, max_size=8)
 clusters = (
     st.lists(st.integers(1, 4), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) >= 4).map(Servers.of_sizes)
 )
-PLANNERS = [sjf_bco, first_fit, list_scheduling, at_random]
+PLANNERS = [
+    sjf_bco,
+    first_fit,
+    list_scheduling,
+    at_random,
+    idle.sjf_bco,
+    idle.first_fit,
+    idle.list_scheduling,
+    idle.at_random,
+]
 
 
 def horizon_of(jobs, servers):
@@ -79,6 +98,37 @@ def test_the_search_equals_algorithm_1(jobs, servers, factor, slot):
     assert found.schedule.makespan == pytest.approx(makespan, rel=1e-12)
     assert (found.theta, found.kappa) == (theta, kappa)
     assert [sorted(gpus) for gpus in found.plan.gpus] == [sorted(gpus) for gpus in plan.gpus]
+
+
+# the other reading: jobs choose among idle GPUs
+
+
+def by_size(kappa, factor=1.0):
+    """The rules of Algorithm 1 for one kappa."""
+    large = partial(idle.least_busy_servers, factor=factor)
+    return lambda job: idle.least_loaded if job.gpus <= kappa else large
+
+
+@given(
+    jobs=batches,
+    servers=clusters,
+    theta=st.sampled_from([3.0, 6.0, 12.0, 100.0]),
+    kappa=st.integers(1, 4),
+    factor=st.sampled_from([1.0, 1.5, 4.0]),
+    slot=st.sampled_from([0.0, 1.0]),
+)
+def test_jobs_that_wait_for_idle_gpus_are_scheduled_as_printed(jobs, servers, theta, kappa, factor, slot):
+    order = planner.smallest_first(jobs)
+    found = idle.schedule(jobs, servers, order, by_size(kappa, factor), theta, slot)
+    expected = idle_as_printed(jobs, servers, order, theta, kappa, factor, slot)
+    if expected is None:
+        assert found is None
+        return
+    gpus, starts, ends = expected
+    for job in order:
+        assert sorted(found.plan.gpus[job]) == sorted(gpus[job])
+        assert found.schedule.start[job] == pytest.approx(starts[job], rel=1e-12)
+        assert found.schedule.end[job] == pytest.approx(ends[job], rel=1e-12)
 
 
 runs = st.tuples(
@@ -160,6 +210,36 @@ def test_lemma_3_as_printed_fails_estimates_are_not_times():
     found = sjf_bco(jobs, servers, 100)
     taken = max(busy_times(found.plan, jobs, [job.estimate for job in jobs], servers))
     assert found.schedule.makespan == 30 > 2 * taken
+
+
+@given(jobs=batches, servers=clusters, kappa=st.integers(1, 4), theta=st.sampled_from([8.0, 20.0, 1e9]))
+def test_lemma_3_with_true_run_times_when_jobs_wait_for_idle_gpus(jobs, servers, kappa, theta):
+    """Not proved: no counterexample was found."""
+    found = idle.schedule(jobs, servers, planner.smallest_first(jobs), by_size(kappa), theta)
+    if found is not None:
+        real = [end - start for start, end in zip(found.schedule.start, found.schedule.end, strict=True)]
+        longest = max(busy_times(found.plan, jobs, real, servers))
+        assert found.schedule.makespan <= widest(jobs) * longest * (1 + 1e-9)
+
+
+@given(jobs=batches, servers=clusters)
+def test_algorithm_2_among_idle_gpus_is_list_scheduling(jobs, servers):
+    """While a job waits, at least N-n_g+1 GPUs are busy."""
+    found = idle.schedule(jobs, servers, planner.smallest_first(jobs), by_size(4), 1e9).schedule
+    real = [end - start for start, end in zip(found.start, found.end, strict=True)]
+    work = sum(job.gpus * seconds for job, seconds in zip(jobs, real, strict=True))
+    assert found.makespan <= (work / (servers.gpus - widest(jobs) + 1) + max(real)) * (1 + 1e-9)
+
+
+def test_lemma_3_step_a_fails_if_jobs_wait_for_idle_gpus():
+    """The last job waits from 5 to 7 while both of its GPUs are idle: it waits for an earlier one."""
+    jobs = [toy(2, 5, 1.0), toy(1, 3, 1.0), toy(2, 2, 1.0), toy(2, 8, 1.0)]
+    servers = Servers.of_sizes([1, 1, 2])
+    found = idle.schedule(jobs, servers, planner.smallest_first(jobs), by_size(1), 1000)
+    used = busy_times(found.plan, jobs, [5, 3, 2, 0], servers)
+    assert (found.schedule.start[3], sum(used[gpu] for gpu in found.plan.gpus[3])) == (7, 5)
+    longest = max(busy_times(found.plan, jobs, [5, 3, 2, 8], servers))
+    assert found.schedule.makespan == 15 > 2 * longest - 8
 
 
 def widest(jobs):

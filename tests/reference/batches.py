@@ -64,6 +64,52 @@ def _one_plan(
     return Plan(order, [chosen[j] for j in range(len(jobs))])
 
 
+def idle_as_printed(
+    jobs: Sequence[BatchJob],
+    servers: Servers,
+    order: Sequence[int],
+    theta: float,
+    kappa: int,
+    factor: float,
+    slot: float,
+) -> tuple[dict[int, list[int]], dict[int, float], dict[int, float]] | None:
+    """Lines 9-16 with Algorithms 2 and 3 among idle GPUs: GPUs, starts and ends of the jobs, or None."""
+    loads, running = [0.0] * servers.gpus, ContendingJobs[int](slot)
+    gpus: dict[int, list[int]] = {}
+    starts: dict[int, float] = {}
+    ends: dict[int, float] = {}
+    now = 0.0
+
+    def exit_one() -> float:
+        end, job = running.pop()
+        ends[job] = end
+        return end
+
+    for j in order:
+        job = jobs[j]
+        while True:
+            while len(running) and running.next_end() <= now:
+                exit_one()
+            among = range(servers.gpus) if job.gpus <= kappa else _least_busy(job, servers, loads, factor)
+            taken = {g for other, held in gpus.items() if other not in ends for g in held}
+            idle = [g for g in among if g not in taken and loads[g] + job.estimate <= theta * (1 + 1e-9)]
+            if len(idle) >= job.gpus:
+                break
+            if not len(running):
+                return None
+            now = exit_one()
+        gpus[j] = sorted(sorted(idle), key=lambda g: loads[g])[: job.gpus]
+        starts[j] = now
+        for g in gpus[j]:
+            loads[g] += job.estimate
+        used = Counter(servers.of[g] for g in sorted(gpus[j]))
+        counts = tuple(used.values())
+        running.start(j, used, job.iterations, lambda rings, t=job.time, c=counts: t(c, rings), now)
+    while len(running):
+        exit_one()
+    return gpus, starts, ends
+
+
 def _least_busy(job: BatchJob, servers: Servers, loads: Sequence[float], factor: float) -> list[int]:
     def busy(s: int) -> float:
         return sum(load for load, of in zip(loads, servers.of, strict=True) if of == s) / servers.sizes[s]
