@@ -25,7 +25,7 @@ from slurm_asrpt_cli.sim.options import (
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY
 from slurm_asrpt.errors import EXIT_FAILURE, EXIT_INTERRUPTED
-from slurm_asrpt.sim.assumptions import assumptions, nobody_waits
+from slurm_asrpt.sim.assumptions import assumptions, nobody_consents, nobody_waits
 from slurm_asrpt.sim.backends import run_local
 from slurm_asrpt.sim.results import Record, check_target, read_meta, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, parse_policies, parse_policy
@@ -68,7 +68,8 @@ def run(
       asrpt-sim run jobs.csv -p spjf-perfect --json
     """
     warn_of_plugins()
-    chosen = scenario.with_policy(parse_policy(policy, settings or []))
+    spec = parse_policy(policy, settings or [])
+    chosen = scenario.with_policy(spec)
     if output:
         check_target(output)
     with progress("preparing the workload", None) as bar:
@@ -83,6 +84,7 @@ def run(
     else:
         print_facts(_facts(record, output), 18)
         _warn(nobody_waits([record.meta["summary"]], record.meta["notes"]["load"]))
+        _warn(nobody_consents([spec], scenario.options.consent))
     if record.interrupted:
         say("interrupted; the result covers the jobs that had ended")
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -167,6 +169,7 @@ def compare(
         print_figures({"POLICY": [row["policy"] for row in rows]}, rows)
         print_assumptions(scenario, meta["notes"])
         _warn(nobody_waits(rows, meta["notes"]["load"]))
+        _warn(nobody_consents(specs, scenario.options.consent))
     leave(found, interrupted, len(specs))
 
 

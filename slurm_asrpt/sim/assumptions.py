@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from slurm_asrpt.sim.predictors import PERFECT
-from slurm_asrpt.sim.scenario import Scenario
+from slurm_asrpt.sim.recorder import preempts
+from slurm_asrpt.sim.scenario import PolicySpec, Scenario
 from slurm_asrpt.text import counted
 
 WAITING_S = 60.0
@@ -72,6 +73,14 @@ def load(scenario: Scenario, notes: Mapping[str, Any]) -> str:
     if scenario.options.load is None:
         return f"{found:.3g}, as in the trace"
     return f"{found:.3g}: the trace's is {own:.3g}, so times between submissions are {_stretched(own / found)}"
+
+
+def nobody_consents(specs: Iterable[PolicySpec], consent: float) -> str:
+    """A warning if policies preempt jobs, but no job may be preempted; else an empty string."""
+    idle = [] if consent else [spec.text for spec in specs if preempts(spec)]
+    if not idle:
+        return ""
+    return f"no job may be preempted, so {', '.join(idle)} cannot preempt any: set a share with --consent"
 
 
 def _stretched(factor: float) -> str:

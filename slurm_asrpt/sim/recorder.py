@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_asrpt.core.cluster import ClusterView, Node, Placement
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.base import Decision, Policy, PreemptivePolicy, Run, Wait, may_interrupt
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.sim.contention import runner_of
-from slurm_asrpt.sim.engine import PolicyError, Progress, Result, Runner, prepared, simulate
+from slurm_asrpt.sim.engine import NODES, PERFECT, PolicyError, Progress, Result, Runner, prepared, simulate
 from slurm_asrpt.sim.interruptions import interrupting
 from slurm_asrpt.sim.scenario import PolicySpec
 from slurm_asrpt.sim.workload import Workload
@@ -134,6 +134,12 @@ def simulate_recorded(
         return simulate(recorded, cluster.nodes, table, progress, recorder.started, runner)
     except PolicyError as error:
         raise AsrptError(f"policy {spec.text} made an invalid decision") from error
+
+
+def preempts(spec: PolicySpec) -> bool:
+    """Whether the policy preempts jobs that may be preempted. Raises ValueError for invalid settings."""
+    settings = {key: value for key, value in spec.settings.items() if key != NODES}
+    return may_interrupt(make_policy(spec.name.removesuffix(PERFECT), fabric=Fabric(1.0, 1.0), **settings))
 
 
 def _runner(workload: Workload, preempts: bool) -> Runner | None:

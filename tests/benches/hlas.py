@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
@@ -20,7 +20,10 @@ FABRIC = Fabric(1.25e9, 300e9)
 
 @dataclass
 class SimulatedJob:
-    """A job. work, had: total and attained GPU-seconds. back: when it is pending again. ran: its runs (begin, end)."""
+    """A job. work, had: total and attained GPU-seconds. back: when it is pending again. ran: its runs (begin, end).
+
+    first_gpus: those of its first run, by node.
+    """
 
     job: Job
     work: float
@@ -32,6 +35,7 @@ class SimulatedJob:
     back: float = 0.0
     interruptions: int = 0
     ran: list[tuple[float, float]] = field(default_factory=list)
+    first_gpus: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ends(self) -> float:
@@ -123,6 +127,7 @@ class HlasBench:
         assert all(_queue_position(life.job) < _queue_position(peer) for peer in peers), "FIFO"
         self.view.take(start.placement.gpus)
         life.began, life.placement = self.now, start.placement
+        life.first_gpus = life.first_gpus or start.placement.gpus
         self.running[life.job.id] = life
 
     def _peer(self, one: SimulatedJob, other: SimulatedJob) -> bool:

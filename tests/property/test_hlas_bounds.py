@@ -11,11 +11,25 @@ JOBS = st.lists(
 SIZES = st.lists(st.sampled_from([2, 4]), min_size=2, max_size=3)
 
 
-@given(SIZES, JOBS, st.integers(0, 3), st.sampled_from([0.0, 3.0]), st.sampled_from([0.5, 4.0]))
-def test_bounds_hold_and_each_iteration_runs_once(sizes, rows, most, min_run_s, grace_s):
+@given(
+    SIZES,
+    JOBS,
+    st.integers(0, 3),
+    st.sampled_from([0.0, 3.0]),
+    st.sampled_from([0.5, 4.0]),
+    st.sampled_from([2.0, 600.0]),
+)
+def test_bounds_hold_and_each_iteration_runs_once(sizes, rows, most, min_run_s, grace_s, reserve_after_s):
     """The bench checks each start (FIFO in a queue) and each preemption (a job of an earlier queue that fits)."""
     bench = HlasBench(
-        sizes, grace_s, queues=4, first_gpu_s=8.0, factor=3.0, max_interruptions=most, min_run_s=min_run_s
+        sizes,
+        grace_s,
+        queues=4,
+        first_gpu_s=8.0,
+        factor=3.0,
+        max_interruptions=most,
+        min_run_s=min_run_s,
+        reserve_after_s=reserve_after_s,
     )
     lives = [
         simulated_job(str(n), min(gpus, sum(sizes)), float(gpus * seconds), float(submit), opted_in)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.hlas.policy import service_rate
-from tests.benches.hlas import FABRIC, HlasBench, simulated_job
+from tests.benches.hlas import FABRIC, HlasBench, SimulatedJob, simulated_job
 
 SETTINGS = {"queues": 3, "first_gpu_s": 10.0, "factor": 4.0, "min_run_s": 2.0}
 
@@ -74,6 +75,42 @@ def test_gpus_being_freed_are_reserved_for_the_preempting_job():
     cluster.play([long, four, two], until=40.0)
     assert four.ran[0][0] == pytest.approx(15.0)
     assert (two.ran or [(math.inf, 0.0)])[0][0] >= four.ran[0][1] or two.began >= four.ran[0][1]
+
+
+def stream(seconds: float, every: float, until: float) -> list[SimulatedJob]:
+    """Jobs of one GPU, one after another."""
+    return [simulated_job(str(n + 1), 1, seconds, submit=n * every) for n in range(int(until / every))]
+
+
+@pytest.mark.parametrize("opted_in", [True, False])
+def test_a_wide_job_gets_the_gpus_that_become_free_once_it_has_waited(opted_in: bool):
+    """One-GPU jobs of 10 s fill two servers of four GPUs, and are never all gone at once."""
+    settings = {"first_gpu_s": 1e6, "min_run_s": 600.0, "reserve_after_s": 100.0}
+    wide = simulated_job("9999", 8, 80.0, submit=50.0, opted_in=opted_in)
+    small = stream(10.0, 1.3, 1000.0)
+    for each in small:
+        each.opted_in = opted_in
+    bench(4, 4, **settings).play([*small, wide])
+    assert 150.0 <= wide.ran[0][0] <= 161.0
+    starved = simulated_job("9999", 8, 80.0, submit=50.0)
+    bench(4, 4, **{**settings, "reserve_after_s": 1e9}).play([*stream(10.0, 1.3, 1000.0), starved])
+    assert starved.ran[0][0] > 900.0
+
+
+def test_gpus_are_kept_on_as_few_servers_as_the_late_job_needs():
+    """The job of four GPUs gets the server with most free ones; the others go on."""
+    cluster = bench(4, 4, first_gpu_s=1e6, reserve_after_s=10.0)
+    fill = [simulated_job(str(n), 1, 30.0 + n) for n in range(1, 9)]
+    wide = simulated_job("20", 4, 40.0, submit=1.0)
+    later = [simulated_job(str(n), 1, 5.0, submit=20.0) for n in range(30, 40)]
+    cluster.play([*fill, wide, *later])
+    assert wide.ran[0][0] == min(max(fill[n].ran[0][1] for n in server) for server in _servers(fill))
+    assert min(each.ran[0][0] for each in later) < wide.ran[0][0]
+
+
+def _servers(lives: Sequence[SimulatedJob]) -> list[list[int]]:
+    at = [next(iter(each.first_gpus)) for each in lives]
+    return [[n for n, name in enumerate(at) if name == server] for server in sorted(set(at))]
 
 
 def test_an_invalid_state_is_rejected():

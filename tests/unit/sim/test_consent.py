@@ -40,6 +40,26 @@ def test_only_a_policy_that_preempts_does_so_and_only_those_who_agree() -> None:
     assert compared()[1]["mean_jct_s"] == pytest.approx(gated["mean_jct_s"])
 
 
+@pytest.mark.parametrize("command", [["run", "-p"], ["compare", "-p"]])
+@pytest.mark.parametrize(
+    ("policy", "consent", "warned"),
+    [("hlas", "0", True), (INTERRUPTS, "0", True), ("hlas", "0.5", False), ("asrpt-gated", "0", False)],
+)
+def test_a_policy_that_cannot_preempt_any_job_is_named(
+    command: list[str], policy: str, consent: str, warned: bool
+) -> None:
+    done = ask(command[0], *TRACE, "--jobs", "40", command[1], policy, "--consent", consent)
+    assert done.exit_code == 0, done.output
+    assert ("cannot preempt any" in done.output) == warned
+
+
+def test_hlas_preempts_as_in_the_daemon() -> None:
+    (hlas,) = json.loads(ask("compare", *TRACE, "-p", "hlas:first_gpu_s=600", "--consent", "1", "--json").stdout)[
+        "policies"
+    ]
+    assert hlas["preempted"] > 0
+
+
 def test_what_a_preemption_costs_may_be_set() -> None:
     cheap, dear = (
         compared("--consent", "1", "--preemption-costs", costs)[1]["lost_to_preemption"]

@@ -19,6 +19,10 @@ class HlasOptions(InterruptOptions):
     first_gpu_s: Annotated[float, Field(gt=0)] = Field(
         3600.0, description="Attained GPU-seconds from which a job is in the second queue."
     )
+    reserve_after_s: Annotated[float, Field(gt=0)] = Field(
+        600.0,
+        description="Once a job has waited for this many seconds, freed GPUs are kept for it; for one job at a time.",
+    )
     factor: Annotated[float, Field(gt=1, le=1000)] = Field(
         4.0, description="Each following queue begins at this many times the GPU-seconds of the previous queue."
     )

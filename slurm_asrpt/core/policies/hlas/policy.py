@@ -7,6 +7,9 @@ at the end of its queue.
 
 Only jobs whose owners allow it are preempted, each at most ``max_interruptions`` times, and never in the first
 ``min_run_s`` of a run: the cost of preemption must be small compared with the computation.
+
+In the paper, tasks of a wide job run on single GPUs as they become free. Here smaller jobs could take these forever. So
+GPUs are kept for the first job, by queue, that has waited for ``reserve_after_s``.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
@@ -56,6 +60,7 @@ class Hlas(PriorityQueue):
         super().__init__(fabric, options)
         self._ends = thresholds(options.first_gpu_s, options.factor, options.queues)
         self._max_preemptions, self._min_run_s = options.max_interruptions, options.min_run_s
+        self._reserve_after_s = options.reserve_after_s
         self._service: dict[JobId, float] = {}
         self._runs: list[Run] = []
         self._preempted: dict[JobId, list[JobId]] = {}  # preempting jobs, and the jobs that they preempt
@@ -85,7 +90,7 @@ class Hlas(PriorityQueue):
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        if not self._runs:
+        if not self._runs and not any(self._is_late(key, now) for key in self._keys.values()):
             self._preempted.clear()
             return super().decide(cluster, now)
         return self._walk(PreemptionPlan(cluster, self._runs, self.fabric), now)
@@ -96,7 +101,9 @@ class Hlas(PriorityQueue):
         preempted, self._preempted = self._preempted, {}
         no_fit: set[tuple[int, Request, float]] = set()
         first: Wait | None = None
-        for key in self._in_order(preempted):
+        order = self._in_order(preempted)
+        late, kept = self._first_late(order, plan, now)
+        for key in order if late is None else [late, *(key for key in order if key is not late)]:
             job = self._jobs[key[-1]]
             shape = (job.gpus, job.request, key[1])
             if shape in no_fit or plan.over_limit(job):  # free GPUs only decrease
@@ -112,9 +119,24 @@ class Hlas(PriorityQueue):
             else:
                 no_fit.add(shape)
                 first = first or Wait(job, no_room(job, Plan(plan.now)))
+                if key is late:
+                    plan.hold(job, kept)
         self._left = Plan(plan.now)
         self._last, self._free = first, self._left.free
         return [*decisions, *([first] if first else [])]
+
+    def _is_late(self, key: Key, now: float) -> bool:
+        return key[2] + self._reserve_after_s <= now
+
+    def _first_late(
+        self, order: Sequence[Key], plan: PreemptionPlan, now: float
+    ) -> tuple[Key | None, Mapping[str, int]]:
+        """The first late job that no limit holds and that could run, and the GPUs to keep for it."""
+        for key in order:
+            job = self._jobs[key[-1]]
+            if self._is_late(key, now) and not plan.over_limit(job) and (kept := plan.servers_for(job)):
+                return key, kept
+        return None, {}
 
     def _in_order(self, preempted: Mapping[JobId, Sequence[JobId]]) -> list[Key]:
         """Within a queue, preempting jobs go first, like partially scheduled jobs in the paper."""
@@ -142,11 +164,13 @@ class Hlas(PriorityQueue):
         return not spared and self.queue_of(run.service_at(now)) > queue
 
     def next_wakeup(self, now: float) -> float | None:
-        """When the next run becomes preemptible: besides arrivals and ends, only this can change a decision."""
+        """When the next run becomes preemptible, or the next job late; all else that changes a decision is an event."""
         if not self._keys:
             return None
         able = (run for run in self._runs if not run.ending and run.interruptions < self._max_preemptions)
-        return min((when for run in able for when in self._next_changes(run, now) if when > now), default=None)
+        changes = (when for run in able for when in self._next_changes(run, now))
+        late = (key[2] + self._reserve_after_s for key in self._keys.values())
+        return min((when for when in chain(changes, late) if when > now), default=None)
 
     def _next_changes(self, run: Run, now: float) -> Iterator[float]:
         """When a run reaches ``min_run_s``, and when it moves to the next queue."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
 from slurm_asrpt.core.job import Job, JobId
@@ -43,6 +44,27 @@ class PreemptionPlan:
         self.later.take(placement.gpus, job.request)
         self.now.take({name: count for name, count in missing.items() if count > 0}, job.request)
         return True
+
+    def servers_for(self, job: Job) -> Mapping[str, int]:
+        """The GPUs per server that the job would get where most are free now, once all are; none if it cannot run.
+
+        On as few of these servers as possible: those with most free GPUs stay so while their GPUs are kept for the job.
+        """
+        nodes = sorted(self.now.nodes, key=lambda node: (-self.later.free[node.name], node.index))
+
+        def placed(number: int) -> Placement | None:
+            return self._place(ClusterView(nodes, {node.name: node.gpus for node in nodes[:number]}), job)
+
+        least = bisect_left(range(len(nodes)), True, key=lambda number: placed(number) is not None)
+        found = placed(least)
+        return {} if found is None else found.gpus
+
+    def hold(self, job: Job, gpus: Mapping[str, int]) -> None:
+        """Keep these GPUs for the job, as far as they are free now or later, and what else becomes free there."""
+        for view in (self.now, self.later):
+            free = {name: min(count, view.free[name]) for name, count in gpus.items()}
+            view.take({name: count for name, count in free.items() if count}, job.request)
+        self.left = [run for run in self.left if gpus.keys().isdisjoint(run.gpus)]
 
     def victims_for(self, job: Job, candidates: Sequence[Run]) -> list[Run]:
         """The runs to preempt for the job, from the first of these; empty if all of them are not enough."""
