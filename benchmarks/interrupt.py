@@ -1,4 +1,4 @@
-"""asrpt-gated with preemption of the jobs that consent: python -m benchmarks.interrupt --json
+"""asrpt-gated and hlas with preemption of the jobs that consent: python -m benchmarks.interrupt --json
 
 Cells are loads 0.8, 1.1 and 1.5, 70% or none of the jobs on one GPU, learned and perfect predictions, with the pai-like
 trace on 250 servers of 8 GPUs (10 Gbit/s), as in benchmarks.policies. In each cell, no, a quarter, half or all of the
@@ -11,7 +11,8 @@ mean completion time of the consenting jobs without anybody's consent over that 
 without; above 1, they lose. ``p99_slowdown``: of completion time over runtime in the best placement; ``p99_ratio``:
 over that without consent. ``utilisation``: share of GPUs in use until the last submission. ``interrupted``: preemptions
 per job. ``lost_share``: GPU time that preempted jobs held without progress, over all GPU time in use.
-``--quick``: 10,000 jobs, no quarter.
+``over_gated``: mean completion time of hlas over that of asrpt-gated with the same predictions (learned) and consent.
+The goals are those of asrpt-gated. ``--quick``: 10,000 jobs, no quarter.
 """
 
 from __future__ import annotations
@@ -32,13 +33,17 @@ from slurm_asrpt.sim.interruptions import Costs, InterruptedRun, interrupting
 from slurm_asrpt.sim.metrics import preemptive_bound, slowdowns, summary
 from slurm_asrpt.sim.workload import Workload
 
-POLICIES = {"learned": "asrpt-gated", "perfect": "asrpt-gated-perfect"}
+POLICIES = {"learned": "asrpt-gated", "perfect": "asrpt-gated-perfect", "hlas": "hlas"}
+"""By the name of their cells."""
 NIC_GBIT = 10.0
 
 
 @dataclass(frozen=True)
 class Task:
-    """The simulations of one cell: with each share of consenting jobs, the first of which is 0."""
+    """The simulations of one cell: with each share of consenting jobs, the first of which is 0.
+
+    predictor: a key of POLICIES. settings: of asrpt-gated.
+    """
 
     load: float
     single: float
@@ -79,7 +84,7 @@ def _simulate(task: Task, made: Workload, consenting: Any) -> tuple[Result, Inte
         runs.append(run)
         return run
 
-    settings = {**task.settings, "interrupts": True}
+    settings = {} if task.predictor == "hlas" else {**task.settings, "interrupts": True}
     name, cluster = POLICIES[task.predictor], made.cluster
     result = simulate_named(name, cluster.nodes, made.table, cluster.fabric, settings, runner=runner)
     if len(result.ended) != len(made.table):
@@ -117,7 +122,7 @@ def _rounded(figures: Mapping[str, float | None]) -> dict[str, float | None]:
 
 def verdicts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The goals, and the cells that miss them."""
-    some = [row for row in rows if row["consent"] > 0]
+    some = [row for row in rows if row["consent"] > 0 and row["predictor"] != "hlas"]
     half = [row for row in rows if row["consent"] == 0.5 and row["load"] == 1.5 and row["predictor"] == "learned"]
     return {
         "cells": len(some),
@@ -127,6 +132,17 @@ def verdicts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "others_lose_in": [_name(row) for row in some if (row["others_worse"] or 1) > 1.02],
         "most_lost_share": max((row["lost_share"] for row in some), default=0.0),
     }
+
+
+def over_gated(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """By the name of each cell of hlas, if both ran."""
+    gated = {_place(row): row["over_bound"] for row in rows if row["predictor"] == "learned"}
+    hlas = [row for row in rows if row["predictor"] == "hlas" and _place(row) in gated]
+    return {_name(row): round(row["over_bound"] / gated[_place(row)], 4) for row in hlas}
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("load", "single", "consent", "seed"))
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -153,6 +169,7 @@ def main() -> int:
     parser.add_argument("--checkpoint", type=float, default=Costs.checkpoint_s, help="seconds")
     parser.add_argument("--requeue", type=float, default=Costs.requeue_s, help="seconds")
     parser.add_argument("--restart", type=float, default=Costs.restart_s, help="seconds")
+    parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
     parser.add_argument("--gain", type=float, help="policy.interruption_gain")
     parser.add_argument("--quick", action="store_true", help="10,000 jobs, no quarter of consenting jobs")
     parser.add_argument("-j", "--processes", type=int, default=2)
@@ -165,16 +182,17 @@ def main() -> int:
         Task(load, single, predictor, jobs, chosen.seed, [0.0, *shares], costs, settings)
         for load in chosen.loads
         for single in chosen.single_gpu
-        for predictor in POLICIES
+        for predictor in chosen.policies
     ]
     rows = list[dict[str, Any]]()
     for done, some in enumerate(Parallel(chosen.processes, return_as="generator")(map(delayed(play), tasks)), start=1):
         rows += some
         print(f"{done}/{len(tasks)} cells", file=sys.stderr)
+    found = {"goals": verdicts(rows), "over_gated": over_gated(rows)}
     if chosen.json:
-        print(json.dumps({"jobs": jobs, "costs": asdict(costs), "cells": rows, "goals": verdicts(rows)}))
+        print(json.dumps({"jobs": jobs, "costs": asdict(costs), "cells": rows, **found}))
     else:
-        print(text(rows), json.dumps(verdicts(rows), indent=2), sep="\n\n")
+        print(text(rows), json.dumps(found, indent=2), sep="\n\n")
     return 0
 
 
