@@ -69,16 +69,20 @@ def bco_sections(asked: Sequence[str], points: Points, pictures: Mapping[str, st
 
 def fig4(points: Points) -> Verdict:
     """Holds if SJF-BCO is below the others with the jobs in either order, in part if only with one."""
-    found = [
-        (by_size, _least(points, reading, extra, by_size, what))
+    found = {
+        (by_size, f"{row(reading, extra)}, {WHAT[what]}"): _least(points, reading, extra, by_size, what)
         for reading in READINGS
         for extra in (EXTRA, MORE)
         for by_size in (False, True)
         for what in WHAT
-    ]
-    wins = {by_size: all(better for order, (better, _) in found if order == by_size) for by_size in (False, True)}
-    best = [better for _, (better, _) in found]
-    return HOLDS if all(wins.values()) else PARTLY if any(best) else FAILS, [text for _, (_, text) in found]
+    }
+    won = {
+        order: [name for (by_size, name), (better, _) in found.items() if by_size == order and better]
+        for order in (False, True)
+    }
+    same = f"With the same order of the jobs, SJF-BCO is below all others in {'; '.join(won[True]) or 'no row'}."
+    status = HOLDS if len(won[True]) + len(won[False]) == len(found) else PARTLY if won[True] or won[False] else FAILS
+    return status, [*(text for _, text in found.values()), same]
 
 
 def _least(points: Points, reading: str, extra: float, by_size: bool, what: str) -> tuple[bool, str]:
