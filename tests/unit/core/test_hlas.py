@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.job import Request
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.hlas.policy import service_rate
 from tests.benches.hlas import FABRIC, HlasBench, SimulatedJob, simulated_job
@@ -91,26 +92,35 @@ def test_a_wide_job_gets_the_gpus_that_become_free_once_it_has_waited(opted_in: 
     for each in small:
         each.opted_in = opted_in
     bench(4, 4, **settings).play([*small, wide])
-    assert 150.0 <= wide.ran[0][0] <= 161.0
+    assert 150.0 <= wide.ran[0][0] <= 165.0
     starved = simulated_job("9999", 8, 80.0, submit=50.0)
     bench(4, 4, **{**settings, "reserve_after_s": 1e9}).play([*stream(10.0, 1.3, 1000.0), starved])
     assert starved.ran[0][0] > 900.0
 
 
 def test_gpus_are_kept_on_as_few_servers_as_the_late_job_needs():
-    """The job of four GPUs gets the server with most free ones; the others go on."""
-    cluster = bench(4, 4, first_gpu_s=1e6, reserve_after_s=10.0)
-    fill = [simulated_job(str(n), 1, 30.0 + n) for n in range(1, 9)]
-    wide = simulated_job("20", 4, 40.0, submit=1.0)
-    later = [simulated_job(str(n), 1, 5.0, submit=20.0) for n in range(30, 40)]
-    cluster.play([*fill, wide, *later])
-    assert wide.ran[0][0] == min(max(fill[n].ran[0][1] for n in server) for server in _servers(fill))
-    assert min(each.ran[0][0] for each in later) < wide.ran[0][0]
+    """The job of four GPUs gets one of the servers; the others go on."""
+    cluster = bench(4, 4, 4, first_gpu_s=1e6, reserve_after_s=100.0)
+    wide = simulated_job("9999", 4, 40.0, submit=50.0)
+    wide.job = replace(wide.job, request=Request(per_node=4))
+    small = stream(10.0, 0.9, 400.0)
+    cluster.play([*small, wide])
+    begin, end = wide.ran[0]
+    assert 150.0 <= begin <= 165.0
+    (server,) = wide.first_gpus
+    beside = [each for each in small if server in each.first_gpus and 150.0 < each.ran[0][0] < end]
+    others = [each for each in small if server not in each.first_gpus and 150.0 < each.ran[0][0] < end]
+    assert not beside
+    assert others
 
 
-def _servers(lives: Sequence[SimulatedJob]) -> list[list[int]]:
-    at = [next(iter(each.first_gpus)) for each in lives]
-    return [[n for n, name in enumerate(at) if name == server] for server in sorted(set(at))]
+def test_no_gpus_are_kept_beside_jobs_that_have_run_for_long():
+    """They would be idle for long."""
+    cluster = bench(4, first_gpu_s=1e6, reserve_after_s=100.0)
+    long, wide = simulated_job("1", 1, 2000.0), simulated_job("9999", 4, 40.0, submit=50.0)
+    cluster.play([long, wide, *stream(10.0, 4.0, 500.0)[1:]])
+    assert wide.ran[0][0] == 2000.0
+    assert sum(each.ran[0][0] > 160.0 for each in cluster.done if each.job.gpus == 1) > 80
 
 
 def test_an_invalid_state_is_rejected():

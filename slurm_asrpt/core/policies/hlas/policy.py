@@ -9,7 +9,8 @@ Only jobs whose owners allow it are preempted, each at most ``max_interruptions`
 ``min_run_s`` of a run: the cost of preemption must be small compared with the computation.
 
 In the paper, tasks of a wide job run on single GPUs as they become free. Here smaller jobs could take these forever. So
-GPUs are kept for the first job, by queue, that has waited for ``reserve_after_s``.
+GPUs are kept for the first job, by queue, that has waited for ``reserve_after_s``: on servers whose jobs have all run
+for less than a tenth of its wait. With heavy tails a job goes on for about as long as it has run: they end soon.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from slurm_asrpt.core.policies.base import Decision, Phase, Preempt, Reason, Run
 from slurm_asrpt.core.policies.hlas.options import HlasOptions
 from slurm_asrpt.core.policies.hlas.preemption import PreemptionPlan
 from slurm_asrpt.core.policies.priority_queue import Key, PriorityQueue
+
+YOUNG = 0.1
+"""GPUs are kept where all jobs have run for less than this share of the wait of the job that they are kept for."""
 
 
 def thresholds(first: float, factor: float, queues: int) -> tuple[float, ...]:
@@ -64,6 +68,8 @@ class Hlas(PriorityQueue):
         self._service: dict[JobId, float] = {}
         self._runs: list[Run] = []
         self._preempted: dict[JobId, list[JobId]] = {}  # preempting jobs, and the jobs that they preempt
+        self._began: dict[JobId, tuple[float, Mapping[str, int]]] = {}  # started jobs: when, and where
+        self._kept: Mapping[str, int] = {}  # for a late job, in the last decision
 
     def value(self, job: Job, alpha: float) -> float:
         return self.queue_of(self._service.get(job.id, 0.0))
@@ -81,6 +87,7 @@ class Hlas(PriorityQueue):
 
     def finished(self, job_id: JobId, now: float) -> None:
         super().finished(job_id, now)
+        self._began.pop(job_id, None)
         self._runs = [run for run in self._runs if run.job_id != job_id]
 
     def _forget(self, job_id: JobId) -> None:
@@ -92,8 +99,11 @@ class Hlas(PriorityQueue):
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         if not self._runs and not any(self._is_late(key, now) for key in self._keys.values()):
             self._preempted.clear()
-            return super().decide(cluster, now)
-        return self._walk(PreemptionPlan(cluster, self._runs, self.fabric), now)
+            decisions = super().decide(cluster, now)
+        else:
+            decisions = self._walk(PreemptionPlan(cluster, self._runs, self.fabric), now)
+        self._began.update({d.job.id: (now, d.placement.gpus) for d in decisions if isinstance(d, Start)})
+        return decisions
 
     def _walk(self, plan: PreemptionPlan, now: float) -> list[Decision]:
         """Consider jobs in order: each starts, preempts others, or waits."""
@@ -102,7 +112,7 @@ class Hlas(PriorityQueue):
         no_fit: set[tuple[int, Request, float]] = set()
         first: Wait | None = None
         order = self._in_order(preempted)
-        late, kept = self._first_late(order, plan, now)
+        late, self._kept = self._first_late(order, plan, now)
         for key in order if late is None else [late, *(key for key in order if key is not late)]:
             job = self._jobs[key[-1]]
             shape = (job.gpus, job.request, key[1])
@@ -120,7 +130,7 @@ class Hlas(PriorityQueue):
                 no_fit.add(shape)
                 first = first or Wait(job, no_room(job, Plan(plan.now)))
                 if key is late:
-                    plan.hold(job, kept)
+                    plan.hold(job, self._kept)
         self._left = Plan(plan.now)
         self._last, self._free = first, self._left.free
         return [*decisions, *([first] if first else [])]
@@ -131,12 +141,20 @@ class Hlas(PriorityQueue):
     def _first_late(
         self, order: Sequence[Key], plan: PreemptionPlan, now: float
     ) -> tuple[Key | None, Mapping[str, int]]:
-        """The first late job that no limit holds and that could run, and the GPUs to keep for it."""
+        """The first late job that no limit holds and for which enough servers are free soon, and its GPUs there."""
         for key in order:
             job = self._jobs[key[-1]]
-            if self._is_late(key, now) and not plan.over_limit(job) and (kept := plan.servers_for(job)):
-                return key, kept
+            if self._is_late(key, now) and not plan.over_limit(job):
+                since = now - YOUNG * (now - key[2])
+                kept = plan.servers_for(job, self._young(plan.now, since), self._kept)
+                if kept:
+                    return key, kept
         return None, {}
+
+    def _young(self, cluster: ClusterView, since: float) -> frozenset[str]:
+        """The servers whose jobs have all begun since then."""
+        old = {name for began, gpus in self._began.values() if began < since for name in gpus}
+        return frozenset(cluster.by_name.keys() - old)
 
     def _in_order(self, preempted: Mapping[JobId, Sequence[JobId]]) -> list[Key]:
         """Within a queue, preempting jobs go first, like partially scheduled jobs in the paper."""
@@ -197,6 +215,7 @@ class Hlas(PriorityQueue):
             "service": self._service,
             "runs": runs,
             "room": self._preempted,
+            "began": self._began,
         }
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
@@ -204,10 +223,13 @@ class Hlas(PriorityQueue):
             service = {JobId(job_id): float(had) for job_id, had in state["service"].items()}
             runs = [Run.read(raw) for raw in state["runs"]]
             preempted = {JobId(job_id): [JobId(run) for run in runs] for job_id, runs in state["room"].items()}
+            began: dict[JobId, tuple[float, Mapping[str, int]]] = {
+                JobId(job_id): (float(at), dict(gpus)) for job_id, (at, gpus) in state.get("began", {}).items()
+            }
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a state of this policy: {error!r}") from error
         super().load(state, jobs)
-        self._service, self._runs = service, runs
+        self._service, self._runs, self._began, self._kept = service, runs, began, {}
         self._preempted = {job_id: runs for job_id, runs in preempted.items() if job_id in self._keys}
 
 

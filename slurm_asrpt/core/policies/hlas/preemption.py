@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
 from slurm_asrpt.core.job import Job, JobId
@@ -45,12 +45,13 @@ class PreemptionPlan:
         self.now.take({name: count for name, count in missing.items() if count > 0}, job.request)
         return True
 
-    def servers_for(self, job: Job) -> Mapping[str, int]:
-        """The GPUs per server that the job would get where most are free now, once all are; none if it cannot run.
+    def servers_for(self, job: Job, among: Container[str], first: Container[str]) -> Mapping[str, int]:
+        """The GPUs per server that the job would get on these servers, once all are free; none if it cannot run there.
 
-        On as few of these servers as possible: those with most free GPUs stay so while their GPUs are kept for the job.
+        On as few of them as possible: those named first, then those where most GPUs are free now.
         """
-        nodes = sorted(self.now.nodes, key=lambda node: (-self.later.free[node.name], node.index))
+        able = [node for node in self.now.nodes if node.name in among]
+        nodes = sorted(able, key=lambda node: (node.name not in first, -self.later.free[node.name], node.index))
 
         def placed(number: int) -> Placement | None:
             return self._place(ClusterView(nodes, {node.name: node.gpus for node in nodes[:number]}), job)
