@@ -159,7 +159,12 @@ def unprofiled(gpus: int) -> JobProfile:
     return JobProfile(UNPROFILED, (Stage(replicas=gpus, forward_s=1.0, backward_s=0.0),))
 
 
-UNPROFILED = "(none)"
+UNPROFILED, LEARNED = "(none)", "(learned)"
+
+
+def is_named(profile: JobProfile) -> bool:
+    """Whether the owner or an admin has named it; else iterations are seconds in the job's best placement."""
+    return profile.name not in (UNPROFILED, LEARNED)
 
 
 @dataclass(frozen=True)
@@ -290,6 +295,12 @@ class Job:
 
     @property
     def profiled(self) -> bool:
+        """Whether a profile is named for it (``is_named``)."""
+        return is_named(self.profile)
+
+    @property
+    def communication_known(self) -> bool:
+        """Whether its profile says how much its GPUs communicate: named, or learned from runs."""
         return self.profile.name != UNPROFILED
 
 

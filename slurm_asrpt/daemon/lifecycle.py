@@ -52,18 +52,24 @@ class RunRecorder(RunSink):
     """Writes ended runs into the history, lets forecasts learn from them, and reports them to their owners."""
 
     def __init__(
-        self, history: HistoryWriter, recent: RecentJobs, progress: ProgressWatch, reports: EndedReports
+        self,
+        history: HistoryWriter,
+        recent: RecentJobs,
+        progress: ProgressWatch,
+        reports: EndedReports,
+        cluster: ClusterState,
     ) -> None:
-        self._history, self._recent, self._progress, self._reports = history, recent, progress, reports
+        self._history, self._recent, self._progress = history, recent, progress
+        self._reports, self._cluster = reports, cluster
 
     def ended(self, job: ManagedJob, now: float) -> Run | None:
-        run = self._history.record(job)
+        run = self._history.record(job, placements.spread(job, self._cluster))
         if run is not None:
             self._recent.ended(run, now)
         return run
 
     def cut(self, job: ManagedJob, until: float) -> Run | None:
-        return self._history.record_cut(job, until)
+        return self._history.record_cut(job, until, placements.spread(job, self._cluster))
 
     def report(self, job: ManagedJob, run: Run | None) -> None:
         self._reports.add(job, run)

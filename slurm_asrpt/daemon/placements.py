@@ -8,6 +8,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, host_
 from slurm_asrpt.core.job import JobProfile, Request
 from slurm_asrpt.core.placement.selection import placement_on
 from slurm_asrpt.core.preemptable import take_what_is_free
+from slurm_asrpt.core.sensitivity import UNKNOWN, Spread, spread_of
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.speed import at_speed, slowest
 from slurm_asrpt.core.topology import blocks_in
@@ -74,6 +75,15 @@ def block_alpha(job: ManagedJob, cluster: ClusterState, profiles: Profiles) -> f
     if len(servers) != len(counts):
         return None
     return _block_alpha(_profile(job, sum(counts.values()), profiles), servers, counts, cluster.fabric)
+
+
+def spread(job: ManagedJob, cluster: ClusterState) -> Spread:
+    """How far apart the GPUs of a run were; unknown if a node no longer exists."""
+    gpus = job.placement.gpus if job.placement else job.allocation or {}
+    servers = cluster.servers_of(gpus)
+    if len(servers) != len(gpus):
+        return UNKNOWN
+    return spread_of(servers, [gpus[node.name] for node in servers], cluster.fabric)
 
 
 def _profile(job: ManagedJob, gpus: int, profiles: Profiles) -> JobProfile:

@@ -78,7 +78,7 @@ def assemble(
     rules = SiteRules(client, slurm, settings.policy.fairshare_bands, policy.preempting)
     feed = PolicyFeed(policy, settings.policy.name, saved, jobs, cluster, recent, audit)
     reports = EndedReports(Waits())
-    runs = RunRecorder(history, recent, progress, reports)
+    runs = RunRecorder(history, recent, progress, reports, cluster)
     lifecycle = JobLifecycle(settings, jobs, cluster, feed, profiles, audit, mode, runs)
     checkpoints = CheckpointTimes(settings.interrupt.grace_s)
     checkpoints.load(saved.get("checkpoint_times"))

@@ -287,11 +287,11 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("forecast_made", "forecast_low", "forecast_median", "forecast_high"), _instant),
     **dict.fromkeys(("exit_code", "uid", "gpus", "predicted_iterations", "iterations"), _whole),
     **dict.fromkeys(("predicted_low", "predicted_high", "predicted_mean", "reported_total", "work_s"), _whole),
-    **dict.fromkeys(("time_limit_s", "min_nodes", "max_nodes"), _whole),
+    **dict.fromkeys(("time_limit_s", "min_nodes", "max_nodes", "switches"), _whole),
+    **dict.fromkeys(("alpha", "link_s", "iteration_s", "speed"), _real),
     "nodes": _mapping(_whole),
     "features": _mapping(_real),
     "iterations_source": Source,
     "origin": Origin,
-    "alpha": _real,
     ELAPSED: _duration,
 }

@@ -57,9 +57,15 @@ def _add_what_slurm_plans_by(connection: sqlite3.Connection) -> None:
         connection.execute(f"ALTER TABLE runs ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
 
 
+def _add_spread(connection: sqlite3.Connection) -> None:
+    for column in ("link_s", "iteration_s", "speed"):
+        connection.execute(f"ALTER TABLE runs ADD COLUMN {column} REAL NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE runs ADD COLUMN switches INTEGER NOT NULL DEFAULT 0")
+
+
 _STEPS = (
     *(_create, _add_features, _add_marks, _add_forecasts, _add_mean, _add_what_limits_count, _add_work),
-    _add_what_slurm_plans_by,
+    *(_add_what_slurm_plans_by, _add_spread),
 )
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = _STEPS
 """Step i migrates schema version i to i + 1; a released step is never changed."""

@@ -84,6 +84,8 @@ class Run:
     a release that did not know it. iterations_of: the profile that ``iterations`` count, as the tag names it; "" if
     they are seconds. time_limit_s: 0 without one, or if unknown. min_nodes, max_nodes: the owner's ``-N``; 0 if
     unknown, max_nodes also without an upper bound.
+    link_s, switches: how far apart its GPUs were (``core.sensitivity.Spread``). iteration_s: seconds per reported
+    iteration. speed: of its slowest GPU, relative to the reference GPU. 0 if unknown.
     """
 
     job_id: str
@@ -124,6 +126,10 @@ class Run:
     time_limit_s: int = 0
     min_nodes: int = 0
     max_nodes: int = 0
+    link_s: float = 0.0
+    iteration_s: float = 0.0
+    speed: float = 0.0
+    switches: int = 0
 
     @property
     def key(self) -> Key:

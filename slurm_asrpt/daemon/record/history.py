@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_asrpt.core.job import UNPROFILED, Job, JobProfile
+from slurm_asrpt.core.job import Job, JobProfile, is_named
+from slurm_asrpt.core.sensitivity import UNKNOWN, Spread
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, predicted
 from slurm_asrpt.daemon.jobs.saved_state import Forecast
 from slurm_asrpt.daemon.profiles import Profiles
@@ -26,7 +27,7 @@ MAX_UNWRITTEN = 100_000
 MAX_SPEEDUP = 100.0
 """Reported iterations count up to this multiple of the placement's speed, so that one run cannot distort the mean."""
 MIN_ITERATION_S = 1e-3
-"""The shortest plausible iteration of a job with an unknown placement."""
+"""The shortest plausible iteration of a job with an unknown placement or profile."""
 
 
 class HistoryWriter:
@@ -51,23 +52,23 @@ class HistoryWriter:
             self.history = self._open()
         return self.history
 
-    def record(self, job: ManagedJob) -> Run | None:
+    def record(self, job: ManagedJob, spread: Spread = UNKNOWN) -> Run | None:
         """Keep the run of a tagged job with GPUs until ``flush``; None if there is nothing to keep."""
         record = job.record
         if job.tag is None or not record.nodes or not 0 < record.start_time <= record.end_time:
             return None  # not managed, or cancelled before it had nodes
         if asks_for_no_gpus(record):
             return None
-        run = self._run(job, job.tag)
+        run = self._run(job, job.tag, spread)
         if self._known(run):
             return None  # Slurm shows ended jobs for minutes, and after a restart less is known about them
         self.unwritten.append(run)
         return run
 
-    def record_cut(self, job: ManagedJob, until: float) -> Run | None:
+    def record_cut(self, job: ManagedJob, until: float, spread: Spread = UNKNOWN) -> Run | None:
         """As ``record``, for a run that a requeue has ended. Slurm's record already shows the pending job."""
         record = replace(job.record, state=REQUEUED, end_time=until)
-        return self.record(replace(job, record=record))
+        return self.record(replace(job, record=record), spread)
 
     def flush(self) -> None:
         """Write the kept runs. Errors are logged only: they must not stop scheduling."""
@@ -115,7 +116,7 @@ class HistoryWriter:
             LOG.error("%s; ended runs are kept in memory and written later", trouble)
         self._logged = trouble
 
-    def _run(self, job: ManagedJob, tag: Tag) -> Run:
+    def _run(self, job: ManagedJob, tag: Tag, spread: Spread) -> Run:
         record, placement = job.record, job.placement
         reported = read_progress(self.spool, str(record.number))
         if reported is not None and reported.written < record.start_time:
@@ -151,9 +152,13 @@ class HistoryWriter:
             time_limit_s=int(record.time_limit),
             min_nodes=least,
             max_nodes=most,
+            link_s=spread.link_s,
+            switches=spread.switches,
+            iteration_s=_iteration_s(job, reported),
+            speed=placement.speed if placement else 0.0,
         )
         profile = self._profile(job)
-        profiled = profile.name != UNPROFILED
+        profiled = is_named(profile)
         return replace(
             with_tag(run, predicted(tag, job.job, job.reference_alpha)),
             profile=profile.name if profiled else tag.profile,
@@ -164,11 +169,11 @@ class HistoryWriter:
     def _iterations(self, job: ManagedJob, reported: Progress | None) -> tuple[int, Source]:
         """The reported iterations, else elapsed time over the alpha of the real placement.
 
-        A job without a profile counts one iteration per second on the reference GPU, whatever it reports, because its
-        prediction is only used with the default profile.
+        A job without a profile counts one iteration per second in its best placement on reference GPUs, whatever it
+        reports, because its prediction is only used so.
         """
         elapsed = job.record.end_time - job.record.start_time
-        if self._profile(job).name == UNPROFILED:
+        if not is_named(self._profile(job)):
             return max(1, round(elapsed / (job.placement.alpha if job.placement else 1.0))), Source.ELAPSED
         if reported is not None and reported.ran and _is_plausible(reported.ran, elapsed, job):
             return reported.ran, Source.REPORTED
@@ -182,6 +187,14 @@ class HistoryWriter:
             return job.job.profile
         gpus = sum((job.placement.gpus if job.placement else job.allocation or {}).values())
         return self.profiles.of(job.tag if gpus else None, max(gpus, 1))
+
+
+def _iteration_s(job: ManagedJob, reported: Progress | None) -> float:
+    """Seconds per reported iteration; 0 if unknown. The reports of a requeued job cover all its runs."""
+    elapsed = job.record.end_time - job.record.start_time
+    if reported is None or job.record.restarts or reported.ran * MIN_ITERATION_S > elapsed:
+        return 0.0
+    return elapsed / reported.ran if reported.ran else 0.0
 
 
 def _asked_nodes(job: Job | None) -> tuple[int, int]:

@@ -200,7 +200,7 @@ class ASrpt(Policy):
         best = self._best(*arguments)
         reference = self._best(job, self._reference_nodes) if can_run else best
         worst = max(best, worst_alpha(job, self._nodes, self.fabric))
-        if not job.profiled:  # its communication is unknown
+        if not job.communication_known:  # its communication is unknown
             return Kind(best, worst, reference, can_run, False, Strategy.TIGHTEST, job.profile)
         heavy = worst / best >= self.comm_heavy
         strategy = Strategy.MOST_FREE if heavy else Strategy.LEAST_FREE

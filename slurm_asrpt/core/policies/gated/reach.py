@@ -28,7 +28,7 @@ class Reach:
 
         Only switches that can hold the job on so many servers of ``among``. Empty if any servers will do.
         """
-        if self.switches is None or servers < 2 or not (self._fabric.beyond and job.profiled):
+        if self.switches is None or servers < 2 or not (self._fabric.beyond and job.communication_known):
             return ()
         found, best = tuple[int, ...](), 0.0
         for level, masks in enumerate(self.switches.levels, start=1):
