@@ -24,12 +24,17 @@ from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.tag import parse_tag, render_features
+from slurm_asrpt.predict.communication import from_bytes
 from slurm_asrpt.predict.conformal import RunConformal
 from slurm_asrpt.predict.convergence import STOP_SHARE, Convergence, convergence
 from slurm_asrpt.predict.evidence import Evidence, Level, PredictionInput, evidence
+from slurm_asrpt.predict.model_store import ModelError, active_name, load_beliefs
+from slurm_asrpt.predict.retrain import models_folder
+from slurm_asrpt.predict.sensitivity import NOTHING, Beliefs
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.spool import read_losses, read_progress
+from slurm_asrpt.status.learned_texts import communication_text
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time
 
 
@@ -200,7 +205,7 @@ def explain_command(
         _note_misplaced(given)
     entries = _entries(settings)
     with read_history(settings) as history:
-        found = evidence(subject, entries, history, RunConformal.of_history(history, time.time()))
+        found = evidence(subject, entries, history, RunConformal.of_history(history, time.time()), _beliefs(settings))
     loss = _reported(settings, job, found)
     if plot is not None:
         from slurm_asrpt.reporting import prediction_plot  # matplotlib takes a second to import
@@ -268,6 +273,17 @@ def _entries(settings: Settings) -> dict[str, table.Entry]:
         raise AsrptError(f"no prediction table ({why}); asrpt-admin retrain creates one") from None
 
 
+def _beliefs(settings: Settings) -> Beliefs:
+    """Those of the active model; none if it cannot be read."""
+    models = models_folder(settings)
+    try:
+        data = load_beliefs(models, active_name(models)) if settings.predict.communication else b""
+        return from_bytes(data) if data else NOTHING
+    except (ModelError, ValueError) as error:
+        print(f"note: communication of the active model: {printable(str(error))}", file=sys.stderr)
+        return NOTHING
+
+
 def _of_job(settings: Settings, job_id: str) -> PredictionInput:
     """Raises InputError for a job that neither the history nor Slurm knows, or without a tag."""
     runs: list[Run] = []
@@ -317,6 +333,30 @@ def _show_evidence(subject: PredictionInput, found: Evidence) -> None:
     print(f"\n{counted(count, 'past run')} with this {where} key in the history" + (", the latest:" if runs else ""))
     if runs:
         _show_runs(runs)
+    if len(found.placed) > 1 or found.communication:
+        _show_communication(subject, found)
+
+
+def _show_communication(subject: PredictionInput, found: Evidence) -> None:
+    """What is known about a job without a profile: how long its runs took by placement, and what follows."""
+    known = found.communication
+    if found.placed:
+        print(f"\nits runs with {counted(subject.gpus, 'GPU')}, by placement:")
+        show_table(
+            [
+                Column("NODES", [str(row.nodes) for row in found.placed], right=True),
+                Column(
+                    "SWITCHES", [str(row.switches) if row.switches else UNKNOWN for row in found.placed], right=True
+                ),
+                Column("RUNS", [str(row.runs) for row in found.placed], right=True),
+                Column("TIME", [f"x {row.slower:.2f}" for row in found.placed], right=True),
+            ]
+        )
+    if known is None:
+        print("communication: not known to matter; all placements count as equal")
+    else:
+        told = communication_text(known.level, known.runs, known.apart, known.slower)
+        print(f"communication: {known.rate:.3g} GB for each second of computation; {told}")
 
 
 def _moved_from(found: Evidence) -> str:

@@ -16,7 +16,15 @@ from slurm_asrpt_cli.status.status_file import around, ended_of, warn_if_stale
 from slurm_asrpt_cli.status.table import attained, date, durations, gpu_hours, gpus_in_words, learned_from, share
 
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.status.document import DRAWN_BY, NEAREST, RESERVED_IN, UNUSED_PROFILE, JobStatus, Status
+from slurm_asrpt.status.document import (
+    COMMUNICATION,
+    DRAWN_BY,
+    NEAREST,
+    RESERVED_IN,
+    UNUSED_PROFILE,
+    JobStatus,
+    Status,
+)
 from slurm_asrpt.status.explain import Ahead, Ending, Explanation, explain
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time
 
@@ -119,6 +127,7 @@ def _record(job: JobStatus) -> Facts:
         *expected_start(job),
         ("Prediction", prediction(job)),
         ("Iteration", iteration(job)),
+        ("Communication", safe(str(job.facts.get(COMMUNICATION, "")))),
         ("By GPU type", _by_type(job)),
     ]
     if job.priority or job.weight != 1.0:
@@ -182,7 +191,7 @@ def _facts(job: JobStatus) -> Facts:
         "most",
         "in_s",
     }
-    said |= {UNUSED_PROFILE, DRAWN_BY, RESERVED_IN}
+    said |= {UNUSED_PROFILE, COMMUNICATION, DRAWN_BY, RESERVED_IN}
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]
 
 

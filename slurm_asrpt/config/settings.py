@@ -259,6 +259,11 @@ class PredictSettings(Section):
     keep_days: Annotated[int, Field(ge=0, le=36500)] = Field(
         0, description="Days for which a run stays in the history. 0: forever."
     )
+    communication: bool = Field(
+        True,
+        description="Learn from their runs how much jobs without a profile communicate, and place those that suffer on "
+        "distant nodes like jobs with a profile.",
+    )
     keep_models: Annotated[int, Field(ge=1, le=10000)] = Field(
         10, description="Number of models to keep in paths.state."
     )

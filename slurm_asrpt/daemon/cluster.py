@@ -178,8 +178,10 @@ class ClusterState:
 
     def reference_alpha(self, job: Job) -> float | None:
         """α̃_min of a job if all GPUs were reference GPUs: converts its iterations into work and back."""
-        if not job.profiled:
-            return 1.0
+        return self.reference_alpha_of(job) if job.profiled else 1.0
+
+    def reference_alpha_of(self, job: Job) -> float | None:
+        """The same by its profile, whatever its iterations are."""
         if self._reference is None:
             self._reference = BestAlphas(with_reference_gpus(self.view.nodes), self.fabric)
         return self._reference.alpha(job)

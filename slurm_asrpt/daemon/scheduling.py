@@ -10,6 +10,7 @@ from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.checkpoint_times import CheckpointTimes
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.communication import LearnedCommunication
 from slurm_asrpt.daemon.cpu_jobs import CpuJobs
 from slurm_asrpt.daemon.cycle import Scheduler, SlurmReader
 from slurm_asrpt.daemon.decider import Decider
@@ -39,6 +40,7 @@ from slurm_asrpt.daemon.writes.pins import Pins
 from slurm_asrpt.daemon.writes.rank_maps import RankMaps
 from slurm_asrpt.daemon.writes.release import Release
 from slurm_asrpt.daemon.writes.starts import Starts, StartWithdrawal
+from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.switch import OperatingMode
 
@@ -83,7 +85,8 @@ def assemble(
     checkpoints = CheckpointTimes(settings.interrupt.grace_s)
     checkpoints.load(saved.get("checkpoint_times"))
     preemption = Preemption(settings, policy, jobs, cluster, rules, checkpoints, client, audit, mode)
-    admission = Admission(settings, cluster, rules, profiles, mode)
+    communication = LearnedCommunication(models_folder(settings), settings.predict.communication)
+    admission = Admission(settings, cluster, rules, profiles, communication, mode)
     eligibility = Eligibility(jobs, admission, feed, preemption, audit, mode)
     cpu_jobs = CpuJobs(jobs, cluster, audit, policy.bands)
     decider = Decider(settings, policy, jobs, cluster, rules, preemption, cpu_jobs, audit, mode)

@@ -28,9 +28,19 @@ from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remainin
 from slurm_asrpt.forecast.sampling import remaining_length
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.slurm.request import asked_gpus, gpus_of
-from slurm_asrpt.status.document import DRAWN_BY, RESERVED_IN, UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
+from slurm_asrpt.status.document import (
+    COMMUNICATION,
+    DRAWN_BY,
+    RESERVED_IN,
+    UNUSED_PROFILE,
+    JobStatus,
+    NodeStatus,
+    Status,
+    count_jobs,
+)
 from slurm_asrpt.status.ended import add_ended
 from slurm_asrpt.status.explain import add_ahead
+from slurm_asrpt.status.learned_texts import communication_text
 from slurm_asrpt.status.reason_texts import by_slurm_text, text_of
 from slurm_asrpt.switch import OperatingMode
 
@@ -93,7 +103,7 @@ class JobRows:
             state=str(why.phase),
             reason=why.kind,
             text=_text(job, why),
-            facts={**why.facts, **self._unused_profile(job), **_reservation(job)},
+            facts={**why.facts, **self._unused_profile(job), **_communication(job), **_reservation(job)},
             rank=ranks.get(record.job_id),
             nodes=_nodes(job, why) or (dict(here.gpus) if here else {}),
             alpha=alpha,
@@ -256,6 +266,14 @@ def _reservation(job: ManagedJob) -> dict[str, str]:
     if job.record.reservation:
         return {RESERVED_IN: job.record.reservation}
     return {DRAWN_BY: ",".join(r.name for r in job.admitted_by)} if job.admitted_by else {}
+
+
+def _communication(job: ManagedJob) -> dict[str, str]:
+    """What its runs have taught about it, if it is placed accordingly."""
+    known = job.communication
+    if known is None or job.job is None or job.job.profiled or not job.job.communication_known:
+        return {}
+    return {COMMUNICATION: communication_text(known.level, known.runs, known.apart, known.slower)}
 
 
 def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: float) -> None:

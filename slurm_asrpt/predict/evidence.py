@@ -9,8 +9,10 @@ from slurm_asrpt.core.units import Unit
 from slurm_asrpt.history.store import History, Run, features_text
 from slurm_asrpt.hook.group import keys_of, profiled_keys_of
 from slurm_asrpt.hook.table import Answer, Entry, answer
+from slurm_asrpt.predict.communication import Placed, keys_for, placed_runs
 from slurm_asrpt.predict.conformal import RunConformal, rounded_interval
 from slurm_asrpt.predict.predictors import TRAINING_STATES
+from slurm_asrpt.predict.sensitivity import NOTHING, Belief, Beliefs
 
 MAX_RUNS = 100
 
@@ -55,19 +57,27 @@ class Evidence:
     """runs: the latest runs that the answering level (or the group, if no level answers) learns from; at most
     MAX_RUNS.
 
-    adjusted: the answer's interval as asrptd uses it; (0, 0) if there is none.
+    adjusted: the answer's interval as asrptd uses it; (0, 0) if there is none. communication: what is known about a job
+    without a profile, if it is placed accordingly. placed: what the runs of its group took by placement.
     """
 
     answer: Answer
     levels: tuple[Level, ...]
     runs: tuple[Run, ...]
     adjusted: tuple[int, int]
+    communication: Belief | None = None
+    placed: tuple[Placed, ...] = ()
 
 
 def evidence(
-    subject: PredictionInput, entries: Mapping[str, Entry], history: History, conformal: RunConformal
+    subject: PredictionInput,
+    entries: Mapping[str, Entry],
+    history: History,
+    conformal: RunConformal,
+    beliefs: Beliefs = NOTHING,
 ) -> Evidence:
-    """Explain a prediction. entries: of the active model. conformal: of the same history. Raises HistoryError."""
+    """Explain a prediction. entries, beliefs: of the active model. conformal: of the same history. Raises
+    HistoryError."""
     found = answer(subject.keys, subject.features, entries.get, subject.profiled_keys)
     chain = [(Unit.ITERATIONS, *key) for key in subject.profiled_keys] + [(Unit.SECONDS, *key) for key in subject.keys]
     levels = tuple(
@@ -84,7 +94,11 @@ def evidence(
         if found.high
         else (0, 0)
     )
-    return Evidence(found, levels, tuple(runs), adjusted)
+    if subject.profile or subject.gpus == 1:
+        return Evidence(found, levels, tuple(runs), adjusted)
+    known = beliefs.of(*keys_for(subject.group, subject.program, subject.uid))
+    placed = placed_runs(history, subject.group, subject.uid, subject.gpus)
+    return Evidence(found, levels, tuple(runs), adjusted, known if known and known.rate else None, tuple(placed))
 
 
 def _sharing(subject: PredictionInput, level: str, unit: Unit) -> tuple[str, tuple[str | int, ...]]:

@@ -1,5 +1,5 @@
-"""Models on disk: ``<state>/models/<time>/`` with model.json and predictions.txt; the link ``current`` names the active
-one.
+"""Models on disk: ``<state>/models/<time>/`` with model.json, predictions.txt and communication.txt; the link
+``current`` names the active one.
 
 A model is data, not code: nothing here is unpickled. A predictor's whole output is a table, so the table is the model.
 A model that another user could have written, or whose checksum does not match, is refused and changes nothing.
@@ -33,7 +33,7 @@ FORMAT, FORMER, OLDEST = 6, 5, 4
 with, and to go back to. OLDEST: the format before; it is converted to FORMER's."""
 KEPT_OTHERS = 3
 """Number of refused or damaged models that are kept for inspection."""
-_META, _DATA, _CURRENT = "model.json", "predictions.txt", "current"
+_META, _DATA, _BELIEFS, _CURRENT = "model.json", "predictions.txt", "communication.txt", "current"
 
 
 class ModelError(AsrptError):
@@ -89,8 +89,12 @@ class ListedModel:
     trouble: str
 
 
-def save_model(models: Path, data: bytes, info: ModelInfo, now: float) -> Model:
-    """Store a model beside the others; the active one does not change. Raises OSError."""
+def save_model(models: Path, data: bytes, info: ModelInfo, now: float, beliefs: bytes = b"") -> Model:
+    """Store a model beside the others; the active one does not change. Raises OSError.
+
+    beliefs: what it knows about the communication of jobs (``predict.sensitivity``), with a checksum of its own, since
+    earlier releases have no such file.
+    """
     models.mkdir(mode=0o700, parents=True, exist_ok=True)
     give_to_folder_owner(models)
     created = datetime.fromtimestamp(now, UTC)
@@ -101,7 +105,8 @@ def save_model(models: Path, data: bytes, info: ModelInfo, now: float) -> Model:
     try:
         replace_file(draft / _DATA, data, 0o600)
         replace_file(draft / _META, json.dumps(asdict(info), indent=2).encode(), 0o600)
-        for path in (draft, draft / _DATA, draft / _META):
+        replace_file(draft / _BELIEFS, beliefs, 0o600)
+        for path in (draft, *draft.iterdir()):
             give_to_folder_owner(path)
         draft.rename(folder)
     except BaseException:
@@ -128,6 +133,18 @@ def load_model(models: Path, name: str) -> Model:
         raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename})", remedy) from error
     except (ValueError, TypeError, RecursionError) as error:
         raise ModelError(f"{models / name}: its description cannot be read ({error})", _REMEDY) from error
+
+
+def load_beliefs(models: Path, name: str) -> bytes:
+    """What a model knows about the communication of jobs; nothing if an earlier release made it. Raises ModelError."""
+    try:
+        owners = _owners(models)
+        check_trusted_folder(models / name, owners)
+        return read_trusted(models / name / _BELIEFS, owners)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename})", "fix its owner") from error
 
 
 def _table_of(info: ModelInfo, data: bytes) -> bytes:

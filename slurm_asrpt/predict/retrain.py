@@ -23,6 +23,7 @@ from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.history.store import History, Sample
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.table import in_seconds, parse_table, render_table
+from slurm_asrpt.predict.communication import learn, to_bytes
 from slurm_asrpt.predict.model_store import (
     Model,
     ModelInfo,
@@ -73,12 +74,14 @@ def retrain(settings: Settings, now: float, progress: Progress = silent, force: 
         with History(settings.paths.state / HISTORY_NAME) as history:
             prune(history, settings.predict.keep_days, now)
             samples = training_samples(history.samples(completed=False))
+            beliefs = to_bytes(learn(history, settings.fabric.to_core())) if settings.predict.communication else b""
         fit = _fitter(settings.predict, progress)
         entries = fit(samples)
         verdict = _compared(models, samples, fit)
         unjudged = "" if verdict.reference else _unjudged(models)
         refused = "" if force else verdict.refusal or _nothing_learned(models, samples)
-        model = save_model(models, render_table(entries), _info(settings.predict, samples, verdict, refused), now)
+        info = _info(settings.predict, samples, verdict, refused)
+        model = save_model(models, render_table(entries), info, now, beliefs)
         if not refused:
             _switch(settings, model)
         elif usable(models, active_name(models)):

@@ -21,6 +21,8 @@ UNUSED_PROFILE = "unused_profile"
 """The fact that says why the profile that a job names is not used."""
 RESERVED_IN, DRAWN_BY = "reserved_in", "drawn_by"
 """The facts with the reservation that a job names or runs in, and with the magnetic ones that draw it."""
+COMMUNICATION = "communication"
+"""The fact that says what runs have taught about how much a job without a profile communicates."""
 FILE_NAME = "status.json"
 STALE_CYCLES, STALE_AT_LEAST_S = 3, 30.0
 NEAREST = 3

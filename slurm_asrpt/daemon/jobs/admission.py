@@ -19,6 +19,7 @@ from slurm_asrpt.core.limits import together
 from slurm_asrpt.core.placement.selection import fits, has_room
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.communication import LearnedCommunication, with_communication
 from slurm_asrpt.daemon.jobs.consent import Consent
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, predicted, request_values, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import JobState
@@ -50,11 +51,17 @@ class Admission:
     """Determines what each pending job requests, and what it waits for before the policy gets it."""
 
     def __init__(
-        self, settings: Settings, cluster: ClusterState, rules: SiteRules, profiles: Profiles, mode: OperatingMode
+        self,
+        settings: Settings,
+        cluster: ClusterState,
+        rules: SiteRules,
+        profiles: Profiles,
+        communication: LearnedCommunication,
+        mode: OperatingMode,
     ) -> None:
         self._cluster, self._rules, self._profiles, self._mode = cluster, rules, profiles, mode
         self._partitions, self._lease_s = settings.slurm.partitions, settings.daemon.lease_s
-        self._consent = Consent(settings.interrupt)
+        self._consent, self._communication = Consent(settings.interrupt), communication
         self._queued_marks = QUEUED_MARKS if settings.slurm.allow_opt_out else (*QUEUED_MARKS, "off")
 
     def admit(self, job: ManagedJob, now: float) -> bool:
@@ -86,7 +93,18 @@ class Admission:
         parts = tuple(map(request_values, components)) if components else ()
         signal = "" if job.tag is None or job.tag.left else self._consent.signal(record, job.tag)
         interruptible = record.requeue and bool(signal)
-        made_from = (request_values(record), job.tag, avoided, reserved, within, preemption, parts, interruptible)
+        known = self._communication.of(job.tag, record.uid)
+        made_from = (
+            request_values(record),
+            job.tag,
+            avoided,
+            reserved,
+            within,
+            preemption,
+            parts,
+            interruptible,
+            known,
+        )
         if made_from == job.admitted and (job.job is not None or job.cpu_job is not None):
             return job.ranked(band, weight, charges)
         nodes: Sequence[NodeRecord] = self._cluster.nodes
@@ -118,11 +136,12 @@ class Admission:
         spared = without_nodes(allowed, avoided)
         chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed
         chosen = dataclasses.replace(chosen, request=self._cluster.share(chosen.request))
+        chosen = with_communication(chosen, known, self._cluster)
         again = job.admitted is not None
         in_slurms_order = marked is not None and (bool(record.deadline) or self._is_large(requested))
         alpha = self._cluster.reference_alpha(chosen) or job.reference_alpha
         chosen = with_prediction(chosen, job.tag, alpha)
-        job.admit(chosen, unrestricted if reserved else None, requested, made_from, in_slurms_order, alpha)
+        job.admit(chosen, unrestricted if reserved else None, requested, made_from, in_slurms_order, alpha, known)
         return again
 
     def _within_islands(self, record: JobRecord, requested: JobRequest, job: Job) -> tuple[JobRequest, Job]:
@@ -144,7 +163,8 @@ class Admission:
         return dataclasses.replace(requested, by_slurm=why, one_task_per_gpu=False), job
 
     def rank(self, jobs: Sequence[ManagedJob], now: float) -> None:
-        """Rank the pending jobs by the site's priorities, before they are admitted."""
+        """Rank the pending jobs by the site's priorities, and read what has been learned, before they are admitted."""
+        self._communication.follow()
         self._rules.rank(jobs, now)
 
     def give_turns(

@@ -35,6 +35,7 @@ from slurm_asrpt.daemon.jobs.saved_state import (
     to_json,
 )
 from slurm_asrpt.hook.tag import Tag, parse_tag
+from slurm_asrpt.predict.sensitivity import Belief
 from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
 from slurm_asrpt.slurm.request import JobRequest
 from slurm_asrpt.slurm.writeback import Original, original, pinned_nodes
@@ -74,6 +75,7 @@ class ManagedJob(SavedJob):
     reservations: tuple[Reservation, ...] = ()  # those whose nodes it must not use now
     admitted_by: tuple[Reservation, ...] = ()  # that which it names, or magnetic ones in which it may run
     unrestricted: Job | None = None  # the job with the nodes of these reservations; None without any
+    communication: Belief | None = None  # what its runs have taught about it; None for nothing of use
     reason: Reason | None = None  # why it waits
     first_seen: float = 0.0  # by this daemon, since the last requeue
     decided_tasks: str = ""  # mode order: the pending tasks of its array when the next one's start was decided
@@ -166,9 +168,10 @@ class ManagedJob(SavedJob):
         made_from: object,
         in_slurms_order: bool,
         alpha: float,
+        communication: Belief | None,
     ) -> None:
         """Set the policy's job, and the values that it was made from. alpha: as ``reference_alpha``."""
-        self.reference_alpha = alpha
+        self.reference_alpha, self.communication = alpha, communication
         self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, requested.one_task_per_gpu
         self.in_slurms_order = in_slurms_order
         self.admitted, self.cpu_job, self.by_slurm = made_from, None, requested.by_slurm
