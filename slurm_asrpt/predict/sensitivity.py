@@ -9,10 +9,10 @@ Per group there is a posterior of r (``core.sensitivity``) on a grid:
 2. No value of r is believed because of a single run: each is as likely as without the run that speaks most against it.
 3. The prior of a group is drawn from the posteriors of the other groups of its user and program, these from those of
    its user, and these from those of all users, each in proportion to how many of them there are and how much their own
-   runs say (a hierarchy of Dirichlet priors, solved by fixed-point iteration). A user counts as one, so that nobody can
-   talk others into anything.
-4. What a job is planned with is r that is exceeded with probability ``CERTAINTY``: 0, and so no profile, where little
-   is known or where a group was found not to communicate.
+   runs say (a hierarchy of Dirichlet priors, solved by fixed-point iteration). Among all users, each counts as one, and
+   the one whose jobs communicate most does not count, so that no single user can talk others into anything.
+4. A job is planned with the expected r, because times are linear in r. At first nothing is expected to communicate, so
+   that nothing changes until some groups have shown that they do.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ Array = NDArray[np.float64]
 GRID: Array = np.concatenate([[0.0], 0.05 * 2 ** (np.arange(17) / 2)])
 """Values of r, in units of the reciprocal of ``slowest_server_s``: between whole servers through the slowest switches,
 an iteration takes 1 to 13.8 times as long as its computation."""
-PRIOR: Array = np.concatenate([[0.5], np.full(len(GRID) - 1, 0.5 / (len(GRID) - 1))])
-"""Before any run is known."""
-CERTAINTY = 0.9
+PRIOR: Array = np.concatenate([[0.99], np.full(len(GRID) - 1, 0.01 / (len(GRID) - 1))])
+"""Before any run is known. The mean is too small to keep a job from any placement."""
 DRAWN = 2.0
 """Weight, in groups, of the wider key in the prior of a narrower one."""
 FREEDOM = 3.0
@@ -39,7 +38,7 @@ FREEDOM = 3.0
 KEPT = 200
 """Runs that are remembered for each comparison, the latest."""
 ROUNDS = 12
-ITERATION_NOISE, RUNTIME_NOISE = 0.05, 0.3
+ITERATION_NOISE, RUNTIME_NOISE = 0.1, 0.3
 """Usual standard deviation of the logarithm of reported iteration times, and of runtimes."""
 APART = 1.1
 """Runs that are at least by this factor slower than in the best placement seen, as far as r says, count as apart."""
@@ -64,7 +63,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """rate: r that a job is planned with, GB/s; 0 for none. level: of the key that it is from.
+    """rate: r that a job is planned with, GB/s; 0 if it is below the grid. level: of the key that it is from.
 
     runs, apart, slower: of a group's own runs: how many there are, how many of them were apart, and how many times as
     long these took; 0 for none.
@@ -123,8 +122,8 @@ class Sensitivity:
         return group.weight
 
     def _belief(self, level: str, posterior: Array, group: _Group | None = None) -> Belief:
-        rate = float(self.rates[certain(posterior)])
-        return Belief(rate, level, *(_observed(group, rate) if group else ()))
+        rate = float(posterior @ self.rates)
+        return Belief(rate if rate >= self.rates[1] else 0.0, level, *(_observed(group, rate) if group else ()))
 
 
 class Beliefs:
@@ -164,12 +163,6 @@ def log_likelihood(runs: Iterable[tuple[float, float]], rates: Array, noise: flo
     return best
 
 
-def certain(posterior: Array) -> int:
-    """The place of the largest r that is reached or exceeded with probability CERTAINTY."""
-    above = posterior[::-1].cumsum()[::-1]
-    return int(np.flatnonzero(above >= CERTAINTY - 1e-9)[-1])
-
-
 def _observed(group: _Group, rate: float) -> tuple[int, int, float]:
     """Runs, those apart, and how many times as long these took, over all runs that are compared."""
     runs = apart = 0
@@ -196,11 +189,8 @@ class _Hierarchy:
         self._likelihood = np.array([group.likelihood for group in members]).reshape(shape)
         weight = np.array([group.weight for group in members]).reshape(-1, 1)
         users, programs = _Level([group.user for group in members]), _Level([group.program for group in members])
-        self._levels = (
-            ("cluster", _Level([""] * len(members)), weight / np.maximum(1.0, users.total(weight))),
-            ("user", users, weight),
-            ("program", programs, weight),
-        )
+        self._weight, self._users, self._programs = weight, users, programs
+        self._everybody, self._share = _Level([""] * len(members)), weight / np.maximum(1.0, users.total(weight))
         self.groups = _normal(PRIOR * self._likelihood)
         for _ in range(ROUNDS):
             self.groups = _normal(self._priors() * self._likelihood)
@@ -209,13 +199,23 @@ class _Hierarchy:
     def _priors(self) -> Array:
         """Of each group, without what it says itself."""
         prior = np.broadcast_to(PRIOR, self.groups.shape)
-        for _, level, weight in self._levels:
+        for _, level, weight in self._levels():
             prior = level.mixed(prior, self.groups, weight, alone=False)
         return prior
 
+    def _levels(self) -> Sequence[tuple[str, _Level, Array]]:
+        """The keys from wide to narrow, and the weight of each group there."""
+        told = self._users.total(self._share * (self.groups @ GRID)[:, None])
+        share = np.where(self._users.shares_with(told.argmax()), 0.0, self._share) if len(told) else self._share
+        return (
+            ("cluster", self._everybody, share),
+            ("user", self._users, self._weight),
+            ("program", self._programs, self._weight),
+        )
+
     def _expected(self) -> dict[str, dict[str, Array]]:
         found, prior = dict[str, dict[str, Array]](), np.broadcast_to(PRIOR, self.groups.shape)
-        for name, level, weight in self._levels:
+        for name, level, weight in self._levels():
             prior = level.mixed(prior, self.groups, weight, alone=True)
             found[name] = {key: prior[row] for key, row in level.rows.items() if key or name == "cluster"}
         return found
@@ -227,6 +227,10 @@ class _Level:
     def __init__(self, keys: Sequence[str]) -> None:
         self.rows = {key: row for row, key in enumerate(keys)}
         self._of = np.array([self.rows[key] for key in keys], dtype=np.int64)
+
+    def shares_with(self, row: np.intp) -> NDArray[np.bool_]:
+        """Which groups share the key of this one, shape (n, 1)."""
+        return np.asarray(self._of == self._of[row])[:, None]
 
     def total(self, rows: Array) -> Array:
         """The sum over the groups that share the key, for each group."""

@@ -11,10 +11,13 @@ _OTHERS = {
     "cluster": "jobs of all users",
 }
 
+TOLD = 1.1
+"""Smaller differences are not worth telling."""
+
 
 def communication_text(level: str, runs: int, apart: int, slower: float) -> str:
     """Why a job is placed like one with a profile. level: the key that says so; the others: of its group's own runs,
     how many there are, how many were apart, and how many times as long these took (0: not known)."""
-    if slower:
+    if slower >= TOLD:
         return f"{apart} of {counted(runs, 'earlier run')} had nodes farther apart and took {slower:.1f} times as long"
     return f"learned from {_OTHERS[level]}"
