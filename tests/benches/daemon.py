@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.config.settings import Settings, parse_settings
-from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies import make_policy, policy_settings
 from slurm_asrpt.daemon.forecasts.forecaster import Computation, Forecaster, Process
@@ -110,7 +109,7 @@ class Bench:
             settings=self.settings,
             client=self.slurm,
             slurm=self.slurm.config(),
-            policy=make_policy(name, fabric=Fabric(1.25e9, 300e9), **chosen),
+            policy=make_policy(name, fabric=self.settings.fabric.to_core(), **chosen),
             profiles=self.profiles,
             store=StateStore(self.leader),
             audit=self.audit_writer,
