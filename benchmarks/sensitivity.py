@@ -6,9 +6,11 @@ on. Clusters: 60 servers of 8 GPUs in racks of 10, and 4 blocks of 18 servers of
 bandwidth of ``--oversubscribed`` less beyond. Policy asrpt-gated, perfect predictions.
 
 reports: iteration times are known, with an error of 5%. runtimes: only runtimes, which differ between the runs of a
-group of the trace. noisy: these times exp(N(0, 0.5)). ``recovered``: the share of the difference in mean completion
-time. ``by_runs``: by earlier runs of the group, the share of the GPU time that distant servers cost jobs of sensitive
-groups which is no longer lost. ``none sensitive``: no group communicates; mean completion over that without learning.
+group of the trace. noisy: these times exp(N(0, 0.5)). cold: reports, but the first half teaches nothing.
+``recovered``: the share of the difference in mean completion time. ``by_runs``: by earlier runs of the group, the share
+of the GPU time that distant servers cost jobs of sensitive groups which is no longer lost. ``quiet``: mean completion of
+the jobs on several servers that do not communicate, over that with profiles. ``none sensitive``: no group communicates;
+mean completion over that without learning.
 """
 
 from __future__ import annotations
@@ -38,12 +40,13 @@ from slurm_asrpt.traces.synthetic import pai_like
 
 Floats = NDArray[np.float64]
 
-POLICY = "asrpt-gated"
+POLICY, COLD = "asrpt-gated", "cold"
 NIC_GBIT, NVLINK_GBIT = 10.0, 7200.0
 EVIDENCE: Mapping[str, Mapping[str, Any]] = {
     "reports": {},
     "runtimes": {"reported": False},
     "noisy": {"reported": False, "runtime_noise": 0.5},
+    COLD: {},
 }
 RUNS = (0, 1, 4, 8, 16, 32, 64)
 """Lower bounds of the numbers of earlier runs."""
@@ -114,23 +117,32 @@ def play(cell: Cell, jobs: int) -> dict[str, Any]:
     named = ended(simulate_named(POLICY, nodes, after, fabric))
     blind = ended(simulate_named(POLICY, nodes, hidden, fabric, runner=unnamed(after, nodes, fabric)))
     means = {"named": named.completion_times.mean(), "blind": blind.completion_times.mean()}
-    by_runs: dict[str, dict[str, float]] = {}
+    several = np.array([profile.gpus > cluster.gpus and not is_named(profile) for profile in after.profiles])
+    rows = np.flatnonzero(several[after.profile])
+    by_runs, quiet = dict[str, Any](), {"blind": ratio(blind, named, rows)}
     for name, kind in EVIDENCE.items():
         known, shadow = Sensitivity(slowest_server_s(fabric)), Measured(tell=False, seed=cell.seed, **kind)
-        simulate_named(POLICY, nodes, hidden_before, fabric, runner=unnamed(before, nodes, fabric, shadow, known))
+        if name != COLD:
+            simulate_named(POLICY, nodes, hidden_before, fabric, runner=unnamed(before, nodes, fabric, shadow, known))
         runner = unnamed(after, nodes, fabric, Measured(seed=cell.seed + 1, **kind), copy.deepcopy(known))
         result = ended(simulate_named(POLICY, nodes, hidden, fabric, runner=runner))
         means[name] = result.completion_times.mean()
-        by_runs[name] = lost_by_runs(before, after, blind, result, cluster)
+        by_runs[name] = lost_by_runs(before if name != COLD else None, after, blind, result, cluster)
+        quiet[name] = ratio(result, named, rows)
     found = {"cell": cell.name, "mean_s": {name: round(float(mean), 1) for name, mean in means.items()}}
     if cell.sensitive:
         gain = means["blind"] - means["named"]
         shares = {name: round(float((means["blind"] - means[name]) / gain), 3) for name in EVIDENCE}
         found |= {"blind_over_named": round(float(means["blind"] / means["named"]), 3), "recovered": shares}
-        found |= {"by_runs": by_runs}
+        found |= {"quiet": quiet, "by_runs": by_runs}
     else:
         found |= {"over_blind": {name: round(float(means[name] / means["blind"]), 4) for name in EVIDENCE}}
     return {**found, "cpu_s": round(time.process_time() - began, 1)}
+
+
+def ratio(one: Result, other: Result, rows: NDArray[np.int64]) -> float:
+    """Mean completion time of these jobs over that in the other simulation."""
+    return round(float(one.completion_times[rows].mean() / other.completion_times[rows].mean()), 3)
 
 
 def ended(result: Result) -> Result:
@@ -139,23 +151,25 @@ def ended(result: Result) -> Result:
     return result
 
 
-def lost_by_runs(before: JobTable, after: JobTable, blind: Result, told: Result, cluster: Cluster) -> dict[str, Any]:
+def lost_by_runs(
+    before: JobTable | None, after: JobTable, blind: Result, told: Result, cluster: Cluster
+) -> dict[str, Any]:
     """GPU-seconds that distant servers cost, by the earlier runs of the group: without learning, and with it."""
     kinds = np.array([is_named(profile) and profile.gpus > cluster.gpus for profile in after.profiles])
     rows, runs = np.flatnonzero(kinds[after.profile]), earlier_runs(before, after, told)
     work = told.table.iterations * told.table.gpus  # seconds in the best placement
     found = {}
-    for least, above in zip(RUNS, (*RUNS[1:], len(before) + len(after)), strict=True):
+    for least, above in zip(RUNS, (*RUNS[1:], 1 << 30), strict=True):
         some = rows[(runs[rows] >= least) & (runs[rows] < above)]
         losses = [float((work[some] * (result.alpha[some] - 1)).sum()) for result in (blind, told)]
         found[f"{least}"] = {"jobs": len(some), "blind_gpu_h": losses[0] / 3600, "told_gpu_h": losses[1] / 3600}
     return found
 
 
-def earlier_runs(before: JobTable, after: JobTable, result: Result) -> NDArray[np.int64]:
+def earlier_runs(before: JobTable | None, after: JobTable, result: Result) -> NDArray[np.int64]:
     """How many runs of each job's group had ended when it was submitted."""
     ends: dict[str, list[float]] = {}
-    for group in before.groups:
+    for group in before.groups if before is not None else ():
         ends.setdefault(group, []).append(-1.0)
     for group, end in zip(after.groups, result.end.tolist(), strict=True):
         ends.setdefault(group, []).append(end)
