@@ -8,9 +8,9 @@ bandwidth of ``--oversubscribed`` less beyond. Policy asrpt-gated, perfect predi
 reports: iteration times are known, with an error of 5%. runtimes: only runtimes, which differ between the runs of a
 group of the trace. noisy: these times exp(N(0, 0.5)). cold: reports, but the first half teaches nothing.
 ``recovered``: the share of the difference in mean completion time. ``by_runs``: by earlier runs of the group, the share
-of the GPU time that distant servers cost jobs of sensitive groups which is no longer lost. ``quiet``: mean completion of
-the jobs on several servers that do not communicate, over that with profiles. ``none sensitive``: no group communicates;
-mean completion over that without learning.
+of the GPU time that distant servers cost jobs of sensitive groups which is no longer lost. ``quiet``: mean completion
+of the jobs on several servers that do not communicate, over that with profiles. ``none sensitive``: no group
+communicates; mean completion over that without learning.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def play(cell: Cell, jobs: int) -> dict[str, Any]:
     hidden_before, hidden = (without_profiles(each, nodes, fabric) for each in (before, after))
     named = ended(simulate_named(POLICY, nodes, after, fabric))
     blind = ended(simulate_named(POLICY, nodes, hidden, fabric, runner=unnamed(after, nodes, fabric)))
-    means = {"named": named.completion_times.mean(), "blind": blind.completion_times.mean()}
+    means = {"named": mean(named), "blind": mean(blind)}
     several = np.array([profile.gpus > cluster.gpus and not is_named(profile) for profile in after.profiles])
     rows = np.flatnonzero(several[after.profile])
     by_runs, quiet = dict[str, Any](), {"blind": ratio(blind, named, rows)}
@@ -126,18 +126,22 @@ def play(cell: Cell, jobs: int) -> dict[str, Any]:
             simulate_named(POLICY, nodes, hidden_before, fabric, runner=unnamed(before, nodes, fabric, shadow, known))
         runner = unnamed(after, nodes, fabric, Measured(seed=cell.seed + 1, **kind), copy.deepcopy(known))
         result = ended(simulate_named(POLICY, nodes, hidden, fabric, runner=runner))
-        means[name] = result.completion_times.mean()
+        means[name] = mean(result)
         by_runs[name] = lost_by_runs(before if name != COLD else None, after, blind, result, cluster)
         quiet[name] = ratio(result, named, rows)
-    found = {"cell": cell.name, "mean_s": {name: round(float(mean), 1) for name, mean in means.items()}}
+    found: dict[str, Any] = {"cell": cell.name, "mean_s": {name: round(seconds, 1) for name, seconds in means.items()}}
     if cell.sensitive:
         gain = means["blind"] - means["named"]
-        shares = {name: round(float((means["blind"] - means[name]) / gain), 3) for name in EVIDENCE}
-        found |= {"blind_over_named": round(float(means["blind"] / means["named"]), 3), "recovered": shares}
+        shares = {name: round((means["blind"] - means[name]) / gain, 3) for name in EVIDENCE}
+        found |= {"blind_over_named": round(means["blind"] / means["named"], 3), "recovered": shares}
         found |= {"quiet": quiet, "by_runs": by_runs}
     else:
-        found |= {"over_blind": {name: round(float(means[name] / means["blind"]), 4) for name in EVIDENCE}}
+        found |= {"over_blind": {name: round(means[name] / means["blind"], 4) for name in EVIDENCE}}
     return {**found, "cpu_s": round(time.process_time() - began, 1)}
+
+
+def mean(result: Result) -> float:
+    return float(result.completion_times.mean())
 
 
 def ratio(one: Result, other: Result, rows: NDArray[np.int64]) -> float:
@@ -193,7 +197,7 @@ def by_runs(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         "| cell | with profiles | without, over with | " + " | ".join(EVIDENCE) + " |",
-        "|---|---:|---:|---:|---:|---:|",
+        "|---" + "|---:" * 6 + "|",
     ]
     for row in rows:
         shares = row.get("recovered") or row["over_blind"]
