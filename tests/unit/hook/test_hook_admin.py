@@ -187,6 +187,29 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     assert done.stderr.count("\n") == 1
 
 
+def test_explain_prediction_says_how_much_a_job_suffers_on_distant_nodes(config: Path) -> None:
+    (config.parent / "state").mkdir(mode=0o700)
+    usual = {"state": "COMPLETED", "group_id": "0" * 16, "uid": 7, "gpus": 16, "nodes": {"n1": 8, "n2": 8}}
+    with History(config.parent / "state" / "history.sqlite") as history:
+        history.record(
+            Run(
+                str(at), at, end_time=at + 1000, iterations=1000, link_s=link, switches=under, iteration_s=took, **usual
+            )
+            for at, (link, under, took) in enumerate([(0.8, 1, 0.5), (6.4, 2, 0.9)] * 5, start=1)
+        )
+    assert admin("retrain", "--config", config).returncode == 0
+    shown = admin("explain-prediction", "--config", config, "1").stdout
+    assert re.search(r"(?m)^ +2 +1 +5 +x 1.00\n +2 +2 +5 +x 1.80$", shown), shown
+    assert "5 of 10 earlier runs had nodes farther apart and took 1.8 times as long" in shown
+    told = json.loads(admin("explain-prediction", "--config", config, "--json", "1").stdout)
+    assert (told["communication"]["level"], len(told["placed"])) == ("group", 2)
+    models = config.parent / "state" / "models" / "current" / "communication.txt"
+    models.write_bytes(b"damaged")
+    done = admin("explain-prediction", "--config", config, "1")
+    assert (done.returncode, "checksum does not match" in done.stderr) == (0, True)
+    assert "not known to matter; all placements count as equal" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
