@@ -15,6 +15,7 @@ import numpy as np
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, with_reference_gpus
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.placement.selection import BestAlphas
+from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies.base import Decision, Start
 from slurm_asrpt.core.sensitivity import communicating, in_seconds, seconds_per_gigabyte, slowest_server_s
 from slurm_asrpt.core.timing.pipeline import iteration_time
@@ -128,6 +129,7 @@ class _Teller:
         self._beliefs, self._next = NOTHING, -np.inf
         self._random = np.random.default_rng(measured.seed)
         self._running: dict[str, Timed] = {}
+        self.split: Split = policy.split
         self.cluster_changed, self.next_wakeup = policy.cluster_changed, policy.next_wakeup
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
