@@ -22,6 +22,7 @@ from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import AsrptError, printable
 from slurm_asrpt.forecast.calibration import Calibration, calibration
 from slurm_asrpt.predict.bandwidths import (
+    BEYOND,
     CONDITION,
     INTER,
     INTRA,
@@ -32,7 +33,9 @@ from slurm_asrpt.predict.bandwidths import (
     figures_of,
     fit,
     held_out,
+    is_bandwidth,
     observe,
+    with_levels,
 )
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.notation import read_past
@@ -77,11 +80,11 @@ def calibrate_command(
       asrpt-admin calibrate --since 7d
     """
     settings = of_asrptd(config)
-    observed, left = _observed(settings, int(read_past(since, time.time())), shortest)
+    observed, left, fabric = _observed(settings, int(read_past(since, time.time())), shortest)
     runs = sum(one.runs for one in observed)
     if runs < FEWEST_RUNS or len(observed) < FEWEST_PLACES:
         raise TooFewError(_too_few(runs, len(observed), left, since, shortest))
-    before = figures_of(observed, _fabric(settings))
+    before = figures_of(observed, fabric)
     with progress(f"fitting to {counted(runs, 'run')}", 2) as tell:
         fitted = fit(observed, before)
         tell(1)
@@ -113,17 +116,17 @@ def _better(found: dict[str, Any]) -> bool:
     return bool(after["median"] < min(share * found["error_before"]["median"], found["error_before"]["median"] - least))
 
 
-def _fabric(settings: Settings) -> Fabric:
-    return settings.fabric.to_core()
-
-
-def _observed(settings: Settings, since: int, shortest: float) -> tuple[list[Observed], Counter[str]]:
+def _observed(settings: Settings, since: int, shortest: float) -> tuple[list[Observed], Counter[str], Fabric]:
+    """The runs, the number of unused ones by reason, and the fabric of the settings, with all levels of Slurm's
+    topology."""
     with read_history(settings) as history:
         runs = history.runs_where(CONDITION, (since, shortest))
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
     with asking_slurm(settings) as slurm:
         nodes = slurm.nodes() if runs else []
-    return observe(runs, nodes, profiles.get, _fabric(settings))
+        switches = slurm.topology(settings.slurm.partitions).switches if runs else {}
+    fabric = with_levels(settings.fabric.to_core(), max(map(len, switches.values()), default=1))
+    return *observe(runs, nodes, profiles.get, fabric, switches), fabric
 
 
 def _too_few(runs: int, places: int, left: Counter[str], since: str, shortest: float) -> str:
@@ -146,11 +149,11 @@ def _shares(off: Array) -> dict[str, float]:
 
 
 def _show(before: dict[str, float], fitted: Fitted) -> None:
-    names = [*SETTINGS, *(name for name in fitted.spread if name not in SETTINGS)]
+    names = [*filter(is_bandwidth, before), *(name for name in fitted.spread if not is_bandwidth(name))]
     sure = [name in fitted.spread for name in names]
     show_table(
         [
-            Column("FIGURE", [f"B_{name}" if name in SETTINGS else f"overlap {safe(name)}" for name in names]),
+            Column("FIGURE", [f"B_{name}" if is_bandwidth(name) else f"overlap {safe(name)}" for name in names]),
             Column("NOW", [_figure(name, before[name]) for name in names], right=True),
             Column("FITTED", [_fitted(name, fitted, ok) for name, ok in zip(names, sure, strict=True)]),
         ]
@@ -158,7 +161,7 @@ def _show(before: dict[str, float], fitted: Fitted) -> None:
 
 
 def _figure(name: str, value: float) -> str:
-    return f"{value / 1e9:.4g} GB/s" if name in SETTINGS else f"{value:.3g}"
+    return f"{value / 1e9:.4g} GB/s" if is_bandwidth(name) else f"{value:.3g}"
 
 
 def _fitted(name: str, fitted: Fitted, sure: bool) -> str:
@@ -183,14 +186,22 @@ def _advise(fitted: Fitted, better: bool) -> None:
     if not fitted.spread or not better:
         print("not better than the current settings: keep them")
         return
-    bandwidths = [name for name in SETTINGS if name in fitted.spread]
-    if bandwidths:
+    if any(map(is_bandwidth, fitted.spread)):
         print("\nwrite this into asrpt.toml and restart asrptd:\n[fabric]")
-        print("\n".join(f"{SETTINGS[name]} = {fitted.figures[name]:.4g}" for name in bandwidths))
-    for profile in sorted({name.partition(" ")[2] for name in fitted.spread if name not in SETTINGS}):
+        print("\n".join(_bandwidths(fitted)))
+    for profile in sorted({name.partition(" ")[2] for name in fitted.spread if not is_bandwidth(name)}):
         print(f"\nwrite this into the site's profile {safe(profile)} (asrpt-profile convert creates one):\n[overlap]")
         for kind in ("backward", "allreduce"):
             print(f"{kind} = {fitted.figures[f'{kind} {profile}']:.3g}")
+
+
+def _bandwidths(fitted: Fitted) -> list[str]:
+    """The lines of asrpt.toml. Bandwidths beyond the first level are one list."""
+    lines = [f"{key} = {fitted.figures[name]:.4g}" for name, key in SETTINGS.items() if name in fitted.spread]
+    if any(name.startswith(BEYOND) for name in fitted.spread):
+        speeds = [f"{value:.4g}" for name, value in fitted.figures.items() if name.startswith(BEYOND)]
+        lines.append(f"beyond_bytes_per_s = [{', '.join(speeds)}]")
+    return lines
 
 
 def calibration_command(

@@ -7,7 +7,8 @@ values that only occur as a quotient, or one on which no run depends. Values tha
 former value, and the others are fitted again. Bandwidths are fitted first; overlap coefficients only if bandwidths
 alone leave much larger errors.
 
-Values are keys of a mapping: ``inter``, ``intra``, and for each profile ``backward NAME`` and ``allreduce NAME``.
+Values are keys of a mapping: ``inter``, ``intra``, ``beyond 2`` (through a switch of level 2) and so on, and for each
+profile ``backward NAME`` and ``allreduce NAME``.
 """
 
 from __future__ import annotations
@@ -16,22 +17,24 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import UNPROFILED, JobProfile, Overlap
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.core.topology import Blocks, blocks_in
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.slurm.records import NodeRecord
 
 Array = NDArray[np.float64]
 Figures = Mapping[str, float]
 
-INTER, INTRA = "inter", "intra"
+INTER, INTRA, BEYOND = "inter", "intra", "beyond "
 FACTOR = 1000.0
 """Bounds of a bandwidth: the configured value divided and multiplied by this factor."""
 OVERLAPS = (0.01, 10.0)
@@ -41,9 +44,8 @@ ROUNDS = 3
 """Number of fits; each uses the spread that the previous one left."""
 DEMANDED = 0.7
 """Overlap coefficients must reduce the median error below this share: more parameters always fit better."""
-PRIOR = {INTER: 2.0, INTRA: 2.0}
-PRIOR_OVERLAP = 0.7
-"""Prior standard deviations of the logarithms."""
+PRIOR, PRIOR_OVERLAP = 2.0, 0.7
+"""Prior standard deviations of the logarithms: of bandwidths, of coefficients."""
 CERTAIN = 0.25
 """A value counts as determined if at most this share of its prior standard deviation is left."""
 STEP = 1e-4
@@ -53,11 +55,13 @@ LIKE_RUNS = 10
 
 @dataclass(frozen=True)
 class Placed:
-    """A profile on servers. ranks: server of each GPU. server_gpus: number of GPUs of each server."""
+    """A profile on servers. ranks: server of each GPU. server_gpus: number of GPUs of each server. blocks: as for
+    ``iteration_time``."""
 
     profile: JobProfile
     ranks: tuple[int, ...]
     server_gpus: tuple[int, ...]
+    blocks: Blocks = ()
 
 
 @dataclass(frozen=True)
@@ -79,19 +83,34 @@ class Fitted:
 
 def figures_of(observed: Sequence[Observed], fabric: Fabric) -> dict[str, float]:
     """The values that settings and profiles give."""
-    found = {INTER: fabric.inter, INTRA: fabric.intra}
+    beyond = {f"{BEYOND}{level}": speed for level, speed in enumerate(fabric.beyond, start=2)}
+    found = {INTER: fabric.inter, INTRA: fabric.intra, **beyond}
     for profile in (one.placed.profile for one in observed):
         found |= {f"backward {profile.name}": profile.overlap.backward}
         found |= {f"allreduce {profile.name}": profile.overlap.allreduce}
     return found
 
 
+def is_bandwidth(name: str) -> bool:
+    return name in (INTER, INTRA) or name.startswith(BEYOND)
+
+
+def _prior(name: str) -> float:
+    return PRIOR if is_bandwidth(name) else PRIOR_OVERLAP
+
+
+def with_levels(fabric: Fabric, levels: int) -> Fabric:
+    """The fabric with a bandwidth for each of so many levels of switches: the same, only written out."""
+    return replace(fabric, beyond=tuple([fabric.through(level) for level in range(2, levels + 1)]))
+
+
 def seconds_of(placed: Placed, figures: Figures) -> float:
     """alpha (7) under these values."""
     name = placed.profile.name
     overlap = Overlap(figures[f"backward {name}"], figures[f"allreduce {name}"])
-    fabric = Fabric(figures[INTER], figures[INTRA])
-    return iteration_time(replace(placed.profile, overlap=overlap), placed.ranks, placed.server_gpus, fabric)
+    beyond = tuple([value for key, value in figures.items() if key.startswith(BEYOND)])
+    fabric, profile = Fabric(figures[INTER], figures[INTRA], beyond), replace(placed.profile, overlap=overlap)
+    return iteration_time(profile, placed.ranks, placed.server_gpus, fabric, placed.blocks)
 
 
 def errors(observed: Sequence[Observed], figures: Figures) -> Array:
@@ -102,7 +121,7 @@ def errors(observed: Sequence[Observed], figures: Figures) -> Array:
 
 def fit(observed: Sequence[Observed], before: Figures) -> Fitted:
     """The values that explain the runs best, where the runs determine them."""
-    few = _fit(observed, before, before, list(PRIOR))
+    few = _fit(observed, before, before, [name for name in before if is_bandwidth(name)])
     names = [name for name in before if before[name]]  # a coefficient of 0 (fully hidden) stays 0
     more = _fit(observed, before, few.figures, names)
     return more if _off(observed, more) < DEMANDED * _off(observed, few) else few
@@ -115,7 +134,7 @@ def _off(observed: Sequence[Observed], fitted: Fitted) -> float:
 def _fit(observed: Sequence[Observed], before: Figures, start: Figures, names: Sequence[str]) -> Fitted:
     """Fit ``names``; keep only the values that are certain."""
     fitted, spread = _Problem(observed, before, names).solve(start)
-    certain = [name for name in names if spread[name] <= CERTAIN * PRIOR.get(name, PRIOR_OVERLAP)]
+    certain = [name for name in names if spread[name] <= CERTAIN * _prior(name)]
     if not certain:
         return Fitted(dict(before), {})
     fitted, spread = _Problem(observed, before, certain).solve(fitted)
@@ -123,7 +142,7 @@ def _fit(observed: Sequence[Observed], before: Figures, start: Figures, names: S
 
 
 def _bounds(name: str, before: Figures) -> tuple[float, float]:
-    if name in PRIOR:
+    if is_bandwidth(name):
         return before[name] / FACTOR, before[name] * FACTOR
     return min(OVERLAPS[0], before[name] / 2), OVERLAPS[1] + before[name]
 
@@ -134,7 +153,7 @@ class _Problem:
     def __init__(self, observed: Sequence[Observed], before: Figures, names: Sequence[str]) -> None:
         self.observed, self.before, self.names = observed, before, names
         self.centre = np.log([before[name] for name in names])
-        self.widths = np.array([PRIOR.get(name, PRIOR_OVERLAP) for name in names])
+        self.widths = np.array([_prior(name) for name in names])
         self.weights = np.sqrt([min(one.runs, LIKE_RUNS) for one in observed])
         self.spread = SPREAD
         self.measured = np.log([one.seconds for one in observed])
@@ -168,7 +187,7 @@ class _Problem:
         for column, name in enumerate(self.names):
             moved = {**base, name: base[name] * np.exp(STEP)}
             for row, one in enumerate(self.observed):
-                if name in PRIOR or name.endswith(f" {one.placed.profile.name}"):
+                if is_bandwidth(name) or name.endswith(f" {one.placed.profile.name}"):
                     found[row, column] = (np.log(seconds_of(one.placed, moved)) - plain[row]) / STEP
         return np.vstack([found * self.weights[:, None] / self.spread, np.diag(1 / self.widths)])
 
@@ -207,14 +226,20 @@ class UnusableError(Exception):
 
 
 def observe(
-    runs: Iterable[Run], nodes: Sequence[NodeRecord], profile_of: Callable[[str, int], JobProfile], fabric: Fabric
+    runs: Iterable[Run],
+    nodes: Sequence[NodeRecord],
+    profile_of: Callable[[str, int], JobProfile],
+    fabric: Fabric,
+    switches: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> tuple[list[Observed], Counter[str]]:
-    """Iteration times, and the number of unused runs by reason. fabric: from the settings."""
+    """Iteration times, and the number of unused runs by reason. fabric: from the settings. switches: above each node,
+    from level 1."""
+    servers = [Node(node.name, node.gpus, node.index, switches=switches.get(node.name, ())) for node in nodes]
     found: dict[Placed, list[float]] = {}
     left: Counter[str] = Counter()
     for run in runs:
         try:
-            placed = _placed(run, nodes, profile_of(run.profile, run.gpus), fabric)
+            placed = _placed(run, servers, profile_of(run.profile, run.gpus), fabric)
         except UnusableError as why:
             left[str(why)] += 1
         else:
@@ -222,7 +247,7 @@ def observe(
     return [Observed(placed, statistics.median(times), len(times)) for placed, times in found.items()], left
 
 
-def _placed(run: Run, nodes: Sequence[NodeRecord], profile: JobProfile, fabric: Fabric) -> Placed:
+def _placed(run: Run, nodes: Sequence[Node], profile: JobProfile, fabric: Fabric) -> Placed:
     """Ranks in Slurm's order; or in Heavy-Edge's order, if that explains the alpha that asrptd recorded.
 
     Raises UnusableError.
@@ -236,11 +261,12 @@ def _placed(run: Run, nodes: Sequence[NodeRecord], profile: JobProfile, fabric: 
     if any(count % profile.tensor for count in counts):
         raise UnusableError("tensor slices apart")
     block = tuple(server for server, count in enumerate(counts) for _ in range(count))
-    mapped = tuple(heavy_edge(profile, counts))
-    alphas = [iteration_time(profile, ranks, sizes, fabric) for ranks in (block, mapped)]
+    blocks = blocks_in(fabric, servers)
+    mapped = tuple(heavy_edge(profile, counts, blocks=blocks))
+    alphas = [iteration_time(profile, ranks, sizes, fabric, blocks) for ranks in (block, mapped)]
     for ranks, alpha in zip((block, mapped), alphas, strict=True):
         if _same(alpha, run.alpha) or _same(*alphas):
-            return Placed(profile, ranks, sizes)
+            return Placed(profile, ranks, sizes, blocks)
     raise UnusableError("ranks unknown: settings or profile have changed since")
 
 

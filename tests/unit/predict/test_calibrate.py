@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from dataclasses import replace
@@ -15,17 +16,20 @@ import pytest
 from slurm_asrpt_cli.admin import app
 from typer.testing import CliRunner
 
-from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, Overlap, unprofiled
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.core.topology import blocks_of
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.history.store import History, Run, Source
 from slurm_asrpt.predict.bandwidths import Observed, Placed, errors, figures_of, fit, held_out, observe, seconds_of
 from slurm_asrpt.profile.schema import load_profile
 from slurm_asrpt.slurm.records import NodeRecord
+from slurm_asrpt.slurm.topology import Topology
 
 ASSUMED, TRUE = Fabric(1.25e9, 300e9), Fabric(3.1e9, 24e9)
+SWITCHES = {f"n{at}": (f"leaf{at // 2}", "top") for at in range(4)}
 SPREADS = {
     1: [(1,)],
     2: [(2,), (1, 1)],
@@ -109,7 +113,8 @@ def run_of(job: int, where: dict[str, int], profile: str = "vgg19-dp4", fabric: 
     loaded = load_profile(profile, [])
     counts = tuple(where.values())
     block = [server for server, count in enumerate(counts) for _ in range(count)]
-    alpha, truth = (iteration_time(loaded, block, [8] * len(counts), f) for f in (ASSUMED, fabric))
+    blocks = blocks_of([Node(name, 8, switches=SWITCHES.get(name, ())) for name in where]) if fabric.beyond else ()
+    alpha, truth = (iteration_time(loaded, block, [8] * len(counts), f, blocks) for f in (ASSUMED, fabric))
     start = START
     iterations = round(1000 / truth)
     return Run(
@@ -158,7 +163,12 @@ def test_ranks_are_inferred_from_the_recorded_alpha() -> None:
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def topology() -> bool:
+    return False
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topology: bool) -> Any:
     (tmp_path / "asrpt.toml").write_text(f'[paths]\nstate = "{tmp_path}"\nprofiles = []\n')
     monkeypatch.setenv("ASRPT_CONFIG", str(tmp_path / "asrpt.toml"))
 
@@ -168,6 +178,9 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         def nodes(self) -> list[NodeRecord]:
             return nodes(8, 8, 8, 8)
+
+        def topology(self, _: Any) -> Topology:
+            return Topology(switches=SWITCHES) if topology else Topology()
 
     monkeypatch.setattr("slurm_asrpt.slurm.cli.CliClient", Client)
 
@@ -192,6 +205,34 @@ def test_the_command_prints_correct_settings(command: Any) -> None:
     text = command(runs).output
     assert "[fabric]\ninter_bytes_per_s = " in text
     assert "error before:" in text
+
+
+RACKS = Fabric(TRUE.inter, TRUE.intra, (0.4e9,))
+
+
+@pytest.mark.parametrize("topology", [True])
+def test_the_bandwidth_beyond_the_first_switch_is_estimated(command: Any) -> None:
+    """The settings have none: all levels are as fast as the first for them."""
+    places = [*PLACES, {"n0": 2, "n3": 2}, {"n2": 2, "n3": 2}]
+    runs = [run_of(n, places[n % 6], fabric=RACKS) for n in range(36)]
+    found = json.loads(command(runs, "--json").output)
+    assert found["left_out"] == {}
+    assert found["fitted"]["inter"] == pytest.approx(RACKS.inter, rel=0.05)
+    assert found["fitted"]["beyond 2"] == pytest.approx(0.4e9, rel=0.05)
+    assert found["error_after"]["median"] < 0.02 < found["error_before"]["median"]
+    text = command(runs).output
+    assert re.search(r"(?m)^beyond_bytes_per_s = \[4\.?[0-9]*e\+08\]$", text), text
+    assert "B_beyond 2" in text
+
+
+@pytest.mark.parametrize("topology", [True])
+def test_runs_below_one_switch_do_not_determine_the_next_level(command: Any) -> None:
+    below = [place for place in PLACES if len({SWITCHES[name] for name in place}) == 1]
+    runs = [run_of(n, [*below, {"n2": 2, "n3": 2}, {"n2": 3, "n3": 1}][n % 4], fabric=RACKS) for n in range(24)]
+    found = json.loads(command(runs, "--json").output)
+    assert "inter" in found["fitted"]
+    assert "beyond 2" not in found["fitted"]
+    assert "beyond_bytes_per_s" not in command(runs).output
 
 
 def test_too_few_runs_are_an_error_that_says_what_is_missing(command: Any) -> None:
