@@ -101,9 +101,9 @@ class _Truth:
         """Seconds on these servers for each second in the best placement on reference GPUs."""
         servers, counts = self.servers(start), start.placement.gpus.values()
         ranks = [server for server, count in enumerate(counts) for _ in range(count)]
-        profile = at_speed(profile := self.table.profiles[self.table.profile[row]], slowest(profile, servers))
-        blocks = blocks_in(self.fabric, servers)
-        alpha = iteration_time(profile, ranks, [server.gpus for server in servers], self.fabric, blocks)
+        profile, blocks = self.table.profiles[self.table.profile[row]], blocks_in(self.fabric, servers)
+        here = at_speed(profile, slowest(profile, servers))
+        alpha = iteration_time(here, ranks, [server.gpus for server in servers], self.fabric, blocks)
         return alpha / float(self._best[row])
 
 
@@ -156,8 +156,8 @@ class _Teller:
         link = seconds_per_gigabyte(servers, tuple(start.placement.gpus.values()), self._truth.fabric)
         noise = measured.noise if measured.reported else measured.runtime_noise
         took = (slower if measured.reported else seconds) * float(np.exp(self._random.normal(0.0, noise)))
-        evidence = Timed(*self._keys(row), start.job.gpus, took, link, measured.reported)
-        self._running[start.job.id] = evidence
+        reference_s = took * start.placement.speed
+        self._running[start.job.id] = Timed(*self._keys(row), start.job.gpus, reference_s, link, measured.reported)
 
     def finished(self, job_id: JobId, now: float) -> None:
         self._policy.finished(job_id, now)
