@@ -1,4 +1,4 @@
-"""How a job without a profile depends on its placement: one number, which its runs can teach (docs/decisions/0041).
+"""How a job without a profile depends on its placement: one number, which its runs can teach (docs/decisions/0042).
 
 Such a job counts as one stage whose replicas all-reduce in a ring (6). r is what they send: gigabytes that each GPU
 sends and receives for each second of its computation. In a placement where a gigabyte takes t seconds, an iteration

@@ -1,4 +1,4 @@
-"""Follows what the active model knows about the communication of jobs without a profile (docs/decisions/0041)."""
+"""Follows what the active model knows about the communication of jobs without a profile (docs/decisions/0042)."""
 
 from __future__ import annotations
 
