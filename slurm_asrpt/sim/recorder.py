@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Decision, Policy, PreemptivePolicy, Run, Wait, may_interrupt
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.sim.contention import runner_of
-from slurm_asrpt.sim.engine import NODES, PERFECT, PolicyError, Progress, Result, Runner, prepared, simulate
+from slurm_asrpt.sim.engine import NODES, PERFECT, SPLIT, PolicyError, Progress, Result, Runner, prepared, simulate
 from slurm_asrpt.sim.interruptions import interrupting
 from slurm_asrpt.sim.scenario import PolicySpec
 from slurm_asrpt.sim.workload import Workload
@@ -138,7 +139,7 @@ def simulate_recorded(
 
 def preempts(spec: PolicySpec) -> bool:
     """Whether the policy preempts jobs that may be preempted. Raises ValueError for invalid settings."""
-    settings = {key: value for key, value in spec.settings.items() if key != NODES}
+    settings = {key: value for key, value in spec.settings.items() if key not in (NODES, SPLIT)}
     return may_interrupt(make_policy(spec.name.removesuffix(PERFECT), fabric=Fabric(1.0, 1.0), **settings))
 
 
