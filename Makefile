@@ -151,6 +151,9 @@ man: setup ## Write the manuals, completion, etc/asrpt.toml, docs/settings.md an
 screenshots: setup test-packages ## Draw docs/img: asrpt-status on a terminal of 80x24, pages in a browser
 	$(BIN)/python -m tests.trials.screenshots
 
+mutations: setup ## Change core in small ways that a test should notice; PARTS=timing EVERY=5 for a part of them (docs/mutations.md)
+	$(BIN)/python -m tests.trials.mutations $(PARTS) --every $(or $(EVERY),1)
+
 figures: setup ## Draw the pictures of docs/how-it-decides.md
 	$(BIN)/python -m tests.trials.figures
 

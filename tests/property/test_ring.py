@@ -53,6 +53,20 @@ def test_an_invalid_degradation_table_is_rejected(points):
         Table(points)
 
 
+@pytest.mark.parametrize("speeds", [(0.5, 0.5, 0.5), (1e-9, 1e9, 1.0)])
+def test_any_speed_above_0_is_valid(speeds):
+    assert Links(*speeds).reduce == speeds[2]
+
+
+@pytest.mark.parametrize(
+    "invalid",
+    [{"inter": 0}, {"intra": 0}, {"reduce": 0}, {"intra": -1}, {"xi1": 0}, {"xi1": 1.001}, {"xi2": -0.001}],
+)
+def test_links_are_within_their_bounds(invalid):
+    with pytest.raises(ValueError, match="must be"):
+        Links(**{"inter": 1.0, "intra": 1.0, **invalid})
+
+
 @given(placements)
 def test_p_follows_equation_6(running):
     """(6) literally: max over s of 1{0 < y_js < G_j} sum over j' of 1{0 < y_j's < G_j'}."""

@@ -1,10 +1,13 @@
 """A-SRPT step by step."""
 
+from random import Random
+
 import pytest
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage, unprofiled
 from slurm_asrpt.core.policies import make_policy, policy_names
+from slurm_asrpt.core.policies.asrpt.virtual_machine import VirtualMachine
 from slurm_asrpt.core.policies.base import Phase, Start, Wait
 from slurm_asrpt.status.reason_texts import text_of
 
@@ -58,6 +61,36 @@ def test_ties_go_by_arrival_then_by_number():
         asrpt.submitted(job(number, 1, 40, submit_time=5.0), 5.0)
     asrpt.submitted(job(1, 1, 40, submit_time=5.5), 5.0)
     assert [row[0] for row in asrpt.queue(5.0)] == ["9", "10", "1"]
+
+
+def test_a_job_that_ties_with_the_one_being_served_takes_its_turn_if_it_goes_first():
+    machine = VirtualMachine()
+    machine.add(JobId("10"), 4.0, 5.0, 5.0)
+    machine.add(JobId("9"), 4.0, 5.0, 5.0)
+    machine.add(JobId("8"), 3.0, 6.0, 6.0)  # job 9 has 3 left, and arrived before
+    assert machine.advance(20.0) == ["9", "8", "10"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_restart_does_not_change_the_end_of_the_job_being_served_by_rounding(seed):
+    draw = Random(seed)
+    machine, again = VirtualMachine(), VirtualMachine()
+    machine.speed = again.speed = 7.0
+    machine.add(JobId("1"), 10 + draw.random(), 0.0, draw.random())
+    machine.advance(1 + draw.random() / 10)
+    again.load(machine.dump(), {JobId("1"): None})
+    assert again.end == machine.end
+    again.load(machine.dump(), {})
+    assert again.advance(99.0) == []
+
+
+def test_a_delayed_job_needs_gpus_if_others_have_taken_them():
+    asrpt = policy(cluster(4, 4))
+    asrpt.submitted(heavy(), 0.0)
+    turn = asrpt.next_wakeup(0.0)
+    for view, kind in ((cluster(2, 2), "placement"), (cluster(0, 0), "gpus"), (cluster(2, 2), "placement")):
+        (wait,) = asrpt.decide(view, turn)
+        assert wait.reason.kind == kind
 
 
 def test_the_head_blocks_the_jobs_behind_it():

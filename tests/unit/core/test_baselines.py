@@ -6,6 +6,7 @@ import pytest
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
+from slurm_asrpt.core.limits import Headroom
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
 from slurm_asrpt.core.policies.easy_backfill import ANY, LimitTree
@@ -85,6 +86,41 @@ def test_jobs_go_to_the_servers_with_the_most_free_gpus(name):
     made.submitted(job(1, 2, 10), 0.0)
     (start,) = made.decide(view, 0.0)
     assert dict(start.placement.gpus) == {"n3": 2}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_returned_job_stays_first_when_the_nodes_change(name):
+    view = cluster(0)
+    made = full(name, view)
+    made.returned(job(9, 1, 1000), 6.0)
+    assert made.queue(7.0)[0][0] == "9"
+    made.cluster_changed(cluster(0, 0).nodes, 8.0)
+    assert made.queue(9.0)[0][0] == "9"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("wcs")])
+def test_a_job_passes_one_of_its_size_that_needs_other_nodes(name):
+    view = cluster(1, 1)
+    made = policy(name, view)
+    made.submitted(job(1, 2, 10, request=Request(max_nodes=1)), 0.0)
+    made.submitted(job(2, 2, 20, request=Request(per_node=1)), 1.0)
+    assert started(made.decide(view, 2.0)) == ["2"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_jobs_over_a_limit_are_considered_anew_when_the_nodes_change(name):
+    view = cluster(4)
+    made = policy(name, view)
+    for number, limit in ((1, "a"), (2, "b")):
+        made.submitted(job(number, charges=((limit, 1.0),)), 0.0)
+    view.headroom = Headroom({"a": 0.0, "b": 0.0})
+    assert started(made.decide(view, 1.0)) == []
+    made.cluster_changed(view.nodes, 2.0)
+    view.headroom = Headroom({"a": 1.0, "b": 0.0})
+    assert started(made.decide(view, 3.0)) == ["1"]
+    assert started(made.decide(view, 4.0)) == []
+    view.headroom = Headroom({"a": 1.0, "b": 1.0})
+    assert started(made.decide(view, 5.0)) == ["2"]
 
 
 @pytest.mark.parametrize("name", NAMES)

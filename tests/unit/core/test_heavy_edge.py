@@ -86,6 +86,12 @@ def test_the_heaviest_edge_into_the_set_decides_and_not_the_sum_of_a_vertexs_edg
     assert heavy_edge(profile, (3, 2)) == (0, 0, 0, 1, 1)
 
 
+def test_a_last_place_goes_to_one_vertex_although_two_are_joined():
+    """Two stages without a link between them: the first pair leaves one place, and nothing is joined to it."""
+    pair = Stage(2, 1, 1, param_bytes=MB)
+    assert Counter(heavy_edge(JobProfile("pairs", (pair, pair)), (3, 1))) == {0: 3, 1: 1}
+
+
 def neighbors(tree):
     """The numbers of edges of the ranks, those with any."""
     return Counter(rank for edge in tree for rank in edge)

@@ -111,6 +111,13 @@ def test_cpus_memory_and_candidates_limit_the_gpus_of_a_node():
     assert chosen(cluster, job(3, memory_per_gpu=9e5), Strategy.MOST_FREE) is None
 
 
+def test_a_node_without_known_cpus_or_memory_has_none():
+    for stock, request in (("free_cpus", {"cpus_per_gpu": 1}), ("free_memory", {"memory_per_gpu": 1})):
+        cluster = view(2, 2, **{stock: {"n1": 2.0}})
+        assert chosen(cluster, job(2, **request), Strategy.LEAST_FREE) == {"n1": 2}
+        assert chosen(cluster, job(3, **request), Strategy.LEAST_FREE) is None
+
+
 def test_best_alpha_uses_the_fewest_largest_servers():
     profile = JobProfile("dp", (Stage(10, 1, 0, param_bytes=1e9),))
     wanted = Job(JobId("1"), "ann", 10, profile)
