@@ -163,8 +163,8 @@ def reproduce_all(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="fig6 ... fig9, table2 or asrpt; bco-fig4 ... bco-fig7 or bco; hare-fig14 ... hare-fig27 or hare; or"
-            " all.",
+            help="fig6 ... fig9, table2 or asrpt; bco-fig4 ... bco-fig7 or bco; hare-fig14 ... hare-fig27,"
+            " hare-intro, hare-abstract, hare-load or hare; or all.",
             show_default=False,
         ),
     ],
@@ -235,7 +235,10 @@ def reproduce_sjf_bco(
 
 
 def reproduce_hare(
-    figure: Annotated[str, typer.Argument(metavar="FIGURE", help="fig14 ... fig27, or all.", show_default=False)],
+    figure: Annotated[
+        str,
+        typer.Argument(metavar="FIGURE", help="fig14 ... fig27, intro, abstract, load, or all.", show_default=False),
+    ],
     quick: Quick = False,
     divide: Divide = 1,
     seed: Seed = 0,

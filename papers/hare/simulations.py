@@ -10,7 +10,7 @@ from papers.hare.models import KINDS, switch_s
 from papers.hare.workload import RoundOptions, jobs_of
 from papers.seeded import Seeds
 
-SEEDS, QUICK_SEEDS = 10, 2
+SEEDS, QUICK_SEEDS = 5, 2
 QUICK = 4
 """--quick: 1/4 of the jobs on 1/4 of the GPUs."""
 OFFLINE = ("hare-offline", "gavel-fifo", "srtf", "sched-homo", "sched-allox")
