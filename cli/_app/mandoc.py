@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
-from slurm_asrpt_cli import admin, asrptd, lab, profile, report, sim
+from slurm_asrpt_cli import admin, asrptd, lab, pool, profile, report, sim
 from slurm_asrpt_cli._app.help import SELDOM
 from slurm_asrpt_cli.status import command as status
 
@@ -38,6 +38,7 @@ TOOLS = {
     "asrpt-lab": lab,
     "asrpt-sim": sim,
     "asrpt-profile": profile,
+    "asrpt-pool": pool,
 }
 _NOTES = re.compile(r"  \[([^]]*)\]$")
 _RANGE = re.compile(r"(?:(-?[0-9.]+)<=)?x(?:([<>])=(-?[0-9.]+))?")

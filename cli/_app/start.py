@@ -40,3 +40,7 @@ def sim() -> int | None:
 
 def profile() -> int | None:
     return _start("profile")
+
+
+def pool() -> int | None:
+    return _start("pool")

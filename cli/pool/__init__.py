@@ -1,0 +1,28 @@
+"""asrpt-pool: run many trainings on the slots of one job."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from slurm_asrpt_cli._app.errors import run_app
+from slurm_asrpt_cli._app.help import Listed, Tools
+
+COMMANDS = {
+    "run": Listed("pool.run", "Run the trainings of a sweep file on this job's slots."),
+    "status": Listed("pool.status", "Show how far a pool is."),
+    "add": Listed("pool.control", "Add the trainings of another file to a pool."),
+    "stop": Listed("pool.control", "Write checkpoints and end a pool."),
+}
+
+app = Tools(
+    COMMANDS,
+    help="Run many trainings on the slots of one Slurm job, task by task.",
+    epilog="""\b
+Examples:
+  sbatch -n8 --gpus-per-task=1 --wrap 'exec asrpt-pool run sweep.toml'
+  asrpt-pool status sweep.toml""",
+)
+
+
+def main() -> NoReturn:
+    run_app(app)

@@ -1,0 +1,130 @@
+"""asrpt-pool status: how far a pool is, as a table, as JSON, or as a live view."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from slurm_asrpt_cli._app.options import JsonOption
+from slurm_asrpt_cli._app.tables import Column, Line, clip, print_lines, safe_cells, table_lines, terminal_width
+from slurm_asrpt_cli.pool.control import SweepArgument
+
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.pool.folder import PoolFolder
+from slurm_asrpt.pool.status import PoolStatus, TrainingStatus, parse_status
+from slurm_asrpt.pool.sweep import read_sweep
+from slurm_asrpt.text import UNKNOWN, counted, slurm_time, span
+
+EVERY_S = 1.0
+STALE_S = 15.0
+"""A driver writes its status every second; on a slow file server later."""
+FIRST = ("running", "failed", "waiting", "done")
+"""The order of states in the live view."""
+STYLES = {"done": "green", "failed": "red", "waiting": "dim"}
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add status to asrpt-pool."""
+    app.command("status")(status_command)
+
+
+def status_command(
+    path: SweepArgument,
+    as_json: JsonOption = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it live, until Ctrl-C.")] = False,
+) -> None:
+    """Show how far a pool is.
+
+    \b
+    Examples:
+      asrpt-pool status sweep.toml
+      asrpt-pool status sweep.toml --watch
+    """
+    folder = PoolFolder(read_sweep(path).folder)
+    if as_json:
+        print(json.dumps(folder.read_status()))
+    elif watch:
+        _watch(folder)
+    else:
+        print_lines(page(parse_status(folder.read_status()), time.time(), terminal_width()))
+
+
+def page(status: PoolStatus, now: float, width: int | None) -> Iterator[Line]:
+    """The lines of a table in the order of the sweep. width: of the terminal; None: cut nothing."""
+    yield from (
+        (((clip(text, width) if width else text), "bold" * (not number)),) for number, text in head(status, now)
+    )
+    yield ()
+    yield from table_lines(columns(status.trainings), True, width)
+
+
+def head(status: PoolStatus, now: float) -> Iterator[tuple[int, str]]:
+    """The numbered lines above the table."""
+    lines = [f"{_state(status, now)}: {_trainings(status)}", _figures(status, now), status.note]
+    return enumerate(filter(None, lines))
+
+
+def _state(status: PoolStatus, now: float) -> str:
+    job = f"job {status.job_id} " if status.job_id else ""
+    silent = now - status.written
+    if status.state == "running" and silent > STALE_S:
+        return f"{job}running, but silent for {span(silent)}"
+    return f"{job}{status.state}"
+
+
+def _trainings(status: PoolStatus) -> str:
+    parts = [
+        f"{status.count(state)} {state}" for state in ("done", "running", "waiting", "failed") if status.count(state)
+    ]
+    return f"{counted(len(status.trainings), 'training')}: {', '.join(parts)}" if parts else "no trainings"
+
+
+def _figures(status: PoolStatus, now: float) -> str:
+    """Tasks, slots and time. The time left assumes the speed of this run so far."""
+    slots = f"{status.slots_live} of {counted(status.slots, 'slot')}"
+    lost = f", {counted(status.lost, 'executor')} lost" * bool(status.lost)
+    busy = f", {status.work_s / status.slots_s:.0%} busy" * (status.slots_s > 0)
+    elapsed = slurm_time((now if status.state == "running" else status.written) - status.started)
+    return f"{status.tasks_done} of {counted(status.tasks_total, 'task')}; {slots}{busy}{lost}; elapsed {elapsed}"
+
+
+def columns(trainings: tuple[TrainingStatus, ...]) -> list[Column]:
+    """The table of the trainings."""
+    rounds = [f"{each.rounds_done}/{each.rounds}" if each.rounds else UNKNOWN for each in trainings]
+    losses = [UNKNOWN if each.loss is None else f"{each.loss:.5g}" for each in trainings]
+    styles = [STYLES.get(each.state, "") for each in trainings]
+    return [
+        Column("TRAINING", safe_cells([each.name for each in trainings])),
+        Column("STATE", [each.state for each in trainings], styles=styles),
+        Column("ROUNDS", rounds, right=True),
+        Column("LOSS", losses, right=True),
+        Column("WHY", safe_cells([each.why for each in trainings])),
+    ]
+
+
+def _watch(folder: PoolFolder) -> None:
+    """Draw the status until Ctrl-C. Raises InputError without a terminal."""
+    if not sys.stdout.isatty():
+        raise InputError("--watch needs a terminal; in a pipe or script use --json")
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            status, size = parse_status(folder.read_status()), console.size
+            lines = live_lines(status, time.time(), size.width, size.height)
+            live.update(Text("\n").join(Text.assemble(*line) for line in lines), refresh=True)
+            time.sleep(EVERY_S)
+
+
+def live_lines(status: PoolStatus, now: float, width: int, height: int) -> list[Line]:
+    """At most ``height`` lines; trainings that run come first, those that are done last."""
+    trainings = sorted(status.trainings, key=lambda each: FIRST.index(each.state))
+    ordered = PoolStatus(**{**vars(status), "trainings": tuple(trainings)})
+    return list(page(ordered, now, width))[:height]

@@ -1,0 +1,396 @@
+"""The driver's brain: which slot does what next. Events in, commands out; no sockets, no files, no clock.
+
+An executor is never relied on: the board keeps each training's snapshot and the gradients of its round, and gives work
+that is lost to the next idle slot. What a slot holds only saves sending the snapshot again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from slurm_asrpt.pool.arrays import Packed
+from slurm_asrpt.pool.round_policy import Part, Progress, RoundJob, RoundPolicy
+from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot
+from slurm_asrpt.pool.synchronization import RoundSum
+
+MAX_ATTEMPTS = 5
+"""A piece of work that has ended so many executors is more likely the cause than the victim."""
+
+
+class Kind(enum.StrEnum):
+    """A piece of work: a training's first state, the gradient of a task, or the optimizer's step after a round."""
+
+    BEGIN = "begin"
+    GRADIENT = "gradient"
+    STEP = "step"
+
+
+class State(enum.StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(eq=False)
+class Work:
+    """One piece of work. home: the slot to which the policy assigned it; None for what policies do not know of."""
+
+    kind: Kind
+    training: str
+    round: int = 0
+    task: int = 0
+    home: int | None = None
+    attempts: int = 0
+
+
+@dataclass(frozen=True)
+class Began:
+    """The sizes of a training, and its first snapshot."""
+
+    tasks: int
+    rounds: int
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True)
+class Gradient:
+    gradient: Packed
+    loss: float
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """The state after a round. stop: whether the training ends before its last round."""
+
+    state: Packed
+    stop: bool
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The training's own code failed. why: one line."""
+
+    why: str
+
+
+Result = Began | Gradient | Stepped | Failed
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send a piece of work. snapshot: unless the slot holds it. mean, loss: of the round, for a step."""
+
+    slot: int
+    work: Work
+    snapshot: Snapshot | None
+    mean: Packed | None = None
+    loss: float = 0.0
+
+
+@dataclass(frozen=True)
+class Renew:
+    """Let the slot's executor be replaced by a new process. Its work follows when that has joined."""
+
+    slot: int
+
+
+Command = Send | Renew
+
+
+@dataclass(eq=False)
+class Training:
+    """A training and how far it is. tasks, rounds: 0 until it has begun. scheduled: tasks of its round."""
+
+    name: str
+    state: State = State.WAITING
+    tasks: int = 0
+    rounds: int = 0
+    snapshot: Snapshot | None = None
+    why: str = ""
+    sum: RoundSum = field(default_factory=lambda: RoundSum(0))
+    progress: Progress | None = None
+    scheduled: int = 0
+
+    @property
+    def done(self) -> int:
+        """Rounds done."""
+        return self.snapshot.rounds if self.snapshot else 0
+
+    @property
+    def ended(self) -> bool:
+        return self.state in (State.DONE, State.FAILED)
+
+
+@dataclass(eq=False)
+class Slot:
+    """A slot and its executor.
+
+    live: an executor has joined. renewing: it is being replaced on purpose. idle: the policy has been told so.
+    owed: pieces that the policy assigned here and that have not ended. loaded, held: the training and the snapshot (by
+    its rounds) that the executor has.
+    """
+
+    number: int
+    live: bool = False
+    renewing: bool = False
+    idle: bool = False
+    owed: int = 0
+    busy: Work | None = None
+    queue: deque[Work] = field(default_factory=deque)
+    loaded: str = ""
+    held: int = -1
+
+    def has(self, work: Work) -> tuple[bool, bool]:
+        """Whether the executor has the work's training, and its snapshot."""
+        loaded = self.loaded == work.training
+        return loaded, loaded and self.held == work.round
+
+
+class Board:
+    """The trainings and the slots of a pool. renew: a new process whenever a slot turns to another training.
+
+    tasks_done: in this run. switches: how often a slot turned to another training. losses: executors that were lost.
+    """
+
+    def __init__(self, policy: RoundPolicy, renew: bool = False) -> None:
+        self.trainings: dict[str, Training] = {}
+        self.slots: dict[int, Slot] = {}
+        self.tasks_done = 0
+        self.switches = 0
+        self.losses = 0
+        self._policy, self._renew = policy, renew
+        self._open = 0
+        self._errands: deque[Work] = deque()
+        self._begins: deque[Work] = deque()
+
+    @property
+    def finished(self) -> bool:
+        """Whether every training has ended."""
+        return not self._open
+
+    # Events
+
+    def add(self, name: str, checkpoint: Checkpoint | None = None) -> None:
+        """A training, from its beginning or from a checkpoint. Raises ValueError for a name that is there."""
+        if name in self.trainings:
+            raise ValueError(f"there is a training {name!r} already")
+        training = self.trainings[name] = Training(name)
+        if checkpoint:
+            training.tasks, training.rounds = checkpoint.tasks, checkpoint.rounds
+            training.snapshot = checkpoint.snapshot
+        if checkpoint and checkpoint.ended:
+            training.state = State.DONE
+        else:
+            self._open += 1
+            self._begins.append(Work(Kind.BEGIN, name))
+
+    def joined(self, number: int) -> None:
+        """A slot has a new executor."""
+        slot = self.slots.setdefault(number, Slot(number))
+        slot.live, slot.renewing, slot.loaded, slot.held = True, False, "", -1
+
+    def lost(self, number: int) -> None:
+        """A slot has lost its executor. What it did runs again elsewhere, unless it is being replaced on purpose."""
+        slot = self.slots[number]
+        slot.live = False
+        if not slot.renewing:
+            self.losses += 1
+            self._abandon(slot)
+
+    def missing(self, number: int) -> None:
+        """The new process of a slot has not come in time."""
+        slot = self.slots[number]
+        if not slot.live and slot.renewing:
+            slot.renewing = False
+            self._abandon(slot)
+
+    def ended(self, number: int, result: Result, now: float) -> None:
+        """A slot has done its piece of work. Raises ValueError for an answer to another question."""
+        slot = self.slots[number]
+        work, slot.busy = slot.busy, None
+        if work is None:
+            raise ValueError("an answer without a question")
+        self._settle(work)
+        training = self.trainings[work.training]
+        if isinstance(result, Failed):
+            slot.held = -1
+            self._fail(training, result.why, now)
+        elif isinstance(result, Began) and work.kind is Kind.BEGIN:
+            self._begin(training, result, now)
+        elif isinstance(result, Gradient) and work.kind is Kind.GRADIENT:
+            self._collect(training, work, result, now)
+        elif isinstance(result, Stepped) and work.kind is Kind.STEP:
+            slot.held = work.round + 1
+            self._advance(training, result, now)
+        else:
+            raise ValueError("an answer to another question")
+
+    def turn(self, now: float) -> list[Command]:
+        """What to do now. To be called after each event.
+
+        Steps and lost tasks come first, as rounds wait for them; trainings begin where nothing else is to be done.
+        """
+        commands = list(self._hand_out(self._errands, now))
+        self._schedule(now)
+        commands += [self._give(slot, slot.queue.popleft()) for slot in self._ready() if slot.queue]
+        return commands + list(self._hand_out(self._begins, now))
+
+    # Trainings
+
+    def _begin(self, training: Training, result: Began, now: float) -> None:
+        if training.ended:
+            return
+        training.tasks, training.rounds = result.tasks, result.rounds
+        training.snapshot = training.snapshot or result.snapshot
+        if training.done >= training.rounds:
+            self._close(training, State.DONE)
+            return
+        training.state = State.RUNNING
+        training.progress = Progress(RoundJob(training.name, training.tasks, now), training.done)
+        self._next_round(training)
+        self._policy.arrived(training.progress, now)
+
+    def _next_round(self, training: Training) -> None:
+        training.sum, training.scheduled = RoundSum(training.tasks), 0
+        if training.progress:
+            training.progress.done, training.progress.left = training.done, training.tasks
+
+    def _collect(self, training: Training, work: Work, result: Gradient, now: float) -> None:
+        if training.ended or work.round != training.done:
+            return
+        try:
+            training.sum.add(work.task, result.gradient, result.loss)
+        except ValueError as error:
+            self._fail(training, str(error), now)
+            return
+        self.tasks_done += 1
+        if training.sum.complete:
+            self._errands.appendleft(Work(Kind.STEP, training.name, work.round))
+
+    def _advance(self, training: Training, result: Stepped, now: float) -> None:
+        if training.ended or training.snapshot is None or training.progress is None:
+            return
+        training.snapshot = training.snapshot.after(result.state, training.sum.mean_loss)
+        if result.stop or training.done >= training.rounds:
+            self._close(training, State.DONE)
+            training.progress.done = training.done
+            self._policy.finished(training.progress, now)
+        else:
+            self._next_round(training)
+            self._policy.round_ended(training.progress, now)
+
+    def _fail(self, training: Training, why: str, now: float) -> None:
+        """End a training. Policies are told once they have none of its tasks left, as they cannot give up a round."""
+        if training.ended:
+            return
+        training.why = why
+        self._close(training, State.FAILED)
+        self._forget(training.name)
+        if training.progress and not training.progress.left:
+            self._policy.finished(training.progress, now)
+
+    def _close(self, training: Training, state: State) -> None:
+        training.state = state
+        self._open -= 1
+
+    def _forget(self, name: str) -> None:
+        for queue in (self._errands, self._begins, *(slot.queue for slot in self.slots.values())):
+            for work in [each for each in queue if each.training == name]:
+                queue.remove(work)
+                self._settle(work)
+
+    # Slots
+
+    def _settle(self, work: Work) -> None:
+        if work.home is not None:
+            self.slots[work.home].owed -= 1
+
+    def _abandon(self, slot: Slot) -> None:
+        """Move a slot's work to the errands. What had begun has been tried once more."""
+        if slot.busy:
+            slot.busy.attempts += 1
+            slot.queue.appendleft(slot.busy)
+        for work in slot.queue:
+            (self._begins if work.kind is Kind.BEGIN else self._errands).append(work)
+        slot.queue.clear()
+        slot.busy = None
+
+    def _ready(self) -> list[Slot]:
+        """Slots that can take a piece of work now."""
+        return [slot for _, slot in sorted(self.slots.items()) if slot.live and slot.busy is None]
+
+    def _hand_out(self, errands: deque[Work], now: float) -> Iterator[Command]:
+        """Give what policies do not know of to idle slots, each to the one that has most of what it needs."""
+        ready = self._ready()
+        while ready and errands:
+            work = errands.popleft()
+            if work.attempts >= MAX_ATTEMPTS:
+                self._give_up(work, now)
+                continue
+            slot = max(ready, key=lambda each: (each.has(work), -len(each.queue), -each.number))
+            ready.remove(slot)
+            yield self._give(slot, work)
+
+    def _give_up(self, work: Work, now: float) -> None:
+        self._settle(work)
+        where = f"task {work.task} of round {work.round}" if work.kind is Kind.GRADIENT else f"its {work.kind}"
+        self._fail(self.trainings[work.training], f"its process ended {work.attempts} times during {where}", now)
+
+    def _schedule(self, now: float) -> None:
+        """Let the policy assign tasks, until it has no idle slots or nothing to run."""
+        while True:
+            free = [s for _, s in sorted(self.slots.items()) if s.live and not s.idle and not s.owed]
+            for slot in free:
+                slot.idle = True
+            if free:
+                self._policy.freed([slot.number for slot in free], now)
+            parts = self._policy.assign(now)
+            for part in parts:
+                self._assign(part, now)
+            if not parts:
+                return
+
+    def _assign(self, part: Part, now: float) -> None:
+        training = self.trainings[part.progress.job.id]
+        for number, tasks in zip(part.gpus, part.tasks, strict=True):
+            slot = self.slots[number]
+            slot.idle = False
+            for _ in range(0 if training.ended else tasks):
+                work = Work(Kind.GRADIENT, training.name, training.done, training.scheduled, number)
+                training.scheduled += 1
+                slot.owed += 1
+                (slot.queue if slot.live or slot.renewing else self._errands).append(work)
+        if training.ended and part.last:
+            self._policy.finished(part.progress, now)
+
+    def _give(self, slot: Slot, work: Work) -> Command:
+        turns = slot.loaded not in ("", work.training)
+        self.switches += turns
+        if turns and self._renew:
+            slot.live, slot.renewing = False, True
+            slot.queue.appendleft(work)
+            return Renew(slot.number)
+        return self._send(slot, work)
+
+    def _send(self, slot: Slot, work: Work) -> Send:
+        training = self.trainings[work.training]
+        _, has = slot.has(work)
+        slot.busy, slot.loaded = work, work.training
+        slot.held = -1 if work.kind is Kind.BEGIN else work.round
+        snapshot = None if has or work.kind is Kind.BEGIN else training.snapshot
+        if work.kind is Kind.STEP:
+            return Send(slot.number, work, snapshot, training.sum.mean(), training.sum.mean_loss)
+        return Send(slot.number, work, snapshot)
+
+
+def tasks_of(trainings: Iterable[Training]) -> tuple[int, int]:
+    """Tasks of the ended rounds, and in all. A training of unknown size counts as the mean of the others."""
+    all_of_them = list(trainings)
+    known = [each for each in all_of_them if each.tasks]
+    total = sum((each.done if each.ended else each.rounds) * each.tasks for each in known)
+    unknown = sum(not each.ended for each in all_of_them) - sum(not each.ended for each in known)
+    return sum(each.done * each.tasks for each in known), total + round(unknown * total / max(1, len(known)))

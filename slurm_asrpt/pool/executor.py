@@ -1,0 +1,136 @@
+"""A slot's process: does one piece of work after another, each in the log of its training.
+
+Started by the slot's keeper. Exits with RENEW to be replaced by a new process, and with ENDED when the driver is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slurm_asrpt.errors import one_line
+from slurm_asrpt.pool.arrays import Packed
+from slurm_asrpt.pool.board import Kind
+from slurm_asrpt.pool.keeper import ENDED, RENEW, Address, end_with_parent
+from slurm_asrpt.pool.snapshot import Snapshot
+from slurm_asrpt.pool.training import DeviceLostError, Training, load, stops
+from slurm_asrpt.pool.wire import Channel, WireError
+
+RENEWAL = "renew"
+LOG = "log"
+"""In a training's directory: what its code prints, and the traceback of its error."""
+
+Answer = tuple[dict[str, Any], list[Packed]]
+
+
+class Executor:
+    """Does pieces of work.
+
+    folder: of the trainings, with their logs. code: of the user's modules. keep: trainings that stay loaded.
+    """
+
+    def __init__(self, folder: Path, code: Path, keep: int) -> None:
+        self._folder, self._code, self._keep = folder, code, keep
+        self._loaded: OrderedDict[str, Training] = OrderedDict()
+        self._held: tuple[str, Snapshot] | None = None
+
+    def work(self, told: Mapping[str, Any], parts: list[Packed]) -> Answer:
+        """Do a piece of work and return the answer: ``failed``, one line, if the training's code raises.
+
+        Raises DeviceLostError.
+        """
+        began = time.monotonic()
+        try:
+            write_into(self._folder / told["training"] / LOG)
+            answer, arrays = self._do(told, parts)
+        except (DeviceLostError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # whatever users' code raises, sys.exit included
+            traceback.print_exc()
+            self._held = None
+            answer, arrays = {"failed": f"{type(error).__name__}: {one_line(error)}"[:500]}, []
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return {**answer, "seconds": time.monotonic() - began}, arrays
+
+    def _do(self, told: Mapping[str, Any], parts: list[Packed]) -> Answer:
+        training = self._training(told)
+        if told["do"] == Kind.BEGIN:
+            return {"tasks": training.tasks, "rounds": training.rounds}, [Packed.of(training.initial())]
+        if told["losses"] is not None:
+            self._held = told["training"], Snapshot(parts.pop(0), tuple(told["losses"]))
+        snapshot = self._snapshot(told["training"], told["round"])
+        if told["do"] == Kind.GRADIENT:
+            gradient, loss = training.gradient(snapshot.state.arrays(), snapshot.rounds, told["task"])
+            return {"loss": float(loss)}, [Packed.of(gradient)]
+        state = Packed.of(training.step(snapshot.state.arrays(), parts.pop(0).arrays(), snapshot.rounds))
+        after = snapshot.after(state, told["loss"])
+        self._held = told["training"], after
+        return {"stop": stops(training, after.losses)}, [state]
+
+    def _snapshot(self, name: str, rounds: int) -> Snapshot:
+        if self._held is None or (self._held[0], self._held[1].rounds) != (name, rounds):
+            raise RuntimeError(
+                "a bug in slurm-asrpt, please report it: the driver thinks that this executor has a state"
+            )
+        return self._held[1]
+
+    def _training(self, told: Mapping[str, Any]) -> Training:
+        name = told["training"]
+        if name not in self._loaded:
+            self._loaded[name] = load(told["uses"], told["with"], self._code)
+        self._loaded.move_to_end(name)
+        while len(self._loaded) > self._keep:
+            self._loaded.popitem(last=False)
+        return self._loaded[name]
+
+
+def write_into(log: Path) -> None:
+    """Let this process's output, of libraries and children too, go to a training's log."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def main() -> int:
+    """The process. Returns its exit code."""
+    end_with_parent()
+    address = Address.take(os.environ)
+    try:
+        channel = Channel.open(address.host, address.port, address.key)
+    except (EOFError, OSError, WireError) as error:
+        print(f"asrpt-pool: slot {address.slot} cannot reach the driver: {one_line(error)}", file=sys.stderr)
+        return ENDED
+    try:
+        return _serve(channel, address.slot)
+    except DeviceLostError:
+        traceback.print_exc()
+        return RENEW
+    except (EOFError, OSError, WireError):
+        return ENDED
+
+
+def _serve(channel: Channel, slot: int) -> int:
+    """Work until the driver asks for another process, or is gone: then raises EOFError or OSError."""
+    channel.send({"slot": slot})
+    told, _ = channel.receive()
+    executor = Executor(Path(told["folder"]), Path(told["code"]), told["keep"])
+    while True:
+        told, parts = channel.receive()
+        if told["do"] == RENEWAL:
+            return RENEW
+        answer, arrays = executor.work(told, parts)
+        channel.send(answer, *arrays)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

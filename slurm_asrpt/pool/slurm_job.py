@@ -1,0 +1,77 @@
+"""The Slurm job that a pool is: what its environment says, the command that starts its keepers, and its requeue."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.pool.keeper import SLOT
+
+KEEPER = [sys.executable, "-m", "slurm_asrpt.pool.keeper"]
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A job's number, its number of tasks, and when its time limit ends it, in seconds since 1970 (None: never)."""
+
+    job_id: str
+    tasks: int
+    ends_s: float | None = None
+    cpus_per_task: str = ""
+
+    def keepers(self) -> list[str]:
+        """The command that starts a keeper for each task, on all nodes."""
+        cpus = [f"--cpus-per-task={self.cpus_per_task}"] if self.cpus_per_task else []  # srun does not inherit it
+        options = [f"--ntasks={self.tasks}", *cpus, "--overlap", "--kill-on-bad-exit=0", "--no-kill", "--mpi=none"]
+        return ["srun", *options, *KEEPER]
+
+    def requeue(self) -> None:
+        """Requeue the job: the same script with the same options runs again. Raises SlurmError."""
+        _slurm(["scontrol", "requeue", self.job_id])
+
+
+def this_job(environment: Mapping[str, str] = os.environ) -> SlurmJob | None:
+    """The job that this process is in, as its batch script; None outside of a job. Raises SlurmError."""
+    job_id = environment.get("SLURM_JOB_ID")
+    if not job_id:
+        return None
+    tasks = environment.get("SLURM_NTASKS") or environment.get("SLURM_JOB_NUM_NODES") or "1"
+    return SlurmJob(job_id, int(tasks), _end(job_id, environment), environment.get("SLURM_CPUS_PER_TASK", ""))
+
+
+def _end(job_id: str, environment: Mapping[str, str]) -> float | None:
+    """Slurm before 23.02 does not tell a job when it ends."""
+    told = environment.get("SLURM_JOB_END_TIME") or _slurm(["squeue", "-h", "-j", job_id, "-O", "EndTime:40"]).strip()
+    if told.isdigit():
+        return float(told)
+    return _local_seconds(told)
+
+
+def _local_seconds(told: str) -> float | None:
+    """``2026-11-24T17:00:00`` in this machine's time zone; None for N/A."""
+    import datetime
+
+    try:
+        return datetime.datetime.fromisoformat(told).timestamp()
+    except ValueError:
+        return None
+
+
+def _slurm(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SlurmError(f"{command[0]}: {error}") from error
+    if done.returncode:
+        raise SlurmError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def local_keepers(slots: int) -> list[tuple[list[str], dict[str, str]]]:
+    """The commands and variables of keepers on this machine, without Slurm."""
+    return [(KEEPER, {SLOT: str(number)}) for number in range(slots)]

@@ -1,0 +1,63 @@
+"""What a training is to the pool: functions on named arrays. ``torch_training`` makes one of a torch module."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from slurm_asrpt.pool.arrays import Arrays
+
+
+class Training(Protocol):
+    """One training of a pool. All arrays that it gets are read-only.
+
+    tasks: per round, each with a batch of its own; fixed, so that the result does not depend on the number of slots.
+    rounds: at most so many.
+
+    For results that are equal to the bit, each method must depend on its arguments only: a random generator is seeded
+    by the round and the task, and nothing is kept from one call to the next but what is the same each time (the data).
+    """
+
+    tasks: int
+    rounds: int
+
+    def initial(self) -> Arrays:
+        """The state before the first round: parameters, and what the optimizer needs."""
+
+    def gradient(self, state: Arrays, round: int, task: int) -> tuple[Arrays, float]:
+        """The gradient and the loss of a task's batch."""
+
+    def step(self, state: Arrays, gradient: Arrays, round: int) -> Arrays:
+        """The state after the round. gradient: the mean over the round's tasks."""
+
+    def stop(self, losses: Sequence[float]) -> bool:
+        """Whether the training ends now. losses: the mean of each round so far. May be left out."""
+
+
+class DeviceLostError(Exception):
+    """The device has failed, not the training's code: the executor ends, and its work runs again elsewhere."""
+
+
+def load(uses: str, settings: Mapping[str, Any], folder: Path) -> Training:
+    """Make a training: ``module:factory`` with these keywords; modules of ``folder`` come first.
+
+    Raises whatever the user's code raises, and TypeError for what is no training.
+    """
+    module, _, name = uses.partition(":")
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    training: Training = getattr(importlib.import_module(module), name)(**settings)
+    for size in ("tasks", "rounds"):
+        value = getattr(training, size, None)
+        if type(value) is not int or value < 1:
+            raise TypeError(f"{uses}: {size} must be a whole number of at least 1, not {value!r}")
+    return training
+
+
+def stops(training: Training, losses: Sequence[float]) -> bool:
+    """Whether the training ends by itself now."""
+    stop = getattr(training, "stop", None)
+    return bool(stop and stop(losses))

@@ -1,0 +1,250 @@
+"""A pool's results are equal to the bit, however tasks are spread and whenever executors end.
+
+Executors are played by values in this process; ``tests/unit/pool/test_pool_kills.py`` kills real ones.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_asrpt.pool.arrays import Packed
+from slurm_asrpt.pool.board import (
+    Began,
+    Board,
+    Command,
+    Failed,
+    Gradient,
+    Kind,
+    Renew,
+    Result,
+    Send,
+    State,
+    Stepped,
+    Training,
+)
+from slurm_asrpt.pool.round_policy import Arrival
+from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot
+from slurm_asrpt.pool.synchronization import RoundSum
+from slurm_asrpt.pool.training import stops
+from tests.benches.pool_models import Line
+
+SIZES = {"a": (3, 4), "b": (1, 6), "c": (5, 2), "d": (2, 3)}
+"""Tasks and rounds of the trainings."""
+
+
+def model(name: str) -> Line:
+    tasks, rounds = SIZES[name]
+    return Line(lr=0.3, seed=ord(name), tasks=tasks, rounds=rounds, stop_at=2 if name == "d" else 0)
+
+
+@cache
+def alone(name: str) -> Snapshot:
+    """The result of a training by itself, in a plain loop."""
+    training = model(name)
+    snapshot = Snapshot(Packed.of(training.initial()))
+    for round in range(training.rounds):
+        state = snapshot.state.arrays()
+        found = [training.gradient(state, round, task) for task in range(training.tasks)]
+        total = {key: array.copy() for key, array in found[0][0].items()}
+        for gradient, _ in found[1:]:
+            total = {key: np.asarray(total[key] + gradient[key]) for key in total}
+        mean = {key: np.asarray(array / array.dtype.type(training.tasks)) for key, array in total.items()}
+        loss = sum(loss for _, loss in found) / training.tasks
+        snapshot = snapshot.after(Packed.of(training.step(state, mean, round)), loss)
+        if stops(training, snapshot.losses):
+            break
+    return snapshot
+
+
+@dataclass
+class Played:
+    """An executor: what it holds, and the order that it is working on."""
+
+    held: tuple[str, Snapshot] | None = None
+    order: Send | None = None
+
+    def work(self) -> Result:
+        order, self.order = self.order, None
+        assert order is not None
+        work, training = order.work, model(order.work.training)
+        if work.kind is Kind.BEGIN:
+            return Began(training.tasks, training.rounds, Snapshot(Packed.of(training.initial())))
+        if order.snapshot:
+            self.held = work.training, order.snapshot
+        assert self.held is not None
+        name, snapshot = self.held
+        assert (name, snapshot.rounds) == (work.training, work.round), "the board is wrong about what is held"
+        if work.kind is Kind.GRADIENT:
+            gradient, loss = training.gradient(snapshot.state.arrays(), work.round, work.task)
+            return Gradient(Packed.of(gradient), loss)
+        assert order.mean is not None
+        state = Packed.of(training.step(snapshot.state.arrays(), order.mean.arrays(), work.round))
+        after = snapshot.after(state, order.loss)
+        self.held = name, after
+        return Stepped(state, stops(training, after.losses))
+
+
+@dataclass
+class Play:
+    """A pool whose slots end their work, die and come back in an order that ``chance`` chooses."""
+
+    board: Board
+    chance: random.Random
+    kills: int
+    executors: dict[int, Played] = field(default_factory=dict)
+    absent: set[int] = field(default_factory=set)
+    """Slots without an executor that will come back."""
+
+    def start(self, slots: int) -> None:
+        for slot in range(slots):
+            self.join(slot)
+
+    def join(self, slot: int) -> None:
+        self.absent.discard(slot)
+        self.executors[slot] = Played()
+        self.board.joined(slot)
+        self.turn()
+
+    def turn(self) -> None:
+        for command in self.board.turn(0.0):
+            self.obey(command)
+
+    def obey(self, command: Command) -> None:
+        if isinstance(command, Renew):
+            del self.executors[command.slot]
+            self.absent.add(command.slot)
+            self.board.lost(command.slot)
+            return
+        executor = self.executors[command.slot]
+        assert executor.order is None, "one piece of work at a time"
+        executor.order = command
+
+    def kill(self) -> None:
+        slot = self.chance.choice(sorted(self.executors))
+        del self.executors[slot]
+        self.absent.add(slot)
+        self.board.lost(slot)
+        self.kills -= 1
+        self.turn()
+
+    def step(self) -> bool:
+        """One event; False if there is none left."""
+        busy = [slot for slot, each in sorted(self.executors.items()) if each.order]
+        options = [*(("end", slot) for slot in busy), *(("join", slot) for slot in sorted(self.absent))]
+        if self.kills and self.executors and self.chance.random() < 0.3:
+            self.kill()
+            return True
+        if not options:
+            return False
+        what, slot = self.chance.choice(options)
+        if what == "join":
+            self.join(slot)
+        else:
+            self.board.ended(slot, self.executors[slot].work(), 0.0)
+            self.turn()
+        return True
+
+    def run(self) -> None:
+        while not self.board.finished:
+            assert self.step(), "the pool waits forever"
+        self.drain()
+
+    def drain(self) -> None:
+        """Let executors end what they do: the board owes nothing then."""
+        while self.step():
+            pass
+        assert not any(slot.owed or slot.busy or slot.queue for slot in self.board.slots.values())
+
+
+def check(training: Training) -> None:
+    assert training.state is State.DONE, training.why
+    assert training.snapshot is not None
+    expected = alone(training.name)
+    assert training.snapshot.losses == expected.losses
+    assert training.snapshot.state.same(expected.state)
+
+
+@given(st.integers(1, 7), st.integers(0, 4), st.booleans(), st.integers(0, 1 << 32))
+def test_the_result_is_equal_to_the_bit(slots: int, kills: int, renew: bool, seed: int) -> None:
+    board = Board(Arrival(), renew=renew)
+    for name in SIZES:
+        board.add(name)
+    play = Play(board, random.Random(seed), kills)
+    play.start(slots)
+    play.run()
+    for training in board.trainings.values():
+        check(training)
+
+
+@given(st.integers(1, 4), st.integers(1, 60), st.integers(0, 1 << 32))
+def test_a_pool_that_ends_at_any_moment_continues_from_its_snapshots(slots: int, events: int, seed: int) -> None:
+    first = Board(Arrival())
+    for name in SIZES:
+        first.add(name)
+    play = Play(first, random.Random(seed), 0)
+    play.start(slots)
+    while events and play.step():
+        events -= 1
+    again = Board(Arrival())
+    for training in first.trainings.values():
+        kept = training.snapshot
+        ended = training.state is State.DONE
+        again.add(training.name, Checkpoint(kept, training.tasks, training.rounds, ended) if kept else None)
+    play = Play(again, random.Random(seed + 1), 1)
+    play.start(slots + 1)
+    play.run()
+    for training in again.trainings.values():
+        check(training)
+
+
+@given(st.integers(1, 5), st.integers(0, 3), st.integers(0, 1 << 32), st.integers(0, 12))
+def test_a_training_that_fails_at_any_moment_ends_alone(slots: int, kills: int, seed: int, failing: int) -> None:
+    board = Board(Arrival())
+    for name in SIZES:
+        board.add(name)
+    play = Play(board, random.Random(seed), kills)
+    play.start(slots)
+    ends = 0
+    while not board.finished:
+        slot = next((s for s, each in play.executors.items() if each.order and each.order.work.training == "a"), None)
+        if slot is not None and ends == failing:
+            play.executors[slot] = Played()
+            board.ended(slot, Failed("its own code"), 0.0)
+            play.turn()
+        ends += slot is not None
+        assert board.finished or play.step(), "the pool waits forever"
+    play.drain()
+    for name in "bcd":
+        check(board.trainings[name])
+    assert board.trainings["a"].state is (State.FAILED if board.trainings["a"].why else State.DONE)
+
+
+@given(st.permutations(range(6)), st.integers(0, 99))
+def test_gradients_add_up_in_the_order_of_tasks(order: list[int], seed: int) -> None:
+    gradients = [np.random.default_rng((seed, task)).normal(size=50).astype(np.float32) for task in range(6)]
+    found = RoundSum(6)
+    for task in order:
+        found.add(task, Packed.of({"w": gradients[task]}), float(task))
+        found.add(task, Packed.of({"w": gradients[task] * 2}), 99.0)  # a second answer is ignored
+    expected = gradients[0].copy()
+    for gradient in gradients[1:]:
+        expected += gradient
+    assert found.mean().arrays()["w"].tobytes() == (expected / np.float32(6)).tobytes()
+    assert found.mean_loss == 2.5
+
+
+def test_the_order_matters_so_the_tests_above_can_fail() -> None:
+    gradients = [np.random.default_rng(task).normal(size=50).astype(np.float32) for task in range(6)]
+    assert sum(gradients[1:], gradients[0]).tobytes() != sum(gradients[-2::-1], gradients[-1]).tobytes()
+
+
+def test_an_incomplete_round_has_no_mean() -> None:
+    with pytest.raises(ValueError, match="1 tasks of the round are missing"):
+        RoundSum(1).mean()
