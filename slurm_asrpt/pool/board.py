@@ -343,7 +343,7 @@ class Board:
     def _schedule(self, now: float) -> None:
         """Let the policy assign tasks, until it has no idle slots or nothing to run."""
         while True:
-            free = [s for _, s in sorted(self.slots.items()) if s.live and not s.idle and not s.owed]
+            free = [s for _, s in sorted(self.slots.items()) if s.live and not (s.idle or s.owed or s.busy)]
             for slot in free:
                 slot.idle = True
             if free:

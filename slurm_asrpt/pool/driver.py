@@ -252,8 +252,9 @@ class Driver:
         """A connection has ended."""
         if self._connections.get(connection.slot) is connection:
             del self._connections[connection.slot]
-            self.board.lost(connection.slot)
-            self._turn()
+            if not self._over.done():  # afterwards, the driver ends them all
+                self.board.lost(connection.slot)
+                self._turn()
 
     def _result(self, slot: int, answer: Mapping[str, Any], parts: Sequence[Packed]) -> tuple[Result, Work]:
         """The result in an answer, and the work that it is of. Raises WireError for an answer that is none."""

@@ -56,6 +56,7 @@ def _leave(number: int, _: FrameType | None) -> NoReturn:
 
 def main() -> int:
     """The process. Returns its exit code."""
+    end_with_parent()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _leave)
     pause = 0.0

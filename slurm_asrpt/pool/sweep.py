@@ -19,7 +19,7 @@ from slurm_asrpt.pool.round_policy import POLICIES
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=,+-]{0,119}")
 """Names of trainings: each is also the name of a directory."""
 USES = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
-MAX_TRAININGS = 100_000
+MAX_TRAININGS = 10_000
 Scalar = str | bool | int | float
 
 

@@ -6,16 +6,20 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from slurm_asrpt.pool.arrays import Arrays
+
+GO = Path(__file__).with_name("go")
 
 
 class Line:
     """Logistic regression with momentum. The data of a task depend on the seed, the round and the task only.
 
     features, rows: of a batch. seconds: that each task takes in addition. stop_at: ends after so many rounds.
+    hold: from this round on, tasks wait until there is a file ``go`` beside this module; 0 for never.
     """
 
     def __init__(
@@ -28,10 +32,11 @@ class Line:
         rows: int = 29,
         seconds: float = 0.0,
         stop_at: int = 0,
+        hold: int = 0,
     ) -> None:
         self.tasks, self.rounds = tasks, rounds
         self._lr, self._seed, self._shape = lr, seed, (rows, features)
-        self._seconds, self._stop_at = seconds, stop_at
+        self._seconds, self._stop_at, self._hold = seconds, stop_at, hold
 
     def initial(self) -> Arrays:
         start = np.random.default_rng(self._seed).normal(size=self._shape[1]).astype(np.float32)
@@ -39,6 +44,8 @@ class Line:
 
     def gradient(self, state: Arrays, round: int, task: int) -> tuple[Arrays, float]:
         time.sleep(self._seconds)
+        while self._hold and round >= self._hold and not GO.exists():
+            time.sleep(0.01)
         random = np.random.default_rng((self._seed, round, task))
         inputs = random.normal(size=self._shape).astype(np.float32)
         targets = (inputs.sum(1) > 0).astype(np.float32)

@@ -1,0 +1,177 @@
+"""Pools of real processes: executors, keepers and drivers are killed, and results stay equal to the bit."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.pool.snapshot import Snapshot
+from tests.benches.pool import Pool, children, gone, kill, same, wait_for
+
+SWEEP = """
+[pool]
+checkpoint_s = 0.2
+
+[[training]]
+name = "line"
+uses = "pool_models:Line"
+with = { tasks = 3, rounds = 12, seconds = 0.01, hold = 4 }
+grid = { lr = [0.1, 0.2], seed = [0, 1] }
+"""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Snapshot]:
+    """The results on one slot, without any disturbance."""
+    pool = Pool(tmp_path_factory.mktemp("alone"), SWEEP.replace(", hold = 4", ""))
+    assert pool.run(slots=1)[0] == 0
+    return pool.results()
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[Pool]:
+    made = Pool(tmp_path, SWEEP)
+    yield made
+    if made.process:
+        for pid in (*made.executors(), *made.keepers(), made.process.pid):
+            kill(pid)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_weights_are_equal_after_executors_are_killed(pool: Pool, undisturbed: dict[str, Snapshot], seed: int) -> None:
+    """The slots in turn, so that no piece of work is hit as often as one that kills its executor by itself."""
+    chance, killed = random.Random(seed), 0
+    pool.start(slots=3)
+    wait_for(lambda: pool.tasks_done() > 0, "tasks are done")
+    while killed < 9:
+        executors = children(pool.keepers()[killed % 3])
+        killed += bool(executors) and kill(executors[0])
+        time.sleep(chance.random() * 0.4)
+    pool.go()
+    code, out, _ = pool.end()
+    assert (code, out.splitlines()[-1]) == (0, "done: 4 trainings done")
+    assert pool.status().lost > 0
+    assert same(pool.results(), undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
+)
+def test_a_signal_leaves_checkpoints_and_no_process(
+    pool: Pool, undisturbed: dict[str, Snapshot], number: int, code: int, word: str
+) -> None:
+    pool.start()
+    wait_for(lambda: pool.tasks_done() > 0, "tasks are done")
+    processes = [*pool.executors(), *pool.keepers()]
+    ended, out, err = pool.end(number)
+    assert (ended, err) == (code, "")
+    assert out.splitlines()[-1].startswith(f"{word}: ")
+    wait_for(lambda: all(map(gone, processes)), "no process is left")
+    before = pool.results()
+    assert before
+    assert not same(before, undisturbed)
+    pool.go()
+    assert pool.run(slots=3)[0] == 0
+    assert same(pool.results(), undisturbed)
+
+
+def test_a_killed_driver_leaves_no_process_and_the_next_continues(pool: Pool, undisturbed: dict[str, Snapshot]) -> None:
+    pool.start()
+    wait_for(lambda: pool.tasks_done() > 0 and pool.results(), "there is a checkpoint")
+    processes = [*pool.executors(), *pool.keepers()]
+    assert pool.end(signal.SIGKILL)[0] == -signal.SIGKILL
+    wait_for(lambda: all(map(gone, processes)), "no process is left")
+    pool.go()
+    assert pool.run()[0] == 0
+    assert same(pool.results(), undisturbed)
+
+
+def test_a_killed_keeper_takes_its_executor_along(pool: Pool, undisturbed: dict[str, Snapshot]) -> None:
+    pool.start()
+    wait_for(lambda: pool.tasks_done() > 0, "tasks are done")
+    keeper = pool.keepers()[0]
+    kill(keeper)
+    pool.go()
+    assert pool.end()[0] == 0
+    assert same(pool.results(), undisturbed)
+
+
+def test_a_pool_without_keepers_ends_with_its_checkpoints(pool: Pool, undisturbed: dict[str, Snapshot]) -> None:
+    pool.start(slots=1)
+    wait_for(lambda: pool.tasks_done() > 0, "tasks are done")
+    kill(pool.keepers()[0])
+    code, out, _ = pool.end()
+    assert (code, out.splitlines()[-1].split(":")[0]) == (1, "no slots left")
+    pool.go()
+    assert pool.run()[0] == 0
+    assert same(pool.results(), undisturbed)
+
+
+def test_a_new_process_for_each_switch_changes_nothing_else(tmp_path: Path) -> None:
+    sweep = SWEEP.replace("rounds = 12, seconds = 0.01, hold = 4", "rounds = 2").replace("seed = [0, 1]", "seed = [0]")
+    warm, renewed = Pool(tmp_path / "warm", sweep), Pool(tmp_path / "new", "")
+    renewed.sweep.write_text(sweep.replace("[pool]", '[pool]\nswitch = "process"'))
+    assert [warm.run()[0], renewed.run()[0]] == [0, 0]
+    assert same(warm.results(), renewed.results())
+    assert renewed.status().switches > 0
+    assert renewed.status().lost == 0
+
+
+WRONG = """
+[[training]]
+name = "wrong"
+uses = "pool_models:Wrong"
+grid = { how = ["raise", "exit", "kill", "write"] }
+[[training]]
+name = "none"
+uses = "pool_models:Nothing"
+[[training]]
+name = "right"
+uses = "pool_models:Line"
+"""
+
+
+def test_a_training_that_fails_is_told_in_its_own_log_and_the_others_go_on(tmp_path: Path) -> None:
+    pool = Pool(tmp_path, WRONG)
+    code, out, err = pool.run()
+    assert (code, err) == (1, "")
+    found = {each.name: (each.state, each.why) for each in pool.status().trainings}
+    assert found == {
+        "wrong-how=raise": ("failed", "ValueError: no such layer in this model"),
+        "wrong-how=exit": ("failed", "SystemExit: 3"),
+        "wrong-how=kill": ("failed", "its process ended 5 times during task 0 of round 1"),
+        "wrong-how=write": ("failed", "ValueError: assignment destination is read-only"),
+        "none": ("failed", "AttributeError: module 'pool_models' has no attribute 'Nothing'"),
+        "right": ("done", ""),
+    }
+    log = (pool.folder.trainings / "wrong-how=raise" / "log").read_text()
+    assert "about to fail\n" in log
+    assert 'raise ValueError("no such layer' in log
+    assert (pool.folder.trainings / "right" / "log").read_text() == ""
+    assert "wrong-how=raise: failed: ValueError: no such layer in this model (see its log)" in out.splitlines()
+    assert out.splitlines()[-1] == "done: 1 training done, 5 failed"
+
+
+def test_trainings_are_added_and_the_pool_stopped_from_outside(tmp_path: Path) -> None:
+    long = "tasks = 1, rounds = 100000, seconds = 0.01"
+    pool = Pool(tmp_path, SWEEP.replace("tasks = 3, rounds = 12, seconds = 0.01, hold = 4", long))
+    more = pool.sweep.with_name("more.toml")
+    more.write_text(WRONG.replace("pool_models:Nothing", "pool_models:Line"))
+    pool.start(slots=6)
+    wait_for(lambda: pool.tasks_done() > 0, "tasks are done")
+    refused = pool.call("run", str(pool.sweep))
+    assert (refused.returncode, "another asrpt-pool runs this pool" in refused.stderr) == (2, True)
+    assert pool.call("add", str(pool.sweep), str(more)).stdout == "6 trainings added\n"
+    wait_for(lambda: pool.status().count("done") == 2, "two of them are done")
+    wait_for(lambda: pool.status().count("failed") == 4, "four of them have failed")
+    assert pool.call("stop", str(pool.sweep)).returncode == 0
+    code, out, _ = pool.end()
+    assert (code, out.splitlines()[-1]) == (1, "stopped: 2 trainings done, 4 failed, 4 left")
+    again = pool.call("add", str(pool.sweep), str(more))
+    assert (again.returncode, "two trainings are called 'wrong-how=raise'" in again.stderr) == (2, True)
+    assert pool.call("stop", str(pool.sweep)).stderr.endswith("this pool is not running\n")
