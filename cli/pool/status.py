@@ -87,7 +87,7 @@ def _figures(status: PoolStatus, now: float) -> str:
     """Tasks, slots and time. The time left assumes the speed of this run so far."""
     slots = f"{status.slots_live} of {counted(status.slots, 'slot')}"
     lost = f", {counted(status.lost, 'executor')} lost" * bool(status.lost)
-    busy = f", {status.work_s / status.slots_s:.0%} busy" * (status.slots_s > 0)
+    busy = f", {status.work_s / status.slots_s:.0%} busy" if status.slots_s else ""
     elapsed = slurm_time((now if status.state == "running" else status.written) - status.started)
     return f"{status.tasks_done} of {counted(status.tasks_total, 'task')}; {slots}{busy}{lost}; elapsed {elapsed}"
 

@@ -11,6 +11,7 @@ import enum
 import os
 import secrets
 import signal
+import socket
 import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,7 +51,8 @@ RENEWAL_S = 60.0
 """How long a slot's new process may take to join before its work goes elsewhere."""
 TICK_S = 0.25
 STATUS_S = 1.0
-END_S = 5.0
+END_S = 3.0
+"""How long executors may take to see that the driver is gone, and then to end when told to."""
 
 Keepers = Sequence[tuple[list[str], Mapping[str, str]]]
 """Commands that start keepers, and what their environment has in addition."""
@@ -122,21 +124,26 @@ class Driver:
 
     async def _run(self) -> Ending:
         self._reporter.begin_at(progress_of(self.board)[0])
-        server = await asyncio.start_server(self._meet, self._plan.host, 0)
+        listening = _listening(self._plan.host)
+        server = await asyncio.start_server(self._meet, sock=listening)
         keepers: list[Process] = []
         ending = ""
         try:
-            port = server.sockets[0].getsockname()[1]
+            port = listening.getsockname()[1]
             keepers += [await self._start(*keeper, port) for keeper in self._plan.keepers]
             await self._until_over(keepers)
             ending = self._over.result()
             return ending
         finally:
             server.close()
-            await _end_all(keepers)
+            for connection in self._connections.values():
+                connection.close()
             self._announce(self.board.trainings.values())
-            await self._save(everything=True)
-            self._publish(ending or "failed")
+            try:
+                await self._save(everything=True)
+            finally:
+                await _end_all(keepers)
+                self._publish(ending or "failed")
 
     async def _start(self, command: list[str], more: Mapping[str, str], port: int) -> Process:
         """Start a keeper in a session of its own, so that Ctrl-C reaches only the driver."""
@@ -383,16 +390,23 @@ class _Signals:
             loop.remove_signal_handler(number)
 
 
+def _listening(host: str) -> socket.socket:
+    """A socket on a free port of this address; "" for all addresses, of IPv4 and, where there is one, IPv6."""
+    if host or not socket.has_dualstack_ipv6():
+        return socket.create_server((host, 0))
+    return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+
+
 async def _end_all(keepers: Sequence[Process]) -> None:
-    """End the keepers, which end their executors, and wait until they have."""
-    running = [keeper for keeper in keepers if keeper.returncode is None]
-    for keeper in running:
-        keeper.terminate()
-    waits = [asyncio.ensure_future(keeper.wait()) for keeper in running]
+    """Wait until the keepers have ended, as they do when their executors have no driver; then end them."""
+    waits = {asyncio.ensure_future(keeper.wait()) for keeper in keepers}
+    for end in (Process.terminate, Process.kill):
+        if waits:
+            _, waits = await asyncio.wait(waits, timeout=END_S)
+        for keeper in keepers:
+            if keeper.returncode is None:
+                end(keeper)
     if waits:
-        _, late = await asyncio.wait(waits, timeout=END_S)
-        for keeper in (each for each in running if each.returncode is None and late):
-            keeper.kill()
         await asyncio.wait(waits)
 
 

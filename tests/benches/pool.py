@@ -15,6 +15,7 @@ from pathlib import Path
 from slurm_asrpt.pool.folder import CHECKPOINT, PoolFolder
 from slurm_asrpt.pool.snapshot import Snapshot, read_checkpoint
 from slurm_asrpt.pool.status import PoolStatus, parse_status
+from slurm_asrpt.progress import FOLDER_VARIABLE
 from tests.benches import pool_models
 
 COMMAND = Path(sys.executable).parent / "asrpt-pool"
@@ -44,11 +45,12 @@ class Pool:
         self.folder = PoolFolder(path / "sweep.pool")
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self, slots: int = 2) -> None:
-        """Run it in the background."""
+    def start(self, slots: int = 2, progress: Path | None = None) -> None:
+        """Run it in the background. progress: directory for reports."""
+        environment = outside_of_jobs() | ({FOLDER_VARIABLE: str(progress)} if progress else {})
         command = [str(COMMAND), "run", str(self.sweep), "--slots", str(slots)]
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=outside_of_jobs())
+        self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
 
     def end(self, number: int | None = None) -> tuple[int, str, str]:
         """Wait for its end, after a signal. Returns exit code and output."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from slurm_asrpt.pool.arrays import Arrays
 
+NODE = "SLURMD_NODENAME"
 GO = Path(__file__).with_name("go")
 
 
@@ -34,6 +35,8 @@ class Line:
         stop_at: int = 0,
         hold: int = 0,
     ) -> None:
+        if NODE in os.environ:
+            print("on", os.environ[NODE])
         self.tasks, self.rounds = tasks, rounds
         self._lr, self._seed, self._shape = lr, seed, (rows, features)
         self._seconds, self._stop_at, self._hold = seconds, stop_at, hold

@@ -80,6 +80,25 @@ def test_a_signal_leaves_checkpoints_and_no_process(
     assert same(pool.results(), undisturbed)
 
 
+def test_a_checkpoint_is_written_when_asrptd_asks_for_one(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before a preemption: the pool goes on, in case that no requeue follows."""
+    (tmp_path / "progress").mkdir()
+    pool.sweep.write_text(SWEEP.replace("checkpoint_s = 0.2", "checkpoint_s = 1000"))
+    pool.start(slots=1, progress=tmp_path / "progress")
+    wait_for(lambda: pool.tasks_done() == 12, "the first training holds")
+    assert not pool.results()
+    assert pool.process is not None
+    pool.process.send_signal(signal.SIGUSR1)
+    wait_for((tmp_path / "progress" / "checkpoint").exists, "the checkpoint is reported")
+    assert [snapshot.rounds for snapshot in pool.results().values()] == [4]
+    assert (tmp_path / "progress" / "checkpoint").read_text() == "12\n"
+    pool.go()
+    assert pool.end()[0] == 0
+    assert (tmp_path / "progress" / "iterations").read_text() == "144 144 - 0\n"
+
+
 def test_a_killed_driver_leaves_no_process_and_the_next_continues(pool: Pool, undisturbed: dict[str, Snapshot]) -> None:
     pool.start()
     wait_for(lambda: pool.tasks_done() > 0 and pool.results(), "there is a checkpoint")
