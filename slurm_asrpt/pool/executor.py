@@ -11,11 +11,12 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.errors import one_line
-from slurm_asrpt.pool.arrays import Packed
+from slurm_asrpt.pool.arrays import Arrays, Packed
 from slurm_asrpt.pool.board import Kind
 from slurm_asrpt.pool.keeper import ENDED, RENEW, Address, end_with_parent
 from slurm_asrpt.pool.snapshot import Snapshot
@@ -29,6 +30,17 @@ LOG = "log"
 Answer = tuple[dict[str, Any], list[Packed]]
 
 
+@dataclass(eq=False)
+class _Held:
+    """A snapshot that stays for the next piece of work. state: its arrays, the same object each time."""
+
+    training: str
+    snapshot: Snapshot
+
+    def __post_init__(self) -> None:
+        self.state: Arrays = self.snapshot.state.arrays()
+
+
 class Executor:
     """Does pieces of work.
 
@@ -38,7 +50,7 @@ class Executor:
     def __init__(self, folder: Path, code: Path, keep: int) -> None:
         self._folder, self._code, self._keep = folder, code, keep
         self._loaded: OrderedDict[str, Training] = OrderedDict()
-        self._held: tuple[str, Snapshot] | None = None
+        self._held: _Held | None = None
 
     def work(self, told: Mapping[str, Any], parts: list[Packed]) -> Answer:
         """Do a piece of work and return the answer: ``failed``, one line, if the training's code raises.
@@ -64,22 +76,21 @@ class Executor:
         if told["do"] == Kind.BEGIN:
             return {"tasks": training.tasks, "rounds": training.rounds}, [Packed.of(training.initial())]
         if told["losses"] is not None:
-            self._held = told["training"], Snapshot(parts.pop(0), tuple(told["losses"]))
-        snapshot = self._snapshot(told["training"], told["round"])
+            self._held = _Held(told["training"], Snapshot(parts.pop(0), tuple(told["losses"])))
+        held, rounds = self._holds(told["training"], told["round"]), told["round"]
         if told["do"] == Kind.GRADIENT:
-            gradient, loss = training.gradient(snapshot.state.arrays(), snapshot.rounds, told["task"])
+            gradient, loss = training.gradient(held.state, rounds, told["task"])
             return {"loss": float(loss)}, [Packed.of(gradient)]
-        state = Packed.of(training.step(snapshot.state.arrays(), parts.pop(0).arrays(), snapshot.rounds))
-        after = snapshot.after(state, told["loss"])
-        self._held = told["training"], after
-        return {"stop": stops(training, after.losses)}, [state]
+        state = Packed.of(training.step(held.state, parts.pop(0).arrays(), rounds))
+        self._held = _Held(held.training, held.snapshot.after(state, told["loss"]))
+        return {"stop": stops(training, self._held.snapshot.losses)}, [state]
 
-    def _snapshot(self, name: str, rounds: int) -> Snapshot:
-        if self._held is None or (self._held[0], self._held[1].rounds) != (name, rounds):
+    def _holds(self, name: str, rounds: int) -> _Held:
+        if self._held is None or (self._held.training, self._held.snapshot.rounds) != (name, rounds):
             raise RuntimeError(
                 "a bug in slurm-asrpt, please report it: the driver thinks that this executor has a state"
             )
-        return self._held[1]
+        return self._held
 
     def _training(self, told: Mapping[str, Any]) -> Training:
         name = told["training"]
