@@ -35,7 +35,7 @@ def add_commands(app: typer.Typer) -> None:
 
 def run_command(
     path: Annotated[Path, typer.Argument(metavar="SWEEP", help="Sweep file.")],
-    slots: Annotated[int, typer.Option(min=0, metavar="N", help="Slots outside of a job; default: 1.")] = 0,
+    slots: Annotated[int | None, typer.Option(min=1, metavar="N", help="Slots outside of a job; default: 1.")] = None,
 ) -> None:
     """Run the trainings of a sweep file on this job's slots.
 

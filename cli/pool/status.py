@@ -6,11 +6,12 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 from slurm_asrpt_cli._app.options import JsonOption
-from slurm_asrpt_cli._app.tables import Column, Line, clip, print_lines, safe_cells, table_lines, terminal_width
+from slurm_asrpt_cli._app.tables import Column, Line, clip, print_lines, safe, safe_cells, table_lines, terminal_width
 from slurm_asrpt_cli.pool.control import SweepArgument
 
 from slurm_asrpt.errors import InputError
@@ -55,17 +56,15 @@ def status_command(
 
 def page(status: PoolStatus, now: float, width: int | None) -> Iterator[Line]:
     """The lines of a table in the order of the sweep. width: of the terminal; None: cut nothing."""
-    yield from (
-        (((clip(text, width) if width else text), "bold" * (not number)),) for number, text in head(status, now)
-    )
+    for number, text in enumerate(map(safe, head(status, now))):
+        yield ((clip(text, width) if width else text, "" if number else "bold"),)
     yield ()
     yield from table_lines(columns(status.trainings), True, width)
 
 
-def head(status: PoolStatus, now: float) -> Iterator[tuple[int, str]]:
-    """The numbered lines above the table."""
-    lines = [f"{_state(status, now)}: {_trainings(status)}", _figures(status, now), status.note]
-    return enumerate(filter(None, lines))
+def head(status: PoolStatus, now: float) -> Iterator[str]:
+    """The lines above the table."""
+    return filter(None, [f"{_state(status, now)}: {_trainings(status)}", _figures(status, now), status.note])
 
 
 def _state(status: PoolStatus, now: float) -> str:
@@ -99,7 +98,7 @@ def columns(trainings: tuple[TrainingStatus, ...]) -> list[Column]:
     styles = [STYLES.get(each.state, "") for each in trainings]
     return [
         Column("TRAINING", safe_cells([each.name for each in trainings])),
-        Column("STATE", [each.state for each in trainings], styles=styles),
+        Column("STATE", safe_cells([each.state for each in trainings]), styles=styles),
         Column("ROUNDS", rounds, right=True),
         Column("LOSS", losses, right=True),
         Column("WHY", safe_cells([each.why for each in trainings])),
@@ -126,5 +125,4 @@ def _watch(folder: PoolFolder) -> None:
 def live_lines(status: PoolStatus, now: float, width: int, height: int) -> list[Line]:
     """At most ``height`` lines; trainings that run come first, those that are done last."""
     trainings = sorted(status.trainings, key=lambda each: FIRST.index(each.state))
-    ordered = PoolStatus(**{**vars(status), "trainings": tuple(trainings)})
-    return list(page(ordered, now, width))[:height]
+    return list(page(replace(status, trainings=tuple(trainings)), now, width))[:height]

@@ -22,7 +22,16 @@ from slurm_asrpt.lab import other_release
 from slurm_asrpt.lab.other_release import TREE, command_in, environment
 
 ROOT = TREE / "build" / "packages" / "root"
-COMMANDS = ("asrptd", "asrpt-status", "asrpt-report", "asrpt-admin", "asrpt-lab", "asrpt-sim", "asrpt-profile")
+COMMANDS = (
+    "asrptd",
+    "asrpt-status",
+    "asrpt-report",
+    "asrpt-admin",
+    "asrpt-lab",
+    "asrpt-sim",
+    "asrpt-profile",
+    "asrpt-pool",
+)
 UNITS = ROOT / "lib/systemd/system"
 STARTS_UNIT = re.compile(r"^(?:OnFailure|OnSuccess|Unit)=(.+)$", re.MULTILINE)
 RUNS = re.compile(r"^Exec\w+=(/\S+)", re.MULTILINE)

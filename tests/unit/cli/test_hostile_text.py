@@ -22,6 +22,8 @@ from slurm_asrpt.audit.snapshot import to_bytes
 from slurm_asrpt.config.settings import Settings, load_settings
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.history.store import FILE_NAME, History, Run, Source
+from slurm_asrpt.pool.folder import PoolFolder
+from slurm_asrpt.pool.status import PoolStatus, TrainingStatus
 from slurm_asrpt.predict.model_store import ModelInfo, check_sum, list_models
 from slurm_asrpt.predict.retrain import models_folder, retrain
 from slurm_asrpt.status.document import JobStatus, Status, write_status
@@ -40,6 +42,7 @@ MAINS = {
     "asrpt-lab": "lab",
     "asrpt-sim": "sim",
     "asrptd": "asrptd",
+    "asrpt-pool": "pool",
 }
 
 LINES = [
@@ -133,6 +136,17 @@ LINES = [
     ("asrpt-lab", "shell", "--dir", "@missing"),
     ("asrpt-lab", "train", "--profile", TAME),
     ("asrpt-lab", "debian", TAME, "@missing"),
+    ("asrpt-pool", "run", TAME),
+    ("asrpt-pool", "run", "@missing"),
+    ("asrpt-pool", "run", "@sweep", "--slots", TAME),
+    ("asrpt-pool", "run", "@bad sweep"),
+    ("asrpt-pool", "status", "@sweep"),
+    ("asrpt-pool", "status", "@sweep", "--json"),
+    ("asrpt-pool", "status", "@missing"),
+    ("asrpt-pool", "add", "@sweep", "@bad sweep"),
+    ("asrpt-pool", "add", "@bad sweep", "@sweep"),
+    ("asrpt-pool", "stop", "@sweep"),
+    ("asrpt-pool", "stop", "@script"),
     ("asrpt-sim", "formats"),
     ("asrpt-sim", "run", TAME),
     ("asrpt-sim", "run", "@trace", "--servers", "2", "--gpus-per-server", "4", "--policy", "fifo", "-o", "@out"),
@@ -215,6 +229,15 @@ def hostile_trail(settings: Settings) -> None:
     audit.flush()
 
 
+def hostile_pool(path: Path) -> None:
+    """The status of a pool whose trainings say hostile things."""
+    folder = PoolFolder(path)
+    folder.make()
+    training = TrainingStatus(HOSTILE, "failed", 1, 2, 3, None, None, HOSTILE)
+    status = PoolStatus(HOSTILE, HOSTILE, 0.0, 1.0, 1, 2, 3, 4, 5, 6, 7.0, 8.0, HOSTILE, (training,))
+    folder.write_status(status.document())
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> dict[str, str]:
     """The placeholders of LINES, for an installation in which every text is HOSTILE."""
@@ -248,6 +271,10 @@ def site(tmp_path: Path) -> dict[str, str]:
     hostile_trail(settings)
     files["snapshot"] = tmp_path / f"snapshot{NAME}"
     files["snapshot"].write_bytes(to_bytes({HOSTILE: HOSTILE}, [HOSTILE]))
+    files["sweep"], files["bad sweep"] = tmp_path / "sweep.toml", tmp_path / f"bad{NAME}"
+    files["sweep"].write_text("")
+    files["bad sweep"].write_text(f"[[training]]\nname = {json.dumps(HOSTILE)}\nuses = {json.dumps(HOSTILE)}\n")
+    hostile_pool(tmp_path / "sweep.pool")
     words = {f"@{name}": str(path) for name, path in files.items()}
     return {**words, "@config": str(config), "@missing": str(tmp_path / NAME), "@out": str(tmp_path / f"out{NAME}"),
             "@model": model.name, "@hostile": HOSTILE}  # fmt: skip

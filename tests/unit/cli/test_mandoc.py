@@ -147,7 +147,7 @@ def test_the_help_of_a_tool_lists_each_command_with_its_own_summary() -> None:
             assert tool_of(name).commands[command].get_short_help_str(200) == listed.summary
 
 
-@pytest.mark.parametrize("tool", ["admin", "profile", "sim"])
+@pytest.mark.parametrize("tool", ["admin", "pool", "profile", "sim"])
 def test_the_help_of_a_tool_imports_no_command(tool: str) -> None:
     help_and_modules = "app(['--help'], standalone_mode=False); print(*sys.modules)"
     code = f"import sys; from slurm_asrpt_cli.{tool} import app; {help_and_modules}"

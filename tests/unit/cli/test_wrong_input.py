@@ -20,6 +20,7 @@ TOOLS = {
     "asrpt-sim": "sim",
     "asrptd": "asrptd",
     "asrpt-profile": "profile",
+    "asrpt-pool": "pool",
 }
 OUTPUTS = {"output", "keep", "html", "plot", "directory", "root", "folder"}
 """Options that name outputs."""

@@ -27,6 +27,7 @@ TOOLS = {
     "asrpt-lab": "lab",
     "asrpt-sim": "sim",
     "asrpt-profile": "profile",
+    "asrpt-pool": "pool",
 }
 MOST_LINES = 23
 """On a terminal of 80x24, the last line is for the prompt."""

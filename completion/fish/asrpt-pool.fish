@@ -1,0 +1,1 @@
+complete --command asrpt-pool --no-files --arguments "(env _ASRPT_POOL_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) asrpt-pool)" --condition "env _ASRPT_POOL_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) asrpt-pool"
