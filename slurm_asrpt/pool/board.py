@@ -163,6 +163,7 @@ class Board:
         self.switches = 0
         self.losses = 0
         self._policy, self._renew = policy, renew
+        self._lazy = getattr(policy, "in_order_of_arrival", False)
         self._open = 0
         self._errands: deque[Work] = deque()
         self._begins: deque[Work] = deque()
@@ -232,9 +233,12 @@ class Board:
     def turn(self, now: float) -> list[Command]:
         """What to do now. To be called after each event.
 
-        Steps and lost tasks come first, as rounds wait for them; trainings begin where nothing else is to be done.
+        Steps and lost tasks come first, as rounds wait for them. Trainings begin before all tasks, so that the policy
+        sees them all, unless it takes them in the order of arrival anyway: then, where nothing else is to be done.
         """
         commands = list(self._hand_out(self._errands, now))
+        if not self._lazy:
+            commands += self._hand_out(self._begins, now)
         self._schedule(now)
         commands += [self._give(slot, slot.queue.popleft()) for slot in self._ready() if slot.queue]
         return commands + list(self._hand_out(self._begins, now))

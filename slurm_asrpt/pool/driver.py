@@ -102,7 +102,7 @@ class Driver:
         self._save_after: dict[str, float] = {}
         self._ended: dict[str, float] = {}
         self._told: set[str] = set()
-        self._work_s, self._started, self._note = 0.0, time.time(), ""
+        self._work_s, self._started, self._over_s, self._note = 0.0, time.time(), 0.0, ""
         self._key = secrets.token_bytes(KEY_BYTES)
         self._reporter = Reporter(os.environ)
         self._checkpoint_asked = False
@@ -163,6 +163,7 @@ class Driver:
 
     def _end(self, ending: Ending) -> None:
         if not self._over.done():
+            self._over_s = time.time()
             self._over.set_result(ending)
 
     def _look(self, keepers: Sequence[Process]) -> None:
@@ -356,7 +357,7 @@ class Driver:
             switches=board.switches,
             lost=board.losses,
             work_s=self._work_s,
-            slots_s=sum(now - joined for joined in self._joined.values()),
+            slots_s=sum((self._over_s or now) - joined for joined in self._joined.values()),
             note=self._note,
             trainings=trainings_status(board.trainings.values(), self._ended),
         )

@@ -77,6 +77,9 @@ POLICIES = Registry[RoundPolicy]("round policy")
 class Arrival:
     """Rounds in the order in which their trainings arrived; later ones fill the slots that earlier ones leave idle."""
 
+    in_order_of_arrival = True
+    """It need not see trainings that arrive later than those which fill the slots."""
+
     def __init__(self) -> None:
         self._arrivals: dict[str, int] = {}
         self._ready: list[tuple[int, str, Progress]] = []

@@ -52,7 +52,7 @@ class Line:
         random = np.random.default_rng((self._seed, round, task))
         inputs = random.normal(size=self._shape).astype(np.float32)
         targets = (inputs.sum(1) > 0).astype(np.float32)
-        guesses = 1 / (1 + np.exp(-(inputs @ state["weights"] + state["bias"])))
+        guesses = 1 / (1 + np.exp(-np.clip(inputs @ state["weights"] + state["bias"], -30, 30)))
         wrong = guesses - targets
         loss = float(-np.log(np.clip(np.where(targets == 1, guesses, 1 - guesses), 1e-7, 1)).mean())
         return {"weights": inputs.T @ wrong / len(wrong), "bias": wrong.mean(dtype=np.float32).reshape(())}, loss

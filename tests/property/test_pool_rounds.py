@@ -34,6 +34,7 @@ from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot
 from slurm_asrpt.pool.synchronization import RoundSum
 from slurm_asrpt.pool.training import stops
 from tests.benches.pool_models import Line
+from tests.benches.pool_policies import Turns
 
 SIZES = {"a": (3, 4), "b": (1, 6), "c": (5, 2), "d": (2, 3)}
 """Tasks and rounds of the trainings."""
@@ -171,9 +172,14 @@ def check(training: Training) -> None:
     assert training.snapshot.state.same(expected.state)
 
 
-@given(st.integers(1, 7), st.integers(0, 4), st.booleans(), st.integers(0, 1 << 32))
-def test_the_result_is_equal_to_the_bit(slots: int, kills: int, renew: bool, seed: int) -> None:
-    board = Board(Arrival(), renew=renew)
+POLICIES = st.sampled_from([Arrival, Turns])
+
+
+@given(POLICIES, st.integers(1, 7), st.integers(0, 4), st.booleans(), st.integers(0, 1 << 32))
+def test_the_result_is_equal_to_the_bit(
+    policy: type[Arrival | Turns], slots: int, kills: int, renew: bool, seed: int
+) -> None:
+    board = Board(policy(), renew=renew)
     for name in SIZES:
         board.add(name)
     play = Play(board, random.Random(seed), kills)
@@ -204,9 +210,11 @@ def test_a_pool_that_ends_at_any_moment_continues_from_its_snapshots(slots: int,
         check(training)
 
 
-@given(st.integers(1, 5), st.integers(0, 3), st.integers(0, 1 << 32), st.integers(0, 12))
-def test_a_training_that_fails_at_any_moment_ends_alone(slots: int, kills: int, seed: int, failing: int) -> None:
-    board = Board(Arrival())
+@given(POLICIES, st.integers(1, 5), st.integers(0, 3), st.integers(0, 1 << 32), st.integers(0, 12))
+def test_a_training_that_fails_at_any_moment_ends_alone(
+    policy: type[Arrival | Turns], slots: int, kills: int, seed: int, failing: int
+) -> None:
+    board = Board(policy())
     for name in SIZES:
         board.add(name)
     play = Play(board, random.Random(seed), kills)
