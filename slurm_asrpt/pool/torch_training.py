@@ -28,12 +28,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from slurm_asrpt.pool.arrays import Array, Arrays
+from slurm_asrpt.pool.snapshot import weights
 from slurm_asrpt.pool.training import DeviceLostError
 
 MODEL, OPTIMIZER = "model/", "optimizer/"
@@ -202,6 +204,13 @@ class LoaderTraining(TorchTraining):
         if generator is not None:
             generator.manual_seed(torch.initial_seed())
         return [list(batch) for batch in self._loader.batch_sampler]
+
+
+def load_weights(module: Any, checkpoint: str | Path) -> None:
+    """Put the weights of a checkpoint into a module. Raises AsrptError without one, RuntimeError if they do not fit."""
+    arrays = weights(Path(checkpoint))
+    found = {name.removeprefix(MODEL): torch.tensor(array) for name, array in arrays.items() if name.startswith(MODEL)}
+    module.load_state_dict({**module.state_dict(), **found})
 
 
 def _seed(seed: int, round: int, task: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,22 @@ def test_an_error_of_the_device_ends_the_executor_and_not_the_training(nets: Any
         with pytest.raises(expected) as told:
             training.gradient(state, 0, 0)
         assert type(told.value) is expected
+
+
+def test_the_example_of_the_manual_learns(tmp_path: Path) -> None:
+    """With fewer rounds and trainings."""
+    text = (Path(__file__).parents[2] / "docs" / "pool.md").read_text()
+    code, load_code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[:2]
+    (sweep,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    pool = Pool(tmp_path, sweep.replace("[0.3, 0.1, 0.03]", "[0.1]").replace("[32, 128]", "[32]"))
+    (tmp_path / "train.py").write_text(code.replace("4, 200", "4, 40"))
+    code, out, _ = pool.run()
+    assert (code, out.splitlines()[-1]) == (0, "done: 2 trainings done")
+    module = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    exec(load_code.replace("sweep.pool", str(pool.folder.path)), {"module": module})
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    guesses = module(torch.tensor(digits.data / 16).float()).argmax(1)
+    assert (guesses == torch.tensor(digits.target)).float().mean() > 0.8
 
 
 def test_real_processes_train_torch_modules(tmp_path: Path) -> None:
