@@ -92,6 +92,26 @@ def test_a_header_that_is_too_long_is_refused() -> None:
 # The key
 
 
+def test_messages_do_not_wait_for_acknowledgements_of_others() -> None:
+    """Nagle's algorithm and late acknowledgements would cost 40 ms for each piece of work."""
+
+    async def meet() -> bool:
+        found: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            Connection(reader, writer)
+            link = writer.get_extra_info("socket")
+            found.set_result(bool(link.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+            writer.close()
+
+        listening = socket.create_server(("127.0.0.1", 0))
+        async with await asyncio.start_server(accept, sock=listening):
+            with socket.create_connection(listening.getsockname()):
+                return await found
+
+    assert asyncio.run(meet())
+
+
 def met(client: Callable[[int], None], key: bytes = KEY) -> tuple[int | str, list[BaseException]]:
     """A driver meets a client. Returns the slot or the driver's error, and the client's errors."""
     errors: list[BaseException] = []
