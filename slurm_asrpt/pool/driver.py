@@ -110,7 +110,8 @@ class Driver:
     async def run(self) -> Ending:
         """Run until every training has ended, or something ends the pool; then all checkpoints are written.
 
-        Raises InputError for trainings that cannot be used, AsrptError if checkpoints cannot be written.
+        Raises InputError for trainings that cannot be used, AsrptError for damaged ones, OSError if checkpoints cannot
+        be written at the end.
         """
         self._over: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._folder.make()

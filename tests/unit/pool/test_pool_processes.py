@@ -69,7 +69,7 @@ def test_a_signal_leaves_checkpoints_and_no_process(
     wait_for(lambda: pool.tasks_done() > 0, "tasks are done")
     processes = [*pool.executors(), *pool.keepers()]
     ended, out, err = pool.end(number)
-    assert (ended, err) == (code, "")
+    assert (ended, "Traceback" in err) == (code, False)
     assert out.splitlines()[-1].startswith(f"{word}: ")
     wait_for(lambda: all(map(gone, processes)), "no process is left")
     before = pool.results()
@@ -158,7 +158,7 @@ uses = "pool_models:Line"
 def test_a_training_that_fails_is_told_in_its_own_log_and_the_others_go_on(tmp_path: Path) -> None:
     pool = Pool(tmp_path, WRONG)
     code, out, err = pool.run()
-    assert (code, err) == (1, "")
+    assert (code, "Traceback" in err) == (1, False)
     found = {each.name: (each.state, each.why) for each in pool.status().trainings}
     assert found == {
         "wrong-how=raise": ("failed", "ValueError: no such layer in this model"),
