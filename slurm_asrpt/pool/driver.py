@@ -145,6 +145,7 @@ class Driver:
             finally:
                 await _end_all(keepers)
                 self._publish(ending or "failed")
+                self._reporter.flush()  # reports are a second apart
 
     async def _start(self, command: list[str], more: Mapping[str, str], port: int) -> Process:
         """Start a keeper in a session of its own, so that Ctrl-C reaches only the driver."""
