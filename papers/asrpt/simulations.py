@@ -17,8 +17,7 @@ from papers.asrpt.models import LIBRARY, TABLE2, TENTH, heaviness
 from papers.asrpt.steps import STEPS
 from papers.asrpt.workload import PRIOR, TESTBED_SETS, TRACE_JOBS, ZERO, Jobs, make, shares
 from papers.seeded import Seeds
-from slurm_asrpt.core.policies.registry import policy_class
-from slurm_asrpt.sim.engine import Result, prepared, simulate
+from slurm_asrpt.sim.engine import Result, simulate, simulate_named
 from slurm_asrpt.sim.metrics import bounds, summary
 from slurm_asrpt.sim.workload import Workload
 
@@ -87,9 +86,10 @@ class Sim:
 
 def _simulated(name: str, workload: Workload, settings: Mapping[str, Any]) -> Result:
     nodes, fabric = workload.cluster.nodes, workload.cluster.fabric
-    name, kept, table = prepared(name, settings, workload.table, nodes)
-    made = STEPS.get(name) or policy_class(name)
-    return simulate(made(fabric, made.Options(**kept)), nodes, table)
+    if name not in STEPS:
+        return simulate_named(name, nodes, workload.table, fabric, settings)
+    made = STEPS[name]
+    return simulate(made(fabric, made.Options(**settings)), nodes, workload.table)
 
 
 def errors(actual: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
