@@ -206,8 +206,8 @@ def reproduce_all(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="fig4 ... fig9, table2, map, steps or asrpt; bco-fig4 ... bco-fig7 or bco; hare-fig14 ... hare-fig27 or hare; or"
-            " all.",
+            help="fig4 ... fig9, table2, map, steps or asrpt; bco-fig4 ... bco-fig7 or bco; hare-fig14 ..."
+            " hare-fig27 or hare; or all.",
             show_default=False,
         ),
     ],

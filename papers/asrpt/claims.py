@@ -21,28 +21,31 @@ from papers.asrpt.simulations import (
     cells,
     mean,
     over,
-    seconds,
 )
 from papers.asrpt.table2 import EXACT, EXACT_TOOK, HEAVY_EDGE, HEAVY_EDGE_TOOK, QUICK_CASES, Placed
 from papers.asrpt.workload import Jobs
 from papers.claims import NO, REGION, UNTESTED, YES, Claim, Sample, Verdict, graded, where
 
 PAPER = "A-SRPT"
+TABLE2: Mapping[str, tuple[str, float, int]] = {
+    "VGG19": ("6% longer", 88.11 / 82.96, 28_515),
+    "GPT-175B": ("the same", 1.0005, 1_505),
+}
+"""Heavy-Edge over the exact placement, in words and as a bound, and how many times as fast it is found."""
 THEORY = "pytest tests/property/test_theory.py"
 
 
 def claims(asked: Sequence[str], evidence: Evidence) -> list[Claim]:
-    """The claims of the figures asked for, in the paper's order; with all figures also those that need no simulation."""
+    """The claims of the figures asked for; with all figures also those that need no simulation."""
     found = [claim for name, of_figure in CLAIMS.items() if name in asked for claim in of_figure(evidence)]
     return [*found, *_without_simulation()] if set(CLAIMS) <= set(asked) else found
 
 
 def samples(base: Jobs, seed: int) -> list[Sample]:
-    """One cell of each figure with one seed: errors of the forest, iterations (Fig. 4), and completion times, seconds."""
+    """A cell of each figure with one seed: completion times, s; iterations in error (Fig. 4); seconds (Table II)."""
     found = [Sample(PAPER, "fig4", "forest", seed, float(Errors("forest", base.divide).measure(seed)["mean_error"]))]
     for figure in FIGURES[1:]:
-        sim = cells(figure, base)[0]
-        assert isinstance(sim, Sim)
+        sim = next(cell for cell in cells(figure, base) if isinstance(cell, Sim))
         found.append(
             Sample(PAPER, figure, f"{sim.label}, τ = {sim.tau:g}", seed, float(sim.measure(seed)["mean_jct_s"]))
         )
@@ -195,10 +198,7 @@ def _fig9(evidence: Evidence) -> list[Claim]:
 
 def _table2(evidence: Evidence) -> list[Claim]:
     found = []
-    for model, (paper, most, quick) in {
-        "VGG19": ("6% longer", 88.11 / 82.96, 28_515),
-        "GPT-175B": ("the same", 1.0005, 1_505),
-    }.items():
+    for model, (paper, most, quick) in TABLE2.items():
         runs = evidence.placed[model]
         ratio = [float(each[HEAVY_EDGE]) / float(each[EXACT]) for each in runs]
         faster = [float(each[EXACT_TOOK]) / float(each[HEAVY_EDGE_TOOK]) for each in runs]
@@ -207,8 +207,9 @@ def _table2(evidence: Evidence) -> list[Claim]:
                    f"{100 * (fmean(ratio) - 1):.1f}% longer", f"{100 * _deviation(ratio):.1f}%",
                    YES if fmean(ratio) <= most else NO),
             _claim(evidence, "table2", "Table II", f"{model}: Heavy-Edge is found faster", f"{quick:,} times",
-                   f"{fmean(faster):,.0f} times", f"{_deviation(faster):,.0f}", YES if fmean(faster) >= quick else REGION,
-                   "faster, but HiGHS is told a good placement and Heavy-Edge is one" if fmean(faster) < quick else ""),
+                   f"{fmean(faster):,.0f} times", f"{_deviation(faster):,.0f}",
+                   YES if fmean(faster) >= quick else REGION if min(faster) > 1 else NO,
+                   "" if fmean(faster) >= quick else "faster, by less: our solver is told a good placement"),
         ]  # fmt: skip
     return found
 
@@ -223,8 +224,8 @@ def _map(evidence: Evidence) -> list[Claim]:
     good = [region_of(view) for view in found]
     best = min((view.over(view.rival) for view in found), key=fmean)
     return [
-        _claim(evidence, "map", "abstract", "A-SRPT outperforms all baseline designs", "all", *_less(best), graded(good),
-               where(good, [view.x for view in found])),
+        _claim(evidence, "map", "abstract", "A-SRPT outperforms all baseline designs", "all", *_less(best),
+               graded(good), where(good, [view.x for view in found])),
     ]  # fmt: skip
 
 
@@ -263,7 +264,7 @@ def _without_simulation() -> list[Claim]:
         one("Fig. 1", "the three kinds of parallelism", "", "", UNTESTED, drawing, heavy_edge),
         one("Fig. 2", "Heavy-Edge's cut of an example", "2 + 2 replicas, 1, 1", "the same", YES, "", heavy_edge),
         one("Fig. 3", "the idea of the algorithm", "", "", UNTESTED, drawing, THEORY),
-        one("Table I", "nine models with parameters and batches", "nine", "nine in our profiles", YES, "", "asrpt-profile list"),
+        one("Table I", "nine models and their batches", "nine", "our profiles", YES, "", "asrpt-profile list"),
         one("Lemma 1", "OPT_A1 <= ρ OPT_A", "always", "as printed, if ρ is taken from the true α_min", YES, "", THEORY),
         one("Lemma 2", "bound on Γ_A", "always", "if a delayed job blocks and no job needs the whole cluster", REGION,
             "delay = block, g_max < G", THEORY),

@@ -1,4 +1,4 @@
-"""The models of the simulated jobs: our profiles, or the same with the communication that Table II of the paper implies.
+"""The models of the simulated jobs: our profiles, or the same with the communication that the paper's Table II implies.
 
 Only the ratio of communication to computation matters to a schedule, because a job's iterations are its duration over
 α̃_min. Table II has two figures for each of two models: VGG19 takes 88.11 ms with Heavy-Edge and 82.96 ms in the exact

@@ -15,7 +15,8 @@ from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
 from slurm_asrpt.core.policies.asrpt.policy import ASrpt, Kind
 from slurm_asrpt.core.policies.base import Decision, Policy, Reason, Start
-from slurm_asrpt.core.policies.gated.policy import Gated, Waiting
+from slurm_asrpt.core.policies.gated.policy import Gated
+from slurm_asrpt.core.policies.gated.queue import Waiting
 from slurm_asrpt.core.policies.gated.servers import Reservation, Servers
 
 Row = tuple[int, Job, Kind]
@@ -30,7 +31,7 @@ class Conserving(ASrpt):
         return self._fifo.within_limits(plan)
 
     def _walk(self, plan: Plan, now: float) -> list[Decision]:
-        starts, failed = list[Decision](), set[Hashable]()
+        starts, failed = list[Start](), set[Hashable]()
         for _, job, kind in self._rows(plan):
             if plan.free == 0:
                 break
@@ -48,7 +49,7 @@ class Conserving(ASrpt):
             self._started(start.job)
         if starts:
             self._cluster = None
-        return starts
+        return list[Decision](starts)
 
     def _started(self, job: Job) -> None:
         self._forget(job.id)
