@@ -150,7 +150,7 @@ def known(table: JobTable, jobs: Jobs, seed: int) -> Floats:
     unseen = table.predicted == 0
     if jobs.unseen == TRUTH:
         return np.where(unseen, table.iterations, table.predicted)
-    alpha = table.best_alphas(jobs.cluster.nodes, jobs.cluster.fabric)
+    alpha = np.nan_to_num(table.best_alphas(jobs.cluster.nodes, jobs.cluster.fabric), nan=1.0)  # nan: fits no server
     return np.where(unseen, first_runs_s(jobs.divide, seed) / alpha, table.predicted)
 
 
