@@ -45,7 +45,10 @@ GROUPS: Mapping[str, Sequence[str]] = {
 """The figures of each paper."""
 
 Quick = Annotated[bool, typer.Option("--quick", help="A small run that only shows that everything works.")]
-Divide = Annotated[int, typer.Option(min=1, metavar="N", help="Use 1/N of the jobs and servers.")]
+Divide = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Use 1/N of the jobs and servers; else 1/10 (A-SRPT) or all (Hare)."),
+]
 Seed = Annotated[int, seldom(min=0, metavar="N", help="Seed of all random numbers.")]
 NumberOfSeeds = Annotated[int | None, seldom("--seeds", min=1, metavar="N", help="Number of seeds, from --seed on.")]
 Load = Annotated[float | None, seldom(metavar="LOAD", help="Scale the arrival times to this load.")]
@@ -59,10 +62,10 @@ Output = Annotated[
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for: the values of the options. load, seeds: None for the paper's."""
+    """What a user asks for: the values of the options. divide, load, seeds: None for the default."""
 
     quick: bool = False
-    divide: int = 1
+    divide: int | None = None
     seed: int = 0
     seeds: int | None = None
     load: float | None = None
@@ -86,9 +89,9 @@ class Request:
         kept = Kept(self.keep / code_version() if self.keep else None)
         return Seeds(self.seed, self.seeds or (quick if self.quick else full), self.processes, kept)
 
-    def scale(self, quick: int) -> int:
-        """The divisor of the paper's numbers of jobs and servers."""
-        return quick if self.quick else self.divide
+    def scale(self, full: int, quick: int) -> int:
+        """The divisor of the paper's numbers of jobs and servers: as asked for, else ``full``, or ``quick``."""
+        return self.divide or (quick if self.quick else full)
 
     @property
     def placements(self) -> tuple[int, float]:
@@ -106,7 +109,7 @@ class Part:
 
 
 def _asrpt(asked: Sequence[str], request: Request) -> Part:
-    base = Jobs(divide=request.scale(asrpt.QUICK), load=request.load, retrain_s=request.retrain_s)
+    base = Jobs(divide=request.scale(asrpt.DIVIDE, asrpt.QUICK), load=request.load, retrain_s=request.retrain_s)
     seeds = request.several(asrpt.SEEDS, asrpt.QUICK_SEEDS)
     with _progress_bar("simulating") as on_progress:
         shown = replace(seeds, on_progress=on_progress)
@@ -134,7 +137,7 @@ def _sjf_bco(asked: Sequence[str], request: Request) -> Part:
 
 
 def _hare(asked: Sequence[str], request: Request) -> Part:
-    seeds, divide = request.several(hare.SEEDS, hare.QUICK_SEEDS), request.scale(hare.QUICK)
+    seeds, divide = request.several(hare.SEEDS, hare.QUICK_SEEDS), request.scale(1, hare.QUICK)
     with _progress_bar("simulating rounds") as on_progress:
         outcomes = hare.run(asked, replace(seeds, on_progress=on_progress), divide)
     found = hare_claims.claims(asked, outcomes, seeds, divide)
@@ -212,7 +215,7 @@ def reproduce_all(
         ),
     ],
     quick: Quick = False,
-    divide: Divide = 1,
+    divide: Divide = None,
     seed: Seed = 0,
     seeds: NumberOfSeeds = None,
     load: Load = None,
@@ -229,7 +232,7 @@ def reproduce_all(
     Examples:
       python -m papers fig6 --quick
       python -m papers hare-fig22 --quick
-      python -m papers all --divide 5 --keep d -o page.md
+      python -m papers all --keep d -o page.md
     """
     retrain_s = retrain_seconds(retrain)
     _reproduce(_named(what), Request(quick, divide, seed, seeds, load, retrain_s, processes, keep, output))
@@ -240,7 +243,7 @@ def reproduce_asrpt(
         str, typer.Argument(metavar="FIGURE", help="fig4 ... fig9, table2, map, steps, or all.", show_default=False)
     ],
     quick: Quick = False,
-    divide: Divide = 1,
+    divide: Divide = None,
     seed: Seed = 0,
     seeds: NumberOfSeeds = None,
     load: Load = None,
@@ -283,7 +286,7 @@ def reproduce_sjf_bco(
 def reproduce_hare(
     figure: Annotated[str, typer.Argument(metavar="FIGURE", help="fig14 ... fig27, or all.", show_default=False)],
     quick: Quick = False,
-    divide: Divide = 1,
+    divide: Divide = None,
     seed: Seed = 0,
     seeds: NumberOfSeeds = None,
     processes: Processes = 2,
@@ -304,7 +307,7 @@ def reproduce_hare(
 def print_claims(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a Markdown table.")] = False,
     quick: Quick = False,
-    divide: Divide = 1,
+    divide: Divide = None,
     seed: Seed = 0,
     seeds: NumberOfSeeds = None,
     processes: Processes = 2,
@@ -317,7 +320,7 @@ def print_claims(
     \b
     Examples:
       python -m papers.claims --quick
-      python -m papers.claims --json --divide 5
+      python -m papers.claims --json
     """
     request = Request(quick, divide, seed, seeds, processes=processes, keep=keep)
     claims = [claim for part in _parts(_named("all"), request) for claim in part.claims]

@@ -43,14 +43,15 @@ def claims(asked: Sequence[str], evidence: Evidence) -> list[Claim]:
 
 def samples(base: Jobs, seed: int) -> list[Sample]:
     """A cell of each figure with one seed: completion times, s; iterations in error (Fig. 4); seconds (Table II)."""
-    found = [Sample(PAPER, "fig4", "forest", seed, float(Errors("forest", base.divide).measure(seed)["mean_error"]))]
+
+    def sample(figure: str, cell: str, value: float) -> Sample:
+        return Sample(PAPER, figure, cell, seed, base.divide, value)
+
+    found = [sample("fig4", "forest", Errors("forest", base.divide).measure(seed)["mean_error"])]
     for figure in FIGURES[1:]:
         sim = next(cell for cell in cells(figure, base) if isinstance(cell, Sim))
-        found.append(
-            Sample(PAPER, figure, f"{sim.label}, τ = {sim.tau:g}", seed, float(sim.measure(seed)["mean_jct_s"]))
-        )
-    placed = Placed("VGG19", QUICK_CASES).measure(seed)
-    return [*found, Sample(PAPER, "table2", "VGG19, Heavy-Edge", seed, float(placed[HEAVY_EDGE]))]
+        found.append(sample(figure, f"{sim.label}, τ = {sim.tau:g}", sim.measure(seed)["mean_jct_s"]))
+    return [*found, sample("table2", "VGG19, Heavy-Edge", Placed("VGG19", QUICK_CASES).measure(seed)[HEAVY_EDGE])]
 
 
 def _claim(

@@ -24,7 +24,7 @@ class Evidence:
     def command(self, figure: str) -> str:
         """The command that gives these figures."""
         words = [f"python -m papers.asrpt {figure} {self.seeds.text}"]
-        if self.base.divide != 1:
+        if self.base.divide != simulations.DIVIDE:
             words.append(f"--divide {self.base.divide}")
         if self.base.load is not None:
             words.append(f"--load {self.base.load:g}")

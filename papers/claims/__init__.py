@@ -50,12 +50,13 @@ class Claim:
 
 @dataclass(frozen=True)
 class Sample:
-    """One cell of a page, which a test computes again. cell: in words; value: of the seed ``seed``."""
+    """One cell of a page, which a test computes again. cell: in words; value: with this seed and divisor."""
 
     paper: str
     item: str
     cell: str
     seed: int
+    divide: int
     value: float
 
 

@@ -21,4 +21,4 @@ def claims(asked: Sequence[str], outcomes: Outcomes, seeds: Seeds, divide: int =
 def samples(seed: int, divide: int = 1) -> list[Sample]:
     """The first cell of each figure with one seed: its mean completion time, seconds."""
     cells = {name: figure.cells[0] for name, figure in figures(divide).items()}
-    return [Sample(PAPER, name, cell.label, seed, float(cell.measure(seed)[0])) for name, cell in cells.items()]
+    return [Sample(PAPER, name, cell.label, seed, divide, float(cell.measure(seed)[0])) for name, cell in cells.items()]

@@ -20,4 +20,4 @@ def claims(asked: Sequence[str], points: Points, seeds: Seeds) -> list[Claim]:
 def samples(seed: int) -> list[Sample]:
     """The first point of each figure with one seed: its makespan, slots."""
     points = {name: settings(name)[0] for name in FIGURES}
-    return [Sample(PAPER, name, point.label, seed, float(point.measure(seed)[0])) for name, point in points.items()]
+    return [Sample(PAPER, name, point.label, seed, 1, float(point.measure(seed)[0])) for name, point in points.items()]
