@@ -47,7 +47,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
 Quick = Annotated[bool, typer.Option("--quick", help="A small run that only shows that everything works.")]
 Divide = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Use 1/N of the jobs and servers; else 1/10 (A-SRPT) or all (Hare)."),
+    typer.Option(min=1, metavar="N", help="Use 1/N of the jobs and servers; else 1/20 (A-SRPT) or all (Hare)."),
 ]
 Seed = Annotated[int, seldom(min=0, metavar="N", help="Seed of all random numbers.")]
 NumberOfSeeds = Annotated[int | None, seldom("--seeds", min=1, metavar="N", help="Number of seeds, from --seed on.")]
@@ -89,10 +89,6 @@ class Request:
         kept = Kept(self.keep / code_version() if self.keep else None)
         return Seeds(self.seed, self.seeds or (quick if self.quick else full), self.processes, kept)
 
-    def scale(self, full: int, quick: int) -> int:
-        """The divisor of the paper's numbers of jobs and servers: as asked for, else ``full``, or ``quick``."""
-        return self.divide or (quick if self.quick else full)
-
     @property
     def placements(self) -> tuple[int, float]:
         """Table II: cases, and seconds for each exact placement."""
@@ -109,7 +105,7 @@ class Part:
 
 
 def _asrpt(asked: Sequence[str], request: Request) -> Part:
-    base = Jobs(divide=request.scale(asrpt.DIVIDE, asrpt.QUICK), load=request.load, retrain_s=request.retrain_s)
+    base = Jobs(divide=request.divide or asrpt.DIVIDE, load=request.load, retrain_s=request.retrain_s)
     seeds = request.several(asrpt.SEEDS, asrpt.QUICK_SEEDS)
     with _progress_bar("simulating") as on_progress:
         shown = replace(seeds, on_progress=on_progress)
@@ -137,7 +133,10 @@ def _sjf_bco(asked: Sequence[str], request: Request) -> Part:
 
 
 def _hare(asked: Sequence[str], request: Request) -> Part:
-    seeds, divide = request.several(hare.SEEDS, hare.QUICK_SEEDS), request.scale(1, hare.QUICK)
+    seeds, divide = (
+        request.several(hare.SEEDS, hare.QUICK_SEEDS),
+        request.divide or (hare.QUICK if request.quick else 1),
+    )
     with _progress_bar("simulating rounds") as on_progress:
         outcomes = hare.run(asked, replace(seeds, on_progress=on_progress), divide)
     found = hare_claims.claims(asked, outcomes, seeds, divide)

@@ -23,14 +23,16 @@ from slurm_asrpt.sim.metrics import bounds, summary
 from slurm_asrpt.sim.workload import Workload
 
 SEEDS, QUICK_SEEDS = 5, 2
-DIVIDE, QUICK = 10, 20
-"""1/10 of the jobs on 1/10 of the servers in the same time, for about the same load and queues; 1/20 with --quick."""
+DIVIDE = 20
+"""1/20 of the jobs on 1/20 of the servers in the same time, for about the same load and queues."""
 BASELINES = ("spjf", "spwf", "wcs-duration", "wcs-workload", "wcs-subtime")
 CONSERVING = BASELINES[2:]
 ASRPT, IDEAL, GATED = "asrpt", "asrpt-perfect", "asrpt-gated"
 TAUS = (0.0, 1.0, 100.0, 1000.0)
 FIXED_TAU = 1.0
-FIG6_JOBS = (37_500, 75_000, 112_500, 150_000)
+FEW = 37_500
+"""Jobs of the map and of the steps."""
+FIG6_JOBS = (FEW, 75_000, 112_500, 150_000)
 FIG7_SINGLE = (0.8, 0.6, 0.4, 0.2, 0.0)
 FIG8_NIC = (1.0, 5.0, 10.0, 25.0, 50.0)
 FIG9_PREDICTORS = ("forest", "median", "mean")
@@ -140,17 +142,16 @@ Results = Mapping[Cell, Runs]
 
 @dataclass(frozen=True)
 class Column:
-    """A point on a figure's x axis: A-SRPT with each τ (ours), with perfect predictions (ideal), and other policies."""
+    """A point on a figure's x axis: A-SRPT with each τ (ours), and the policies that it is compared with."""
 
     x: str
     workload: Jobs
     ours: tuple[Sim, ...]
-    ideal: tuple[Sim, ...] = ()
     others: tuple[Sim, ...] = ()
 
     @property
     def sims(self) -> tuple[Sim, ...]:
-        return (*self.ours, *self.ideal, *self.others)
+        return (*self.ours, *self.others)
 
 
 def columns(figure: str, base: Jobs) -> list[Column]:
@@ -174,22 +175,21 @@ def _others(workload: Jobs, names: Sequence[str]) -> tuple[Sim, ...]:
 
 
 def _column(x: str, workload: Jobs) -> Column:
-    others = _others(workload, (*BASELINES, GATED))
-    return Column(x, workload, _grid(ASRPT, workload), _grid(IDEAL, workload), others)
+    return Column(x, workload, _grid(ASRPT, workload), _others(workload, (*BASELINES, GATED)))
 
 
 def _fig9(base: Jobs) -> list[Column]:
-    learned = [replace(base, predictor=name) for name in FIG9_PREDICTORS]
-    made = [Column(each.predictor, each, _grid(ASRPT, each), others=_others(each, BASELINES)) for each in learned]
-    return [Column("perfect", base, _grid(IDEAL, base)), *made]
+    forest, *learned = [replace(base, predictor=name) for name in FIG9_PREDICTORS]
+    made = [Column(each.predictor, each, _grid(ASRPT, each)) for each in learned]
+    return [Column("perfect", base, _grid(IDEAL, base)), _column(forest.predictor, forest), *made]
 
 
 def _map_column(base: Jobs, load: float, models: str, unseen: tuple[float, str]) -> Column:
     share, treatment = unseen
-    workload = replace(base, load=load, models=models, unseen_share=share, unseen=treatment)
+    workload = replace(base, jobs=FEW, load=load, models=models, unseen_share=share, unseen=treatment)
     known = " with a prior" if treatment == PRIOR else ""
     x = f"load {load:g}, {models}, {100 * share:.0f}% unseen{known}"
-    return Column(x, workload, _grid(ASRPT, workload), others=_others(workload, BASELINES))
+    return Column(x, workload, _grid(ASRPT, workload), _others(workload, BASELINES))
 
 
 def testbed(base: Jobs) -> Mapping[str, tuple[Sim, ...]]:
@@ -203,8 +203,7 @@ def testbed(base: Jobs) -> Mapping[str, tuple[Sim, ...]]:
 def steps(base: Jobs) -> Mapping[tuple[float, float], Mapping[str, Sim]]:
     """The ablation, by network and load: A-SRPT, then each rule of asrpt-gated in turn, up to asrpt-gated itself."""
     return {
-        (nic, load): _steps(replace(base, single=None, nic=nic, load=load))
-        for nic, load in product(STEP_NICS, STEP_LOADS)
+        (nic, load): _steps(replace(base, jobs=FEW, nic=nic, load=load)) for nic, load in product(STEP_NICS, STEP_LOADS)
     }
 
 
@@ -244,17 +243,13 @@ def run(asked: Iterable[str], base: Jobs, seeds: Seeds) -> Results:
 
 @dataclass(frozen=True)
 class View:
-    """A column with its results. tau: of A-SRPT's least mean over the seeds (best). fixed: with FIXED_TAU.
-
-    ideal: A-SRPT-Perfect with the same τ, None where it is a column of its own or not part of the figure.
-    """
+    """A column with its results. tau: of A-SRPT's least mean over the seeds (best). fixed: with FIXED_TAU."""
 
     x: str
     workload: Jobs
     tau: float
     best: Runs
     fixed: Runs
-    ideal: Runs | None
     others: Mapping[str, Runs]
 
     @property
@@ -301,6 +296,5 @@ def views(figure: str, base: Jobs, results: Results) -> list[View]:
 def view(column: Column, results: Results) -> View:
     best = min(column.ours, key=lambda sim: mean(results[sim]))
     fixed = next(sim for sim in column.ours if sim.tau == FIXED_TAU)
-    ideal = next((results[sim] for sim in column.ideal if sim.tau == best.tau), None)
     others = {sim.policy: results[sim] for sim in column.others}
-    return View(column.x, column.workload, best.tau, results[best], results[fixed], ideal, others)
+    return View(column.x, column.workload, best.tau, results[best], results[fixed], others)

@@ -49,12 +49,12 @@ def test_help_names_the_command(call: Call, module: str) -> None:
 
 
 def test_asrpt_writes_the_page(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("papers.asrpt.simulations.QUICK", 2000)
+    monkeypatch.setattr("papers.asrpt.simulations.DIVIDE", 2000)
     page, keep = tmp_path / "page.md", tmp_path / "keep"
     monkeypatch.setattr("papers.asrpt.claims.samples", lambda *_: [])
     code, out, err = call("papers.asrpt", "fig6", "--quick", "-j", 1, "--keep", keep, "-o", page)
     assert (code, out) == (0, f"wrote {page}\n"), err
-    assert "python -m papers.asrpt fig6 --seed 0 --seeds 2 --divide 2000" in page.read_text()
+    assert "python -m papers.asrpt fig6 --seed 0 --seeds 2`" in page.read_text()
     assert "## Fig. 6" in page.read_text()
     assert list(keep.glob(f"{code_version()}/*.json"))
     claims = json.loads(page.with_suffix(".json").read_text())["claims"]
