@@ -60,13 +60,15 @@ ABOUT: Mapping[str, str] = {
         "and the ratio is 1.03 (`papers/asrpt/models.py`)."
     ),
     "map": (
-        "37,500 jobs. Models: *library* are our profiles; *tenth* the same with a tenth of the bytes, or on a network ten times as"
+        "37,500 jobs. "
+        "Models: *library* are our profiles; *tenth* the same with a tenth of the bytes, or on a network ten times as"
         " fast; *table2* those with the bytes that Table II implies (`papers/asrpt/models.py`). Unseen jobs are drawn"
         " by group; groups that become seen get predictions as wrong as those of the other seen groups. *With a "
         "prior*: unseen jobs count with the mean work of first runs instead of 0."
     ),
     "steps": (
-        "37,500 jobs. Each step keeps those above it. *A prior*: jobs of unseen groups get the mean work of first runs instead of "
+        "37,500 jobs. "
+        "Each step keeps those above it. *A prior*: jobs of unseen groups get the mean work of first runs instead of "
         "0, and with it a delay budget. *Work conservation*: jobs that do not fit, or are delayed, let others pass. "
         "*Re-sorting*: the order is that of predicted workload at each decision, without the virtual machine. *The "
         "gate*: asrpt-gated without its reservations, which also brings its estimates of runtimes and its choice of "

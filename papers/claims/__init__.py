@@ -95,31 +95,30 @@ def where(good: Sequence[bool], names: Sequence[str]) -> str:
     return ", ".join(found) if 0 < len(found) < len(names) else ""
 
 
-def of_sections(paper: str, sections: Sequence[Section], seeds: int, module: str, options: str) -> list[Claim]:
-    """One claim for each section of a page. module, options: of the command that gives their figures."""
-    return [_of_section(paper, section, seeds, module, options) for section in sections]
+def of_sections(
+    paper: str, sections: Sequence[Section], seeds: int, module: str, figures: Sequence[str], options: str
+) -> list[Claim]:
+    """One claim for each section of a page. module, options: of the command that gives their figures.
+
+    figures: their names for that command, as ``fig4``; a section without one is among ``all``.
+    """
+    found = []
+    for section in sections:
+        item = section.title.removeprefix(f"{paper}, ").partition(":")[0]
+        name = item.lower().replace(". ", "")
+        command = f"python -m {module} {name if name in figures else 'all'} {options}"
+        found.append(_of_section(paper, item, section, seeds, command))
+    return found
 
 
-def _of_section(paper: str, section: Section, seeds: int, module: str, options: str) -> Claim:
-    item = section.title.removeprefix(f"{paper}, ").partition(":")[0]
+def _of_section(paper: str, item: str, section: Section, seeds: int, command: str) -> Claim:
     verdict, (first, *_) = OF_PAGE[section.verdict[0]], section.verdict[1]
-    figure = item.lower().replace(". ", "") if item.startswith("Fig.") and " " not in item[5:] else "all"
     (ours, spread), printed = (
         _joined(section.measured),
         "; ".join(each.paper for each in section.measured if each.paper),
     )
-    return Claim(
-        paper,
-        item,
-        section.claim,
-        printed,
-        ours or first,
-        spread,
-        seeds,
-        verdict,
-        IN_PART if verdict == REGION else first if verdict == UNTESTED else "",
-        f"python -m {module} {figure} {options}",
-    )
+    region = IN_PART if verdict == REGION else first if verdict == UNTESTED else ""
+    return Claim(paper, item, section.claim, printed, ours or first, spread, seeds, verdict, region, command)
 
 
 def _joined(measured: Sequence[Measured]) -> tuple[str, str]:

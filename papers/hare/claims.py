@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from papers.claims import Claim, Sample, of_sections
 from papers.hare.page import hare_sections
-from papers.hare.simulations import Outcomes, figures
+from papers.hare.simulations import FIGURES, Outcomes, figures
 from papers.seeded import Seeds
 
 PAPER = "Hare"
@@ -15,7 +15,8 @@ PAPER = "Hare"
 def claims(asked: Sequence[str], outcomes: Outcomes, seeds: Seeds, divide: int = 1) -> list[Claim]:
     """One for each section of the page."""
     options = seeds.text if divide == 1 else f"{seeds.text} --divide {divide}"
-    return of_sections(PAPER, hare_sections(asked, outcomes, divide), seeds.number, "papers.hare", options)
+    names = [name.removeprefix("hare-") for name in FIGURES]
+    return of_sections(PAPER, hare_sections(asked, outcomes, divide), seeds.number, "papers.hare", names, options)
 
 
 def samples(seed: int, divide: int = 1) -> list[Sample]:

@@ -14,7 +14,8 @@ PAPER = "SJF-BCO"
 
 def claims(asked: Sequence[str], points: Points, seeds: Seeds) -> list[Claim]:
     """One for each section of the page."""
-    return of_sections(PAPER, bco_sections(asked, points), seeds.number, "papers.sjf_bco", seeds.text)
+    names = [name.removeprefix("bco-") for name in FIGURES]
+    return of_sections(PAPER, bco_sections(asked, points), seeds.number, "papers.sjf_bco", names, seeds.text)
 
 
 def samples(seed: int) -> list[Sample]:
