@@ -216,13 +216,15 @@ def _table2(evidence: Evidence) -> list[Claim]:
 
 
 def won(view: View) -> bool:
-    """Whether A-SRPT is below every baseline in every seed."""
-    return view.wins == len(view.best)
+    """Whether A-SRPT is below every baseline, on average over the seeds and by more than two standard errors."""
+    return all(
+        fmean(ratios) + 2 * _deviation(ratios) / len(ratios) ** 0.5 < 1 for ratios in map(view.over, view.baselines)
+    )
 
 
 def treatment(view: View) -> str:
-    """The unseen jobs of a point of the map: ``10%``, ``30% with a prior``."""
-    share = f"{100 * (view.workload.unseen_share or 0):.0f}%"
+    """The unseen jobs of a point of the map: ``10% unseen``, ``30% unseen with a prior``."""
+    share = f"{100 * (view.workload.unseen_share or 0):.0f}% unseen"
     return f"{share} with a prior" if view.workload.unseen == PRIOR else share
 
 
@@ -234,22 +236,13 @@ def region(found: Sequence[View]) -> Mapping[float, Mapping[str, list[View]]]:
     return by_load
 
 
-def _region_text(found: Sequence[View]) -> str:
-    parts = []
-    for load, by_unseen in region(found).items():
-        names = [name for name, views in by_unseen.items() if all(won(view) for view in views)]
-        parts.append(f"load {load:g}: {', '.join(names) or 'none'}")
-    return f"unseen jobs with which it does so with all sets of models: {'; '.join(parts)}"
-
-
 def _map(evidence: Evidence) -> list[Claim]:
     found = evidence.views("map")
     good = [won(view) for view in found]
     best = min((view.over(view.rival) for view in found), key=fmean)
-    verdict = graded(good)
     return [
         _claim(evidence, "map", "abstract", "A-SRPT outperforms all baseline designs", "all, by up to 92%",
-               *_less(best), verdict, _region_text(found) if verdict == REGION else ""),
+               *_less(best), graded(good), where(good, [view.x for view in found])),
     ]  # fmt: skip
 
 
@@ -259,7 +252,7 @@ def _steps(evidence: Evidence) -> list[Claim]:
     each = [over(row["+ the reservation"], row["A-SRPT"]) for row in rows]
     worst = max(each, key=fmean)
     return [
-        _claim(evidence, "steps", "(ours)", f"{GATED} is below A-SRPT at each load and network", "", *_less(worst),
+        _claim(evidence, "steps", "(ours)", f"A-SRPT with all steps ({GATED}) is below A-SRPT", "", *_less(worst),
                YES if all(max(ratios) < 1 for ratios in each) else NO),
     ]  # fmt: skip
 

@@ -75,7 +75,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 def _row(claim: Claim) -> list[str]:
     where = f" ({claim.region})" if claim.region else ""
     return [
-        claim.item,
+        f"{claim.paper}, {claim.item}",
         claim.claim,
         claim.paper_figure,
         claim.figure,
@@ -92,7 +92,7 @@ def graded(good: Sequence[bool]) -> Verdict:
 def where(good: Sequence[bool], names: Sequence[str]) -> str:
     """The region of a claim that is true of some of these names; "" if it holds everywhere or nowhere."""
     found = [name for name, true in zip(names, good, strict=True) if true]
-    return ", ".join(found) if 0 < len(found) < len(names) else ""
+    return "; ".join(found) if 0 < len(found) < len(names) else ""
 
 
 def of_sections(

@@ -33,7 +33,7 @@ def test_the_document_and_the_table():
     assert json.loads(json.dumps(document([CLAIM]))) == {"claims": [CLAIM.__dict__]}
     sample = Sample("P", "fig1", "x", 0, 1, 2.5)
     assert document([], [sample])["samples"] == [sample.__dict__]
-    row = ["Fig. 1", "is best", "10%", "12% ± 2%", "**holds in a region** (with few jobs)", "`python -m papers`"]
+    row = ["P, Fig. 1", "is best", "10%", "12% ± 2%", "**holds in a region** (with few jobs)", "`python -m papers`"]
     assert list(claims_table([CLAIM]).rows) == [row]
 
 

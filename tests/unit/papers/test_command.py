@@ -94,7 +94,7 @@ def test_claims_of_all_papers_are_printed(call: Call, tmp_path: Path, monkeypatc
     assert [claim["paper"] for claim in claims] == ["A-SRPT", "SJF-BCO", "Hare"]
     assert all(set(claim) == set(Claim.__dataclass_fields__) for claim in claims)
     code, out, _ = call("papers.claims", *words)
-    assert out.count("\n| Fig.") == 3
+    assert out.count(", Fig. ") == 3
 
 
 @pytest.mark.parametrize(
