@@ -6,20 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, stdev
 
-from papers.report import FAILS, HOLDS, PARTLY, Section, Table, Verdict, render
+from papers.report import FAILS, HOLDS, PARTLY, Measured, Section, Table, Verdict, render
 from papers.seeded import Seeds, direction, ratios, spread
 from papers.sjf_bco.simulations import (
+    COMPETITORS,
     FIGURES,
     KAPPAS,
     LAMBDAS,
     MORE,
     OURS,
-    PLANNERS,
+    READINGS,
     SERVERS,
     Point,
     Points,
     Setting,
-    settings,
+    row,
+    rows,
 )
 from papers.sjf_bco.workload import EXTRA
 
@@ -47,9 +49,16 @@ def bco_page(asked: Sequence[str], points: Points, seeds: Seeds, pictures: Mappi
 
 
 def bco_sections(asked: Sequence[str], points: Points, pictures: Mapping[str, str] = NO_PICTURES) -> list[Section]:
-    """The sections of the figures asked for. pictures: files by figure."""
+    """The sections of the figures asked for."""
     return [
-        Section(TITLES[name], CLAIMS[name], VERDICTS[name](points), [_table(name, points)], pictures.get(name, ""))
+        Section(
+            TITLES[name],
+            CLAIMS[name],
+            VERDICTS[name](points),
+            _tables(name, points),
+            pictures.get(name, ""),
+            MEASURED[name](points),
+        )
         for name in FIGURES
         if name in asked
     ]
@@ -59,36 +68,48 @@ def bco_sections(asked: Sequence[str], points: Points, pictures: Mapping[str, st
 
 
 def fig4(points: Points) -> Verdict:
-    found = {(extra, what): _least(points, extra, what) for extra in (EXTRA, MORE) for what in WHAT}
-    paper = [better for (extra, _), (better, _) in found.items() if extra == EXTRA]
-    return HOLDS if all(paper) else PARTLY if any(paper) else FAILS, [sentence for _, sentence in found.values()]
+    """Holds if SJF-BCO is below the others with the jobs in either order, in part if only with one."""
+    found = {
+        (by_size, f"{row(reading, extra)}, {WHAT[what]}"): _least(points, reading, extra, by_size, what)
+        for reading in READINGS
+        for extra in (EXTRA, MORE)
+        for by_size in (False, True)
+        for what in WHAT
+    }
+    won = {
+        order: [name for (by_size, name), (better, _) in found.items() if by_size == order and better]
+        for order in (False, True)
+    }
+    same = f"With the same order of the jobs, SJF-BCO is below all others in {'; '.join(won[True]) or 'no row'}."
+    status = HOLDS if len(won[True]) + len(won[False]) == len(found) else PARTLY if won[True] or won[False] else FAILS
+    return status, [*(text for _, text in found.values()), same]
 
 
-def _least(points: Points, extra: float, what: str) -> tuple[bool, str]:
-    """Whether SJF-BCO is below all others on average, and a sentence about it."""
-    ours, others = _against(points, extra)
-    mine, theirs = getattr(ours, what), {name: getattr(point, what) for name, point in others.items()}
+def _least(points: Points, reading: str, extra: float, by_size: bool, what: str) -> tuple[bool, str]:
+    """Whether SJF-BCO is below all others by more than two standard errors, and a sentence about it."""
+    mine = getattr(points[Setting(extra=extra, reading=reading)], what)
+    theirs = {
+        name: getattr(points[Setting(name, extra=extra, reading=reading, by_size=by_size)], what)
+        for name, order in COMPETITORS
+        if order == by_size
+    }
     best = min(theirs, key=lambda name: fmean(theirs[name]))
-    won = sum(value <= min(rest) for value, rest in zip(mine, zip(*theirs.values(), strict=True), strict=True))
     over = _ratio(ratios(mine, theirs[best]))
-    return fmean(mine) < fmean(theirs[best]), (
-        f"With {extra:.0%}: {WHAT[what]} relative to {best}, the best of the others: {over}; the smallest in {won} of "
-        f"{len(mine)} seeds."
+    order = "by size" if by_size else "in the order of the batch"
+    return direction(theirs[best], mine) < 0, (
+        f"{row(reading, extra)}, others {order}: {WHAT[what]} relative to {best}, their best: {over}."
     )
-
-
-def _against(points: Points, extra: float) -> tuple[Point, dict[str, Point]]:
-    return points[Setting(extra=extra)], {n: points[Setting(n, extra=extra)] for n in PLANNERS if n != OURS}
 
 
 def _ratio(over: Sequence[float]) -> str:
     return f"{fmean(over):.2f} ± {stdev(over) if len(over) > 1 else 0:.2f}"
 
 
-def _steps(row: Sequence[Point]) -> list[int]:
-    return [direction(a.makespan, b.makespan) for a, b in pairwise(row)]
+def _steps(found: Sequence[Point]) -> list[int]:
+    return [direction(a.makespan, b.makespan) for a, b in pairwise(found)]
 
 
+NO_CHANGE = "Changes within two standard errors count as none."
 _WORD = {-1: "falls", 0: "does not change", 1: "rises"}
 
 
@@ -98,40 +119,47 @@ def _described(names: Sequence[str], steps: Sequence[int]) -> str:
 
 
 def fig5(points: Points) -> Verdict:
-    sentences, turns = [], []
-    for extra in (EXTRA, MORE):
-        steps = _steps([points[Setting(kappa=kappa, extra=extra)] for kappa in KAPPAS])
+    sentences, turns = [], {}
+    for name, settings in rows("bco-fig5").items():
+        steps = _steps([points[one] for one in settings])
         moved = [step for step in steps if step]
-        turns.append([step for i, step in enumerate(moved) if i == 0 or moved[i - 1] != step])
-        sentences.append(f"With {extra:.0%} the makespan {_described([str(kappa) for kappa in KAPPAS], steps)}.")
-    status = HOLDS if turns[0] == [-1, 1, -1] else PARTLY if [-1, 1, -1] in turns or turns[0][:1] == [-1] else FAILS
-    sentences.append("Changes within two standard errors count as none. Other values of kappa give the same plans.")
-    return status, sentences
+        turns[name] = [step for i, step in enumerate(moved) if i == 0 or moved[i - 1] != step]
+        sentences.append(f"{name}: the makespan {_described([str(kappa) for kappa in KAPPAS], steps)}.")
+    paper = [turns[row(reading, EXTRA)] for reading in READINGS]
+    status = HOLDS if [-1, 1, -1] in paper else PARTLY if any(found[:1] == [-1] for found in paper) else FAILS
+    return status, [*sentences, f"{NO_CHANGE} Other values of kappa give the same plans."]
 
 
 def fig6(points: Points) -> Verdict:
-    falls, loss, sentences = [], {}, []
-    for name in (OURS, "ff", "ls"):
-        row = [points[Setting(name, number, 1500.0)] for number in SERVERS]
-        steps = _steps(row)
-        falls.append(1 not in steps and direction(row[0].makespan, row[-1].makespan) < 0)
-        loss[name] = fmean(a - b for a, b in zip(row[0].makespan, row[-1].makespan, strict=True))
-        share = 1 - fmean(ratios(row[-1].makespan, row[0].makespan))
-        sentences.append(f"{name}: {loss[name]:,.0f} slots or {share:.0%} less with 20 servers than with 10.")
-    most = max(loss, key=lambda name: loss[name])
-    sentences.append(f"The largest reduction, in slots, is that of {most}.")
-    return HOLDS if all(falls) and most == "ff" else PARTLY if all(falls) else FAILS, sentences
+    """Holds if all fall in both readings, and FF the most in one."""
+    falls, most, sentences = [], set(), []
+    for reading in READINGS:
+        loss = {}
+        for name in (OURS, "ff", "ls"):
+            found = [points[one] for one in rows("bco-fig6")[f"{name}, {reading}"]]
+            first, last = found[0].makespan, found[-1].makespan
+            falls.append(1 not in _steps(found) and direction(first, last) < 0)
+            loss[name] = fmean(a - b for a, b in zip(first, last, strict=True))
+            share = 1 - fmean(ratios(last, first))
+            sentences.append(
+                f"{name}, {reading}: {loss[name]:,.0f} slots or {share:.0%} less with 20 servers than with 10."
+            )
+        most.add(max(loss, key=lambda name: loss[name]))
+        sentences.append(f"The largest reduction, in slots, is that of {max(loss, key=lambda name: loss[name])}.")
+    return HOLDS if all(falls) and "ff" in most else PARTLY if all(falls) else FAILS, sentences
 
 
 def fig7(points: Points) -> Verdict:
-    sentences, ends = [], []
-    for extra in (EXTRA, MORE):
-        row = [points[Setting(kappa=1, factor=factor, extra=extra)] for factor in LAMBDAS]
-        steps, whole = _steps(row), direction(row[0].makespan, row[-1].makespan)
-        ends.append(HOLDS if set(steps) == {-1} else PARTLY if 1 not in steps and whole < 0 else FAILS)
+    """Holds if the makespan falls at each step in one reading, with the paper's share of contention."""
+    sentences, ends = [], {}
+    for name, settings in rows("bco-fig7").items():
+        found = [points[one] for one in settings]
+        steps, whole = _steps(found), direction(found[0].makespan, found[-1].makespan)
+        ends[name] = HOLDS if set(steps) == {-1} else PARTLY if 1 not in steps and whole < 0 else FAILS
         names = [f"{factor:g}" for factor in LAMBDAS]
-        sentences.append(f"With {extra:.0%} the makespan {_described(names, steps)}; from 1 to 8 it {_WORD[whole]}.")
-    return ends[0], [*sentences, "Changes within two standard errors count as none."]
+        sentences.append(f"{name}: the makespan {_described(names, steps)}; from 1 to 8 it {_WORD[whole]}.")
+    paper = [ends[row(reading, EXTRA)] for reading in READINGS]
+    return min(paper, key=[HOLDS, PARTLY, FAILS].index), [*sentences, NO_CHANGE]
 
 
 VERDICTS: Mapping[str, Callable[[Points], Verdict]] = {
@@ -142,25 +170,69 @@ VERDICTS: Mapping[str, Callable[[Points], Verdict]] = {
 }
 
 
+# figures beside the paper's
+
+
+def _measured4(points: Points) -> tuple[Measured, ...]:
+    return tuple(
+        Measured(
+            f"makespan of sjf-bco over {name}, {'by size' if by_size else 'as in the batch'}, {row(reading, extra)}",
+            "below 1",
+            tuple(
+                ratios(
+                    points[Setting(extra=extra, reading=reading)].makespan,
+                    points[Setting(name, extra=extra, reading=reading, by_size=by_size)].makespan,
+                )
+            ),
+        )
+        for reading in READINGS
+        for extra in (EXTRA, MORE)
+        for name, by_size in COMPETITORS
+    )
+
+
+def _measured_rows(figure: str, what: str) -> Callable[[Points], tuple[Measured, ...]]:
+    """The makespan at the end of each row over that at its beginning."""
+
+    def found(points: Points) -> tuple[Measured, ...]:
+        return tuple(
+            Measured(
+                f"makespan, {what}, {name}", "below 1", tuple(ratios(points[last].makespan, points[first].makespan))
+            )
+            for name, (first, *_, last) in rows(figure).items()
+        )
+
+    return found
+
+
+MEASURED: Mapping[str, Callable[[Points], tuple[Measured, ...]]] = {
+    "bco-fig4": _measured4,
+    "bco-fig5": _measured_rows("bco-fig5", "kappa 32 over kappa 1"),
+    "bco-fig6": _measured_rows("bco-fig6", "20 servers over 10"),
+    "bco-fig7": _measured_rows("bco-fig7", "lambda 8 over lambda 1"),
+}
+
+
 # tables
 
+COLUMNS: Mapping[str, Sequence[str]] = {
+    "bco-fig5": [f"kappa {kappa}" for kappa in KAPPAS],
+    "bco-fig6": [f"{number} servers" for number in SERVERS],
+    "bco-fig7": [f"lambda {factor:g}" for factor in LAMBDAS],
+}
 
-def _table(figure: str, points: Points) -> Table:
-    chosen = settings(figure)
-    if figure == "bco-fig6":
-        rows = {name: [points[s].text for s in chosen if s.planner == name] for name in (OURS, "ff", "ls")}
-        return _titled("makespan", [f"{number} servers" for number in SERVERS], rows)
+
+def _tables(figure: str, points: Points) -> list[Table]:
     if figure == "bco-fig4":
-        rows = {
-            f"{words}, {extra:.0%}": [spread(getattr(points[s], what)) for s in chosen if s.extra == extra]
-            for extra in (EXTRA, MORE)
-            for what, words in WHAT.items()
-        }
-        return _titled("slots", list(PLANNERS), rows)
-    names = [f"kappa {k}" for k in KAPPAS] if figure == "bco-fig5" else [f"lambda {f:g}" for f in LAMBDAS]
-    rows = {f"{extra:.0%}": [points[s].text for s in chosen if s.extra == extra] for extra in (EXTRA, MORE)}
-    return _titled("makespan", names, rows)
+        return [_compared(points, what) for what in WHAT]
+    cells = [[name, *(points[one].text for one in settings)] for name, settings in rows(figure).items()]
+    return [Table(["makespan", *COLUMNS[figure]], cells)]
 
 
-def _titled(corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
-    return Table([corner, *columns], [[name, *cells] for name, cells in rows.items()])
+def _compared(points: Points, what: str) -> Table:
+    """The planners side by side."""
+    head = [OURS, *(f"{name}, by size" if by_size else name for name, by_size in COMPETITORS)]
+    cells = [
+        [name, *(spread(getattr(points[one], what)) for one in settings)] for name, settings in rows("bco-fig4").items()
+    ]
+    return Table([WHAT[what], *head], cells)
