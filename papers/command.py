@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -303,6 +304,20 @@ def reproduce_hare(
     _reproduce(_named(figure, "hare"), request)
 
 
+@contextmanager
+def _solver_on_stderr() -> Iterator[None]:
+    """HiGHS prints its banner to standard output, below Python: there it would not be JSON."""
+    sys.stdout.flush()
+    before = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(before, 1)
+        os.close(before)
+
+
 def print_claims(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a Markdown table.")] = False,
     quick: Quick = False,
@@ -322,7 +337,8 @@ def print_claims(
       python -m papers.claims --json
     """
     request = Request(quick, divide, seed, seeds, processes=processes, keep=keep)
-    claims = [claim for part in _parts(_named("all"), request) for claim in part.claims]
+    with _solver_on_stderr():
+        claims = [claim for part in _parts(_named("all"), request) for claim in part.claims]
     print(json.dumps(document(claims), indent=1, ensure_ascii=False) if as_json else _overview(claims))
 
 
