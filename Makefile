@@ -138,7 +138,7 @@ test-rpm: setup rpm ## Those installed, upgraded and removed by rpm in a bare De
 	@.ci/packages debootstrap
 	$(BIN)/python -m tests.trials.packages build/rpm/RPMS/*/*.rpm
 
-reproduction: setup ## Run the papers' simulations again, into docs/reproduction.md: about an hour; resumes where it was interrupted
+reproduction: setup ## Run the papers' simulations again, into docs/reproduction.md and .json: about half an hour; resumes where it was interrupted
 	$(BIN)/python -m papers all --keep build/reproduction -o docs/reproduction.md
 
 man: setup ## Write the manuals, completion, etc/asrpt.toml, docs/settings.md and docs/status.schema.json, and check them

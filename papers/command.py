@@ -1,8 +1,9 @@
-"""The commands ``python -m papers``, ``papers.asrpt``, ``papers.sjf_bco`` and ``papers.hare``."""
+"""The commands ``python -m papers``, ``papers.claims``, ``papers.asrpt``, ``papers.sjf_bco`` and ``papers.hare``."""
 
 from __future__ import annotations
 
-import itertools
+import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,19 +18,26 @@ from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.tables import safe
 from slurm_asrpt_cli.sim.options import Processes, Retrain, retrain_seconds
 
+from papers.asrpt import claims as asrpt_claims
 from papers.asrpt import simulations as asrpt
-from papers.asrpt.page import page as asrpt_page
-from papers.asrpt.table2 import CASES, MODELS, Row, table2
+from papers.asrpt import table2
+from papers.asrpt.evidence import Evidence
+from papers.asrpt.page import asrpt_page
+from papers.asrpt.workload import Jobs
+from papers.claims import Claim, Sample, claims_table, document
+from papers.hare import claims as hare_claims
 from papers.hare import simulations as hare
 from papers.hare.page import hare_page
-from papers.seeded import Kept, OnProgress, Seeds
+from papers.report import render
+from papers.seeded import Kept, OnProgress, Seeds, code_version
+from papers.sjf_bco import claims as bco_claims
 from papers.sjf_bco import simulations as sjf_bco
 from papers.sjf_bco.page import bco_page
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.files import replace_file
 
-QUICK_CASES, QUICK_LIMIT_S, LIMIT_S = 5, 2.0, 60.0
-"""Table II: cases with --quick, and seconds for each exact placement, with and without."""
+KEPT = Path("build/reproduction")
+"""Where ``papers.claims`` keeps the results of each simulation."""
 GROUPS: Mapping[str, Sequence[str]] = {
     "asrpt": (*asrpt.FIGURES, "table2"),
     "bco": sjf_bco.FIGURES,
@@ -38,7 +46,10 @@ GROUPS: Mapping[str, Sequence[str]] = {
 """The figures of each paper."""
 
 Quick = Annotated[bool, typer.Option("--quick", help="A small run that only shows that everything works.")]
-Divide = Annotated[int, typer.Option(min=1, metavar="N", help="Use 1/N of the jobs and servers.")]
+Divide = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Use 1/N of the jobs and servers; else 1/20 (A-SRPT) or all (Hare)."),
+]
 Seed = Annotated[int, seldom(min=0, metavar="N", help="Seed of all random numbers.")]
 NumberOfSeeds = Annotated[int | None, seldom("--seeds", min=1, metavar="N", help="Number of seeds, from --seed on.")]
 Load = Annotated[float | None, seldom(metavar="LOAD", help="Scale the arrival times to this load.")]
@@ -52,10 +63,10 @@ Output = Annotated[
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for: the values of the options. load, seeds: None for the paper's."""
+    """What a user asks for: the values of the options. divide, load, seeds: None for the default."""
 
     quick: bool = False
-    divide: int = 1
+    divide: int | None = None
     seed: int = 0
     seeds: int | None = None
     load: float | None = None
@@ -76,45 +87,64 @@ class Request:
 
     def several(self, full: int, quick: int) -> Seeds:
         """The seeds: as many as asked for, else ``full``, or ``quick`` with --quick."""
-        return Seeds(self.seed, self.seeds or (quick if self.quick else full), self.processes, Kept(self.keep))
+        kept = Kept(self.keep / code_version() if self.keep else None)
+        return Seeds(self.seed, self.seeds or (quick if self.quick else full), self.processes, kept)
+
+    @property
+    def placements(self) -> tuple[int, float]:
+        """Table II: cases, and seconds for each exact placement."""
+        return (table2.QUICK_CASES, table2.QUICK_LIMIT_S) if self.quick else (table2.CASES, table2.LIMIT_S)
 
 
-def _asrpt(asked: Sequence[str], request: Request) -> str:
-    divide = asrpt.QUICK if request.quick else request.divide
-    base = asrpt.Jobs(seed=request.seed, divide=divide, load=request.load, retrain_s=request.retrain_s)
-    results = asrpt.Results(Kept(request.keep))
+@dataclass(frozen=True)
+class Part:
+    """What a paper's simulations give: its part of the page, its claims, and cells that a test computes again."""
+
+    page: str
+    claims: Sequence[Claim]
+    samples: Callable[[], Sequence[Sample]]
+
+
+def _asrpt(asked: Sequence[str], request: Request) -> Part:
+    base = Jobs(divide=request.divide or asrpt.DIVIDE, load=request.load, retrain_s=request.retrain_s)
+    seeds = request.several(asrpt.SEEDS, asrpt.QUICK_SEEDS)
     with _progress_bar("simulating") as on_progress:
-        asrpt.run([name for name in asked if name in asrpt.FIGURES], base, results, request.processes, on_progress)
-    rows = _table2(request) if "table2" in asked else []
-    return asrpt_page(asked, base, results, rows)
+        shown = replace(seeds, on_progress=on_progress)
+        results = asrpt.run([name for name in asked if name in asrpt.FIGURES], base, shown)
+        placed = table2.run(shown, *request.placements) if "table2" in asked else {}
+    evidence = Evidence(base, seeds, results, placed)
+    return Part(
+        asrpt_page(asked, evidence),
+        asrpt_claims.claims(asked, evidence),
+        lambda: asrpt_claims.samples(base, seeds.first),
+    )
 
 
-def _table2(request: Request) -> list[Row]:
-    cases, limit = (QUICK_CASES, QUICK_LIMIT_S) if request.quick else (CASES, LIMIT_S)
-    numbers = itertools.count(1)
-    with progress("placing", cases * len(MODELS)) as on_progress:
-        return table2(request.seed, cases, limit, lambda: on_progress(next(numbers), ""))
-
-
-def _sjf_bco(asked: Sequence[str], request: Request) -> str:
+def _sjf_bco(asked: Sequence[str], request: Request) -> Part:
     seeds = request.several(sjf_bco.SEEDS, sjf_bco.QUICK_SEEDS)
     with _progress_bar("planning") as on_progress:
         points = sjf_bco.run(asked, replace(seeds, on_progress=on_progress))
-    if request.output is None:
-        return bco_page(asked, points, seeds)
-    from papers.sjf_bco.plots import write_pictures  # matplotlib takes long to import
+    pictures: Mapping[str, str] = {}
+    if request.output is not None:
+        from papers.sjf_bco.plots import write_pictures  # matplotlib takes long to import
 
-    return bco_page(asked, points, seeds, write_pictures(asked, points, request.output))
+        pictures = write_pictures(asked, points, request.output)
+    found = bco_claims.claims(asked, points, seeds)
+    return Part(bco_page(asked, points, seeds, pictures), found, lambda: bco_claims.samples(seeds.first))
 
 
-def _hare(asked: Sequence[str], request: Request) -> str:
-    seeds, divide = request.several(hare.SEEDS, hare.QUICK_SEEDS), hare.QUICK if request.quick else request.divide
+def _hare(asked: Sequence[str], request: Request) -> Part:
+    seeds, divide = (
+        request.several(hare.SEEDS, hare.QUICK_SEEDS),
+        request.divide or (hare.QUICK if request.quick else 1),
+    )
     with _progress_bar("simulating rounds") as on_progress:
         outcomes = hare.run(asked, replace(seeds, on_progress=on_progress), divide)
-    return hare_page(asked, outcomes, seeds, divide)
+    found = hare_claims.claims(asked, outcomes, seeds, divide)
+    return Part(hare_page(asked, outcomes, seeds, divide), found, lambda: hare_claims.samples(seeds.first, divide))
 
 
-_PAGES: Mapping[str, Callable[[Sequence[str], Request], str]] = {"asrpt": _asrpt, "bco": _sjf_bco, "hare": _hare}
+_PARTS: Mapping[str, Callable[[Sequence[str], Request], Part]] = {"asrpt": _asrpt, "bco": _sjf_bco, "hare": _hare}
 
 
 @contextmanager
@@ -124,12 +154,12 @@ def _progress_bar(text: str) -> Iterator[OnProgress]:
         yield lambda done, total, note: show(done, note, total)
 
 
-def _reproduce(asked: Sequence[str], request: Request) -> None:
-    """Run the simulations of these figures and write the page. Ctrl-C exits with code 130."""
+def _parts(asked: Sequence[str], request: Request) -> list[Part]:
+    """Run the simulations of these figures. Ctrl-C exits with code 130."""
     request.checked()
     try:
-        pages = [
-            _PAGES[group](mine, request)
+        return [
+            _PARTS[group](mine, request)
             for group, figures in GROUPS.items()
             if (mine := [name for name in figures if name in asked])
         ]
@@ -137,11 +167,27 @@ def _reproduce(asked: Sequence[str], request: Request) -> None:
         hint = f"finished simulations are in {safe(str(request.keep))}" if request.keep else "--keep DIR keeps results"
         print(f"{Path(sys.argv[0]).name}: interrupted; {hint}", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    if request.output:
-        replace_file(request.output, "\n".join(pages).encode(), mode=None)
-        print(f"wrote {safe(str(request.output))}")
-    else:
-        print("\n".join(pages))
+
+
+def _reproduce(asked: Sequence[str], request: Request) -> None:
+    """Run the simulations of these figures and write the page, and their claims beside it."""
+    parts = _parts(asked, request)
+    claims = [claim for part in parts for claim in part.claims]
+    text = "\n".join([_overview(claims), *(part.page for part in parts)] if len(parts) > 1 else [parts[0].page])
+    if not request.output:
+        print(text)
+        return
+    found = document(claims, [sample for part in parts for sample in part.samples()])
+    replace_file(request.output, text.encode(), mode=None)
+    replace_file(
+        request.output.with_suffix(".json"), f"{json.dumps(found, indent=1, ensure_ascii=False)}\n".encode(), mode=None
+    )
+    print(f"wrote {safe(str(request.output))}")
+
+
+def _overview(claims: Sequence[Claim]) -> str:
+    """The table of all claims, before the papers' parts of the page."""
+    return render("claims.md.j2", [], table=claims_table(claims))
 
 
 def _named(what: str, group: str = "") -> Sequence[str]:
@@ -163,13 +209,13 @@ def reproduce_all(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="fig6 ... fig9, table2 or asrpt; bco-fig4 ... bco-fig7 or bco; hare-fig14 ... hare-fig27,"
-            " hare-intro, hare-abstract, hare-load or hare; or all.",
+            help="fig4 ... fig9, table2, map, steps or asrpt; bco-fig4 ... bco-fig7 or bco; hare-fig14 ..."
+            " hare-fig27, hare-intro, hare-abstract, hare-load or hare; or all.",
             show_default=False,
         ),
     ],
     quick: Quick = False,
-    divide: Divide = 1,
+    divide: Divide = None,
     seed: Seed = 0,
     seeds: NumberOfSeeds = None,
     load: Load = None,
@@ -186,17 +232,20 @@ def reproduce_all(
     Examples:
       python -m papers fig6 --quick
       python -m papers hare-fig22 --quick
-      python -m papers all --divide 5 --keep d -o page.md
+      python -m papers all --keep d -o page.md
     """
     retrain_s = retrain_seconds(retrain)
     _reproduce(_named(what), Request(quick, divide, seed, seeds, load, retrain_s, processes, keep, output))
 
 
 def reproduce_asrpt(
-    figure: Annotated[str, typer.Argument(metavar="FIGURE", help="fig6 ... fig9, table2, or all.", show_default=False)],
+    figure: Annotated[
+        str, typer.Argument(metavar="FIGURE", help="fig4 ... fig9, table2, map, steps, or all.", show_default=False)
+    ],
     quick: Quick = False,
-    divide: Divide = 1,
+    divide: Divide = None,
     seed: Seed = 0,
+    seeds: NumberOfSeeds = None,
     load: Load = None,
     retrain: Retrain = "0",
     processes: Processes = 2,
@@ -211,7 +260,7 @@ def reproduce_asrpt(
       python -m papers.asrpt all --keep d -o page.md
     """
     retrain_s = retrain_seconds(retrain)
-    _reproduce(_named(figure, "asrpt"), Request(quick, divide, seed, None, load, retrain_s, processes, keep, output))
+    _reproduce(_named(figure, "asrpt"), Request(quick, divide, seed, seeds, load, retrain_s, processes, keep, output))
 
 
 def reproduce_sjf_bco(
@@ -240,7 +289,7 @@ def reproduce_hare(
         typer.Argument(metavar="FIGURE", help="fig14 ... fig27, intro, abstract, load, or all.", show_default=False),
     ],
     quick: Quick = False,
-    divide: Divide = 1,
+    divide: Divide = None,
     seed: Seed = 0,
     seeds: NumberOfSeeds = None,
     processes: Processes = 2,
@@ -256,6 +305,44 @@ def reproduce_hare(
     """
     request = Request(quick, divide, seed, seeds, processes=processes, keep=keep, output=output)
     _reproduce(_named(figure, "hare"), request)
+
+
+@contextmanager
+def _solver_on_stderr() -> Iterator[None]:
+    """HiGHS prints its banner to standard output, below Python: there it would not be JSON."""
+    sys.stdout.flush()
+    before = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(before, 1)
+        os.close(before)
+
+
+def print_claims(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a Markdown table.")] = False,
+    quick: Quick = False,
+    divide: Divide = None,
+    seed: Seed = 0,
+    seeds: NumberOfSeeds = None,
+    processes: Processes = 2,
+    keep: Keep = KEPT,
+) -> None:
+    """Compare the claims of the papers with our results, each with a verdict.
+
+    Results of each simulation are kept in build/reproduction, and an interrupted run resumes there.
+
+    \b
+    Examples:
+      python -m papers.claims --quick
+      python -m papers.claims --json
+    """
+    request = Request(quick, divide, seed, seeds, processes=processes, keep=keep)
+    with _solver_on_stderr():
+        claims = [claim for part in _parts(_named("all"), request) for claim in part.claims]
+    print(json.dumps(document(claims), indent=1, ensure_ascii=False) if as_json else _overview(claims))
 
 
 def main(module: str, command: Callable[..., None]) -> NoReturn:

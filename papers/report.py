@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+if TYPE_CHECKING:
+    from papers.claims import Claim
 
 HOLDS, PARTLY, FAILS = "Holds here", "Holds in part", "Does not hold here"
 UNTESTED = "Cannot be tested here"
@@ -17,10 +20,11 @@ Verdict = tuple[str, list[str]]
 
 @dataclass(frozen=True)
 class Table:
-    """head: titles of the columns; the first column is text, the others are figures."""
+    """head: titles of the columns; the first column is text, the others are figures unless ``text``."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    text: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Measured:
 class Section:
     """One figure or table of the paper. claim: what the paper says; picture: a file beside the page, or "".
 
-    measured: the figures that the verdict is about.
+    measured: the figures that the verdict is about. claims: if there are several, each with a verdict of its own; claim
+    and the verdict's first part are then "".
     """
 
     title: str
@@ -45,6 +50,7 @@ class Section:
     tables: Sequence[Table]
     picture: str = ""
     measured: tuple[Measured, ...] = ()
+    claims: Sequence[Claim] = ()
 
 
 def render(template: str, sections: Sequence[Section], **values: Any) -> str:

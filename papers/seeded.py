@@ -6,12 +6,17 @@ import hashlib
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Protocol, TypeVar
 
 from slurm_asrpt.files import replace_file
 
+_SIMULATED = ("core", "sim", "predict", "profile", "traces")
+"""The packages of slurm_asrpt that simulations run."""
+_SHOWS = ("__init__", "__main__", "claims", "command", "evidence", "introduction", "page", "plots", "report", "seeded")
+"""The modules of this package that only show results."""
 OnProgress = Callable[[int, int, str], None]
 """Called with the simulations done, all simulations, and the name of the last one."""
 
@@ -43,6 +48,15 @@ def digest(what: str) -> str:
     return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
+@cache
+def code_version() -> str:
+    """A digest of the code that simulations run: results of other code are not to be mixed with those of this."""
+    papers = Path(__file__).parent
+    sources = [path for part in _SIMULATED for path in sorted((papers.parent / "slurm_asrpt" / part).rglob("*.[pt]*"))]
+    sources += [path for path in sorted(papers.rglob("*.py")) if path.stem not in _SHOWS]
+    return digest("".join(path.read_text(encoding="utf-8") for path in sources if path.suffix in (".py", ".toml")))
+
+
 class Simulated(Hashable, Protocol):
     """One simulation without its seed; its ``repr`` identifies it."""
 
@@ -50,7 +64,7 @@ class Simulated(Hashable, Protocol):
     def label(self) -> str:
         """Its name in the progress bar."""
 
-    def measure(self, seed: int) -> Sequence[Any]:
+    def measure(self, seed: int) -> Any:
         """Run it: the results, as JSON values."""
 
 
@@ -72,11 +86,15 @@ class Seeds:
         """The options that ask for these seeds."""
         return f"--seed {self.first} --seeds {self.number}"
 
-    def run(self, cells: Iterable[Cell]) -> Mapping[Cell, list[Sequence[Any]]]:
-        """The results of each cell, in the order of the seeds. Ctrl-C raises KeyboardInterrupt."""
+    def run(self, cells: Iterable[Cell]) -> Mapping[Cell, list[Any]]:
+        """The results of each cell, in the order of the seeds. Ctrl-C raises KeyboardInterrupt.
+
+        Seed by seed, so that cells that follow each other can share what they make from a seed.
+        """
         from joblib import Parallel, delayed  # slow to import, and only this needs it
 
-        tasks = [(cell, seed) for cell in dict.fromkeys(cells) for seed in range(self.first, self.first + self.number)]
+        unique = list(dict.fromkeys(cells))
+        tasks = [(cell, seed) for seed in range(self.first, self.first + self.number) for cell in unique]
         rows = {task: self.kept.load(_name(*task)) for task in tasks}
         todo = [task for task in tasks if rows[task] is None]
         ran = Parallel(n_jobs=self.processes, return_as="generator", pre_dispatch="2*n_jobs")(
@@ -87,7 +105,7 @@ class Seeds:
             self.kept.put(_name(*task), row)
             if self.on_progress:
                 self.on_progress(done, len(tasks), task[0].label)
-        found: dict[Cell, list[Sequence[Any]]] = {}
+        found: dict[Cell, list[Any]] = {}
         for (cell, _), row in rows.items():
             found.setdefault(cell, []).append(row)
         return found

@@ -1,299 +1,300 @@
-"""The simulations of the A-SRPT paper (section V-B): which there are, and what is measured.
+"""The experiments of the A-SRPT paper (section V) as simulations over several seeds, and two of our own.
 
-The paper's trace is no longer available with group ids, so the jobs are generated (``pai_like``) from what is published
-about PAI, at the original rate of 758,223 jobs in 60 days. As in the paper, the predictors learn from the first 80%,
-and the jobs that follow are simulated, with the trace's arrival times. ``page`` compares the results.
+``map``: where A-SRPT beats the baselines. ``steps``: what each rule between A-SRPT and asrpt-gated gains. ``page``
+compares the results.
 """
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from papers.seeded import Kept, OnProgress, digest
-from slurm_asrpt.core.policies import policy_names
-from slurm_asrpt.sim.engine import simulate_named
+from papers.asrpt.models import LIBRARY, TABLE2, TENTH, heaviness
+from papers.asrpt.steps import STEPS
+from papers.asrpt.workload import PRIOR, TESTBED_SETS, TRACE_JOBS, ZERO, Jobs, make, shares
+from papers.seeded import Seeds
+from slurm_asrpt.sim.engine import Result, simulate, simulate_named
 from slurm_asrpt.sim.metrics import bounds, summary
-from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
-from slurm_asrpt.traces import Trace
-from slurm_asrpt.traces.synthetic import DAYS, pai_like
+from slurm_asrpt.sim.workload import Workload
 
-TRACE_JOBS = 758_223
-HISTORY = 0.8
-QUICK = 20
-"""--quick: 1/20 of the jobs on 1/20 of the servers in the same time, for about the same load and queues."""
-SERVERS = 250
+SEEDS, QUICK_SEEDS = 5, 2
+DIVIDE = 20
+"""1/20 of the jobs on 1/20 of the servers in the same time, for about the same load and queues."""
 BASELINES = ("spjf", "spwf", "wcs-duration", "wcs-workload", "wcs-subtime")
-GATED = "asrpt-gated"
-TAUS = (1.0, 10.0, 100.0, 1000.0)
-DELAYS = ("block", "aside")
-FIGURES = ("fig6", "fig7", "fig8", "fig9")
-FIG6_JOBS = (37_500, 75_000, 112_500, 150_000)
+CONSERVING = BASELINES[2:]
+ASRPT, IDEAL, GATED = "asrpt", "asrpt-perfect", "asrpt-gated"
+TAUS = (0.0, 1.0, 100.0, 1000.0)
+FIXED_TAU = 1.0
+FEW = 37_500
+"""Jobs of the map and of the steps."""
+FIG6_JOBS = (FEW, 75_000, 112_500, 150_000)
 FIG7_SINGLE = (0.8, 0.6, 0.4, 0.2, 0.0)
 FIG8_NIC = (1.0, 5.0, 10.0, 25.0, 50.0)
-SKLEARN = "forest-sklearn"
-FIG9_PREDICTORS = ("forest", "median", "mean", SKLEARN)
-JOBS = 75_000
-MODEL = 2
-"""Counts the changes of policies and predictors that make earlier results incomparable."""
+FIG9_PREDICTORS = ("forest", "median", "mean")
+MAP_LOADS, MAP_MODELS = (0.5, 1.0, 2.0), (LIBRARY, TENTH, TABLE2)
+MAP_UNSEEN = ((0.0, ZERO), (0.1, ZERO), (0.3, ZERO), (0.3, PRIOR))
+"""Shares of jobs in unseen groups, and their treatment."""
+STEP_LOADS, STEP_NICS, STEP_TAU = (0.8, 1.1, 1.5), (10.0, 100.0), 100.0
+COLUMNED = ("fig6", "fig7", "fig8", "fig9", "map")
+FIGURES = ("fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "map", "steps")
 
+Settings = tuple[tuple[str, Any], ...]
 Figures = Mapping[str, Any]
-"""The results of one simulation: JSON values by name, from ``measure``."""
-
-
-@dataclass(frozen=True)
-class Jobs:
-    """A workload. divide: divisor of the paper's numbers of jobs and servers. nic: Gbit/s.
-
-    single: share of single-GPU jobs, None for that of the trace. load: None keeps the arrival times.
-    retrain_s: seconds between retrainings, 0 for never; the paper trains once (section V-A.1-c).
-    """
-
-    jobs: int = JOBS
-    single: float | None = None
-    nic: float = 10.0
-    predictor: str = "forest"
-    seed: int = 0
-    divide: int = 1
-    load: float | None = None
-    retrain_s: float = 0.0
-
-    @property
-    def cluster(self) -> Cluster:
-        return Cluster(servers=max(1, round(SERVERS / self.divide)), nic_gbit=self.nic)
+"""The results of one simulation: JSON values by name."""
+Runs = Sequence[Figures]
+"""The results of a simulation, one for each seed."""
 
 
 @dataclass(frozen=True)
 class Sim:
-    """One simulation: a workload and a policy with settings."""
+    """One simulation without its seed: a workload and a policy, one of ``asrpt-sim`` or of STEPS, with settings."""
 
     workload: Jobs
     policy: str
-    settings: tuple[tuple[str, Any], ...] = ()
+    settings: Settings = ()
 
     @property
     def label(self) -> str:
-        pairs = ", ".join(f"{key} {value:g}" if key == "tau" else str(value) for key, value in self.settings)
-        return f"{self.policy} ({pairs})" if pairs else self.policy
+        return f"{self.workload.jobs // self.workload.divide:,} jobs, {self.policy}"
 
     @property
-    def digest(self) -> str:
-        return digest(json.dumps([MODEL, asdict(self.workload), self.policy, list(self.settings)], sort_keys=True))
+    def tau(self) -> float:
+        return float(dict(self.settings).get("tau", 0.0))
+
+    def measure(self, seed: int) -> dict[str, Any]:
+        """Simulate: ``metrics.summary``, the sound bound, the load, unseen jobs, heaviness and prediction errors."""
+        workload = make(self.workload, seed)
+        result = _simulated(self.policy, workload, dict(self.settings))
+        if result.interrupted:
+            raise KeyboardInterrupt
+        unseen, unseen_work = shares(result.table, workload.cluster)  # A-SRPT-Perfect has its own predictions
+        return {
+            **summary(result, workload.cluster),
+            **_facts(self.workload, seed),
+            "unseen": unseen,
+            "unseen_work": unseen_work,
+            **errors(result.table.iterations, result.table.predicted),
+        }
+
+
+@lru_cache(maxsize=1)
+def _facts(jobs: Jobs, seed: int) -> dict[str, Any]:
+    """What is true of a workload under all policies: load, sizes, the median heaviness, the sound bound."""
+    workload = make(jobs, seed)
+    heavy = heaviness(workload.table, workload.cluster)
+    return {
+        "load": workload.notes["load"],
+        "single_gpu": float((workload.table.gpus == 1).mean()),
+        "heaviness": float(np.median(heavy)) if len(heavy) else 1.0,
+        "sound_s": bounds(workload.table, workload.cluster)["sound"],
+    }
+
+
+def _simulated(name: str, workload: Workload, settings: Mapping[str, Any]) -> Result:
+    nodes, fabric = workload.cluster.nodes, workload.cluster.fabric
+    if name not in STEPS:
+        return simulate_named(name, nodes, workload.table, fabric, settings)
+    made = STEPS[name]
+    return simulate(made(fabric, made.Options(**settings)), nodes, workload.table)
+
+
+def errors(actual: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    """The errors of predictions: in iterations, over all iterations, and the shares of jobs within some relative error.
+
+    within_10 and so on do not count unseen jobs as right: their prediction is 0.
+    """
+    error = np.abs(actual - predicted)
+    return {
+        "mean_error": float(error.mean()),
+        "relative_error": float(error.sum() / actual.sum()),
+        **{f"within_{most}": float((error <= most / 100 * actual).mean()) for most in (1, 10, 25, 50)},
+    }
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The errors of a predictor on all jobs after the history, without a simulation (Fig. 4)."""
+
+    predictor: str
+    divide: int
+
+    @property
+    def label(self) -> str:
+        return f"errors of {self.predictor}"
+
+    @property
+    def workload(self) -> Jobs:
+        return Jobs(jobs=TRACE_JOBS, predictor=self.predictor, divide=self.divide)
+
+    def measure(self, seed: int) -> dict[str, Any]:
+        table = make(self.workload, seed).table
+        return {**errors(table.iterations, table.predicted), "unseen": float((table.predicted == 0).mean())}
+
+
+Cell = Sim | Errors
+Results = Mapping[Cell, Runs]
 
 
 @dataclass(frozen=True)
 class Column:
-    """One point on a figure's x axis: A-SRPT with several settings (ours), and the policies it is compared with."""
+    """A point on a figure's x axis: A-SRPT with each τ (ours), and the policies that it is compared with."""
 
     x: str
     workload: Jobs
     ours: tuple[Sim, ...]
     others: tuple[Sim, ...] = ()
 
-
-@dataclass
-class Results:
-    """Results by simulation."""
-
-    kept: Kept = field(default_factory=Kept)
-    found: dict[Sim, Figures] = field(default_factory=dict)
-
-    def best(self, sims: Iterable[Sim]) -> Sim:
-        """The simulation with the smallest mean completion time."""
-        return min(sims, key=lambda sim: float(self.found[sim]["mean_jct_s"]))
-
-    def load(self, sim: Sim) -> bool:
-        """Whether the results are in memory or in the directory."""
-        if sim in self.found:
-            return True
-        try:
-            self.found[sim] = self.kept.load(sim.digest)["figures"]
-        except (KeyError, TypeError):
-            return False
-        return True
-
-    def put(self, sim: Sim, figures: Figures) -> None:
-        self.found[sim] = figures
-        self.kept.put(sim.digest, {"workload": asdict(sim.workload), "policy": sim.label, "figures": figures})
+    @property
+    def sims(self) -> tuple[Sim, ...]:
+        return (*self.ours, *self.others)
 
 
 def columns(figure: str, base: Jobs) -> list[Column]:
-    """The columns of a figure. base: their seed, scale and load. Raises KeyError for an unknown figure."""
+    """The columns of a figure of COLUMNED. base: their scale, load and retraining. Raises KeyError for others."""
     return {
         "fig6": lambda: [_column(f"{n:,} jobs", replace(base, jobs=n)) for n in FIG6_JOBS],
         "fig7": lambda: [_column(f"{100 * s:.0f}% on one GPU", replace(base, single=s)) for s in FIG7_SINGLE],
         "fig8": lambda: [_column(f"{b:g} Gbit/s", replace(base, single=0.0, nic=b)) for b in FIG8_NIC],
         "fig9": lambda: _fig9(base),
+        "map": lambda: [_map_column(base, *point) for point in product(MAP_LOADS, MAP_MODELS, MAP_UNSEEN)],
     }[figure]()
 
 
-def _column(x: str, workload: Jobs) -> Column:
-    gated = [GATED] if GATED in policy_names() else []
-    return Column(x, workload, _grid("asrpt", workload), tuple(Sim(workload, name) for name in (*BASELINES, *gated)))
-
-
 def _grid(policy: str, workload: Jobs) -> tuple[Sim, ...]:
-    """The paper states neither tau nor the kind of delay. With tau = 0 nothing is delayed, so both kinds are one."""
-    settings = [(("tau", 0.0),), *((("tau", tau), ("delay", delay)) for tau in TAUS for delay in DELAYS)]
-    return tuple(Sim(workload, policy, pairs) for pairs in settings)
+    """The paper does not state its τ."""
+    return tuple(Sim(workload, policy, (("tau", tau),)) for tau in TAUS)
+
+
+def _others(workload: Jobs, names: Sequence[str]) -> tuple[Sim, ...]:
+    return tuple(Sim(workload, name) for name in names)
+
+
+def _column(x: str, workload: Jobs) -> Column:
+    return Column(x, workload, _grid(ASRPT, workload), _others(workload, (*BASELINES, GATED)))
 
 
 def _fig9(base: Jobs) -> list[Column]:
-    learned = [_column(name, replace(base, predictor=name)) for name in FIG9_PREDICTORS]
-    plain = [replace(column, others=column.others if column.x == "forest" else ()) for column in learned]
-    return [Column("perfect", base, _grid("asrpt-perfect", base)), *plain]
+    forest, *learned = [replace(base, predictor=name) for name in FIG9_PREDICTORS]
+    made = [Column(each.predictor, each, _grid(ASRPT, each)) for each in learned]
+    return [Column("perfect", base, _grid(IDEAL, base)), _column(forest.predictor, forest), *made]
 
 
-def second(figure: str, found: Sequence[Column], results: Results) -> list[Sim]:
-    """Simulations that depend on A-SRPT's best settings: A-SRPT-Perfect with them (Fig. 9 has it as a column)."""
-    return [] if figure == "fig9" else [perfect(column, results) for column in found]
+def _map_column(base: Jobs, load: float, models: str, unseen: tuple[float, str]) -> Column:
+    share, treatment = unseen
+    workload = replace(base, jobs=FEW, load=load, models=models, unseen_share=share, unseen=treatment)
+    known = " with a prior" if treatment == PRIOR else ""
+    x = f"load {load:g}, {models}, {100 * share:.0f}% unseen{known}"
+    return Column(x, workload, _grid(ASRPT, workload), _others(workload, BASELINES))
 
 
-def perfect(column: Column, results: Results) -> Sim:
-    """A-SRPT-Perfect with A-SRPT's best settings in this column."""
-    return replace(results.best(column.ours), policy="asrpt-perfect")
+def testbed(base: Jobs) -> Mapping[str, tuple[Sim, ...]]:
+    """Fig. 5: the simulations of each policy, one for each set of jobs. τ = 0, as in the paper."""
+    sets = [replace(base, testbed=number) for number in range(TESTBED_SETS)]
+    policies: dict[str, Settings] = {IDEAL: (("tau", 0.0),), ASRPT: (("tau", 0.0),)}
+    policies.update(dict.fromkeys((*BASELINES, GATED), ()))
+    return {name: tuple(Sim(jobs, name, settings) for jobs in sets) for name, settings in policies.items()}
+
+
+def steps(base: Jobs) -> Mapping[tuple[float, float], Mapping[str, Sim]]:
+    """The ablation, by network and load: A-SRPT, then each rule of asrpt-gated in turn, up to asrpt-gated itself."""
+    return {
+        (nic, load): _steps(replace(base, jobs=FEW, nic=nic, load=load)) for nic, load in product(STEP_NICS, STEP_LOADS)
+    }
+
+
+def _steps(jobs: Jobs) -> dict[str, Sim]:
+    tau, known = (("tau", STEP_TAU),), replace(jobs, unseen=PRIOR)
+    return {
+        "A-SRPT": Sim(jobs, ASRPT, tau),
+        "+ a prior for unseen jobs": Sim(known, ASRPT, tau),
+        "+ work conservation": Sim(known, "asrpt-conserving", tau),
+        "+ re-sorting": Sim(known, "asrpt-resorting", tau),
+        "+ the gate": Sim(known, "asrpt-unreserved"),
+        "+ the reservation": Sim(known, GATED),
+        "asrpt-gated, ñ = 0": Sim(jobs, GATED),
+    }
+
+
+def cells(figure: str, base: Jobs) -> list[Cell]:
+    """All that a figure needs. Raises KeyError for an unknown figure."""
+    if figure == "fig4":
+        return [Errors(name, base.divide) for name in FIG9_PREDICTORS]
+    if figure == "fig5":
+        return [sim for sims in testbed(base).values() for sim in sims]
+    if figure == "steps":
+        return [sim for row in steps(base).values() for sim in row.values()]
+    return [sim for column in columns(figure, base) for sim in column.sims]
+
+
+def run(asked: Iterable[str], base: Jobs, seeds: Seeds) -> Results:
+    """Run every cell of the figures with every seed."""
+    wanted = [cell for name in asked for cell in cells(name, base)]
+    # by workload: a process keeps the last one in memory
+    return seeds.run(sorted(wanted, key=lambda cell: repr(cell.workload)))
+
+
+# a figure with its results
 
 
 @dataclass(frozen=True)
 class View:
-    """A column with its results. best: with A-SRPT's best settings; tau1: with tau = 1 and a delay that blocks.
-
-    perfect: of A-SRPT-Perfect; None in Fig. 9, where it is a column.
-    """
+    """A column with its results. tau: of A-SRPT's least mean over the seeds (best). fixed: with FIXED_TAU."""
 
     x: str
-    setting: str
-    best: Figures
-    tau1: Figures
-    perfect: Figures | None
-    others: Mapping[str, Figures]
+    workload: Jobs
+    tau: float
+    best: Runs
+    fixed: Runs
+    others: Mapping[str, Runs]
 
     @property
-    def baselines(self) -> dict[str, Figures]:
+    def baselines(self) -> dict[str, Runs]:
         return {name: self.others[name] for name in BASELINES if name in self.others}
 
     @property
     def rival(self) -> str:
-        """The best baseline."""
+        """The best baseline, by its mean over the seeds."""
         return min(self.baselines, key=lambda name: mean(self.baselines[name]))
 
     @property
     def worst(self) -> str:
         return max(self.baselines, key=lambda name: mean(self.baselines[name]))
 
+    def over(self, name: str) -> list[float]:
+        """A-SRPT's mean completion time over that of another policy, by seed."""
+        return over(self.best, self.others[name])
+
     @property
-    def gain(self) -> float:
-        """Share by which A-SRPT is below the best baseline; negative if it is above."""
-        return gain(self.best, self.baselines[self.rival])
+    def wins(self) -> int:
+        """The seeds in which A-SRPT is below every baseline."""
+        return sum(max(row) < 1 for row in zip(*(self.over(name) for name in self.baselines), strict=True))
 
 
-def mean(figures: Figures) -> float:
-    return float(figures["mean_jct_s"])
+def seconds(runs: Runs) -> list[float]:
+    """Mean completion times by seed."""
+    return [float(figures["mean_jct_s"]) for figures in runs]
 
 
-def gain(ours: Figures, theirs: Figures) -> float:
-    return 1 - mean(ours) / mean(theirs)
+def mean(runs: Runs) -> float:
+    return float(np.mean(seconds(runs)))
+
+
+def over(ours: Runs, theirs: Runs) -> list[float]:
+    return [a / b for a, b in zip(seconds(ours), seconds(theirs), strict=True)]
 
 
 def views(figure: str, base: Jobs, results: Results) -> list[View]:
     """The figure's columns with their results. Raises KeyError for simulations that were not run."""
-    return [_view(column, results, figure) for column in columns(figure, base)]
+    return [view(column, results) for column in columns(figure, base)]
 
 
-def _view(column: Column, results: Results, figure: str) -> View:
-    best = results.best(column.ours)
-    tau1 = next(sim for sim in column.ours if sim.settings == (("tau", 1.0), ("delay", "block")))
-    ideal = None if figure == "fig9" else results.found.get(perfect(column, results))
-    others = {sim.policy: results.found[sim] for sim in column.others}
-    pairs = ", ".join(f"τ = {value:g}" if key == "tau" else str(value) for key, value in best.settings)
-    return View(column.x, pairs, results.found[best], results.found[tau1], ideal, others)
-
-
-def run(
-    figures: Sequence[str], base: Jobs, results: Results, processes: int = 1, on_progress: OnProgress | None = None
-) -> None:
-    """Run what is not in ``results`` yet. Ctrl-C raises KeyboardInterrupt; finished simulations are kept there."""
-    planned = {figure: columns(figure, base) for figure in figures}
-    first = [sim for found in planned.values() for column in found for sim in (*column.ours, *column.others)]
-    expected = sum(len(found) for figure, found in planned.items() if figure != "fig9")
-    _run(first, results, processes, on_progress, expected)
-    _run(
-        [sim for figure, found in planned.items() for sim in second(figure, found, results)],
-        results,
-        processes,
-        on_progress,
-    )
-
-
-def _run(sims: Iterable[Sim], results: Results, processes: int, on_progress: OnProgress | None, later: int = 0) -> None:
-    from joblib import Parallel, delayed  # slow to import, and only this needs it
-
-    unique = list(dict.fromkeys(sims))
-    # by workload: a process keeps the last one in memory
-    todo = sorted((sim for sim in unique if not results.load(sim)), key=lambda sim: repr(sim.workload))
-    done = len(unique) - len(todo)
-    ran = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="n_jobs", batch_size=1)(
-        delayed(_numbered)(sim) for sim in todo
-    )
-    for sim, figures in ran:
-        results.put(sim, figures)
-        done += 1
-        if on_progress:
-            on_progress(done, len(unique) + later, f"{sim.workload.jobs // sim.workload.divide:,} jobs, {sim.label}")
-
-
-def _numbered(sim: Sim) -> tuple[Sim, Figures]:
-    return sim, measure(sim)
-
-
-def measure(sim: Sim) -> dict[str, Any]:
-    """Simulate and return the results: ``metrics.summary``, the bounds, the load and the prediction errors."""
-    workload = make(sim.workload)
-    began = time.perf_counter()
-    result = simulate_named(
-        sim.policy, workload.cluster.nodes, workload.table, workload.cluster.fabric, dict(sim.settings)
-    )
-    if result.interrupted:
-        raise KeyboardInterrupt
-    took = time.perf_counter() - began
-    table = result.table  # A-SRPT-Perfect has its own predictions
-    error = np.abs(table.iterations - table.predicted)
-    return {
-        **summary(result, workload.cluster),
-        "total_completion_s": float(result.end[result.ended].sum()),
-        "load": workload.notes["load"],
-        "single_gpu": workload.notes["single_gpu"],
-        "unseen": float((table.predicted == 0).mean()),
-        "sound_s": bounds(table, workload.cluster)["sound"],
-        "mean_error": float(error.mean()),
-        "relative_error": float(error.sum() / table.iterations.sum()),
-        "within_10_percent": float((error <= 0.1 * table.iterations).mean()),
-        "seconds": took,
-    }
-
-
-@lru_cache(maxsize=1)
-def make(workload: Jobs) -> Workload:
-    """The jobs; cached for one workload."""
-    trace = _trace(round(TRACE_JOBS / workload.divide), workload.seed)
-    options = Options(
-        single_gpu=workload.single,
-        load=workload.load,
-        jobs=max(1, workload.jobs // workload.divide),
-        history=HISTORY,
-        predictor=workload.predictor,
-        retrain_s=workload.retrain_s,
-        seed=workload.seed,
-    )
-    return build(trace, workload.cluster, options)
-
-
-@lru_cache(maxsize=1)
-def _trace(jobs: int, seed: int) -> Trace:
-    return pai_like(jobs, DAYS, seed)
+def view(column: Column, results: Results) -> View:
+    best = min(column.ours, key=lambda sim: mean(results[sim]))
+    fixed = next(sim for sim in column.ours if sim.tau == FIXED_TAU)
+    others = {sim.policy: results[sim] for sim in column.others}
+    return View(column.x, column.workload, best.tau, results[best], results[fixed], others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,13 @@ import slurm_asrpt_cli.sim
 from PIL import Image
 
 import slurm_asrpt
-from papers.command import main, reproduce_all, reproduce_asrpt, reproduce_hare, reproduce_sjf_bco
+from papers.claims import Claim
+from papers.command import main, print_claims, reproduce_all, reproduce_asrpt, reproduce_hare, reproduce_sjf_bco
+from papers.seeded import code_version
 
 COMMANDS = {
     "papers": reproduce_all,
+    "papers.claims": print_claims,
     "papers.asrpt": reproduce_asrpt,
     "papers.sjf_bco": reproduce_sjf_bco,
     "papers.hare": reproduce_hare,
@@ -45,13 +49,16 @@ def test_help_names_the_command(call: Call, module: str) -> None:
 
 
 def test_asrpt_writes_the_page(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("papers.asrpt.simulations.QUICK", 2000)
+    monkeypatch.setattr("papers.asrpt.simulations.DIVIDE", 2000)
     page, keep = tmp_path / "page.md", tmp_path / "keep"
+    monkeypatch.setattr("papers.asrpt.claims.samples", lambda *_: [])
     code, out, err = call("papers.asrpt", "fig6", "--quick", "-j", 1, "--keep", keep, "-o", page)
     assert (code, out) == (0, f"wrote {page}\n"), err
-    assert "python -m papers.asrpt fig6 --seed 0 --divide 2000" in page.read_text()
+    assert "python -m papers.asrpt fig6 --seed 0 --seeds 2`" in page.read_text()
     assert "## Fig. 6" in page.read_text()
-    assert list(keep.glob("*.json"))
+    assert list(keep.glob(f"{code_version()}/*.json"))
+    claims = json.loads(page.with_suffix(".json").read_text())["claims"]
+    assert {claim["item"] for claim in claims} == {"Fig. 6"}
 
 
 @pytest.mark.parametrize(("module", "figure"), [("papers", "bco-fig4"), ("papers.sjf_bco", "fig4")])
@@ -76,11 +83,25 @@ def test_hare_prints_the_page(call: Call) -> None:
     assert "`python -m papers.hare hare-fig14 --seed 0 --seeds 1 --divide 20`" in out
 
 
+def test_claims_of_all_papers_are_printed(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as few figures as the papers' parts can have; the test of each part has them all."""
+    few = {"asrpt": ["fig4"], "bco": ["bco-fig4"], "hare": ["hare-fig14"]}
+    monkeypatch.setattr("papers.command.GROUPS", few)
+    words = ("--divide", 200, "--seeds", 2, "-j", 1, "--keep", tmp_path)
+    code, out, err = call("papers.claims", "--json", *words)
+    assert code == 0, err
+    claims = json.loads(out)["claims"]
+    assert [claim["paper"] for claim in claims] == ["A-SRPT", "SJF-BCO", "Hare"]
+    assert all(set(claim) == set(Claim.__dataclass_fields__) for claim in claims)
+    code, out, _ = call("papers.claims", *words)
+    assert out.count(", Fig. ") == 3
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("papers", "fig5"), "known: fig6"),
-        (("papers", "\x1b[31m\u202e<script>"), "known: fig6"),
+        (("papers", "fig3"), "known: fig4"),
+        (("papers", "\x1b[31m\u202e<script>"), "known: fig4"),
         (("papers.sjf_bco", "fig3"), "known: bco-fig4"),
         (("papers", "fig6", "-o", "no/such/page.md"), "directory"),
         (("papers.asrpt", "fig6", "--load", "0"), "above 0"),

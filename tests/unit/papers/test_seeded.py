@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from papers.seeded import Kept, Seeds
+from papers.seeded import Kept, Seeds, code_version
 
 RAN = []
 
@@ -36,7 +36,7 @@ def test_stored_results_are_not_run_again(tmp_path):
     first = Seeds(0, 2, kept=kept).run([Cell("a")])
     RAN.clear()
     more = Seeds(1, 2, kept=kept, on_progress=lambda *words: calls.append(words)).run([Cell("a"), Cell("b")])
-    assert RAN == [("a", 2), ("b", 1), ("b", 2)]
+    assert RAN == [("b", 1), ("a", 2), ("b", 2)]  # seed by seed
     assert calls[0][:2] == (2, 4)
     assert [tuple(row) for row in more[Cell("a")]] == [tuple(first[Cell("a")][1]), (20.0, ["a"])]
 
@@ -48,3 +48,22 @@ def test_a_truncated_result_is_run_again(tmp_path):
     RAN.clear()
     assert tuple(Seeds(0, 1, kept=kept).run([Cell("a")])[Cell("a")][0]) == (0.0, ["a"])
     assert RAN == [("a", 0)]
+
+
+def test_results_of_other_code_are_kept_apart(tmp_path, monkeypatch):
+    package, core = tmp_path / "papers", tmp_path / "slurm_asrpt" / "core"
+    core.mkdir(parents=True)
+    package.mkdir()
+    monkeypatch.setattr("papers.seeded.__file__", str(package / "seeded.py"))
+
+    def version(folder, name, text):
+        (folder / name).write_text(text)
+        code_version.cache_clear()
+        return code_version()
+
+    first = version(core, "job.py", "1")
+    assert version(core, "job.py", "2") != first
+    assert version(core, "job.py", "1") == first
+    assert version(package, "page.py", "how it looks") == first
+    assert version(package, "workload.py", "what it simulates") != first
+    code_version.cache_clear()
