@@ -147,7 +147,7 @@ def compare(
 
     \b
     Examples:
-      asrpt-sim compare pai-like:20000 -p all --load 1
+      asrpt-sim compare philly --servers 16 -p all --load 1
       asrpt-sim compare jobs.csv --max-gpus-per-user 8
       asrpt-sim compare jobs.csv -j 4 -o out \\
         -p asrpt:tau=0,delay=aside,asrpt-perfect,fifo
