@@ -11,13 +11,21 @@ PAUSE_FACTOR = 9.0
 
 
 class Throttle:
-    """``due`` when ``pause_factor`` times the duration of the last work has passed, or ``most_s``.
+    """``due`` when ``pause_factor`` times the duration of the last work has passed, at least ``least_s``, or ``most_s``.
 
     clock: in seconds. pause_factor: PAUSE_FACTOR by default.
     """
 
-    def __init__(self, clock: Callable[[], float], most_s: float = math.inf, pause_factor: float | None = None) -> None:
-        self._clock, self._most_s, self._pause_factor = clock, most_s, pause_factor
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        most_s: float = math.inf,
+        pause_factor: float | None = None,
+        least_s: float = 0.0,
+    ) -> None:
+        self._clock, self._most_s, self._least_s = clock, most_s, least_s
+        self._pause_factor = pause_factor
+        self.pause_s = least_s
         self.last = -math.inf
         self._next = -math.inf
 
@@ -32,4 +40,5 @@ class Throttle:
         yield
         self.last = self._clock()
         factor = PAUSE_FACTOR if self._pause_factor is None else self._pause_factor
-        self._next = self.last + min(self._most_s, factor * (self.last - began))
+        self.pause_s = min(self._most_s, max(self._least_s, factor * (self.last - began)))
+        self._next = self.last + self.pause_s

@@ -67,6 +67,9 @@ def status(
     long: Annotated[bool, typer.Option("--long", "-l", help="Show all columns in full.")] = False,
     parsable: Annotated[bool, seldom("--parsable", "-P", help="Print all columns, separated by |.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/status.schema.json).")] = False,
+    html: Annotated[
+        Path | None, seldom("--html", metavar="FILE", help="Write a web page with queue and nodes; -: print it.")
+    ] = None,
     no_header: Annotated[bool, seldom("--no-header", "-n", help="Omit the column titles.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Update the display until you press q.")] = False,
     explain: Annotated[
@@ -79,7 +82,7 @@ def status(
     config: Annotated[Path | None, seldom("--config", metavar="FILE", help="Settings file.")] = None,
 ) -> None:
     """Show the jobs that asrptd schedules: their order, state and expected start."""
-    _check_together(what_if, explain, watch, as_json or parsable or long)
+    _check_together(what_if, explain, watch, html, as_json or parsable or long)
     if what_if is not None:
         from slurm_asrpt_cli.status.what_if import what_if_command
 
@@ -88,7 +91,7 @@ def status(
     users = frozenset([*words(user), *([own_name()] if me else [])])
     chosen = Selection(users, frozenset(words(partition)), read_states(state), read_jobs([*(jobs or []), job]))
     keys, folder = read_sort(sort), status_folder(config)
-    formatted = parsable or long or everybody or no_header or as_json or not sys.stdout.isatty()
+    formatted = parsable or long or everybody or no_header or as_json or html or not sys.stdout.isatty()
     if watch:
         from slurm_asrpt_cli.status.watch import watch_command
 
@@ -101,6 +104,10 @@ def status(
         from slurm_asrpt_cli.status.overview import show_overview
 
         show_overview(folder)
+    elif html is not None:
+        from slurm_asrpt_cli.status.page import write_page
+
+        write_page(_selected(folder, chosen, keys), folder, html)
     elif as_json:
         print(to_json(_selected(folder, chosen, keys)))
     else:
@@ -109,13 +116,15 @@ def status(
         print_jobs(_selected(folder, chosen, keys), long=long, parsable=parsable, header=not no_header)
 
 
-def _check_together(what_if: Path | None, explain: str, watch: bool, formatted: bool) -> None:
+def _check_together(what_if: Path | None, explain: str, watch: bool, html: Path | None, formatted: bool) -> None:
     """Raises InputError for options that contradict each other."""
-    asked = [name for name, given in (("--what-if", what_if), ("--explain", explain), ("--watch", watch)) if given]
+    displays = (("--what-if", what_if), ("--explain", explain), ("--watch", watch), ("--html", html))
+    asked = [name for name, given in displays if given]
     if len(asked) > 1:
         raise InputError(f"{' and '.join(asked)} cannot be combined; give one of them")
-    if watch and formatted:
-        raise InputError("--watch cannot be combined with --json, --parsable or --long")
+    for name in ("--watch", "--html"):
+        if name in asked and formatted:
+            raise InputError(f"{name} cannot be combined with --json, --parsable or --long")
 
 
 def _selected(folder: Path, chosen: Selection, keys: Sequence[tuple[str, bool]]) -> Status:

@@ -43,6 +43,14 @@ class Client(StrEnum):
     CLI = "cli"
 
 
+class Show(StrEnum):
+    """What the dashboard shows of jobs."""
+
+    OFF = "off"
+    ANONYMOUS = "anonymous"
+    NAMES = "names"
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -116,6 +124,13 @@ class DaemonSettings(Section):
     )
     metrics: Annotated[str, Field(pattern=r"^(.*:[0-9]{1,5})?$")] = Field(
         "", description="ADDRESS:PORT on which to serve Prometheus metrics, e.g. 127.0.0.1:9821. Empty: no metrics."
+    )
+
+    dashboard: Show = Field(
+        Show.OFF,
+        description="Whether asrptd keeps a web page in paths.run, dashboard.html, for a web server or Open OnDemand. "
+        "anonymous: all jobs, without names of users and jobs, and without the details of reasons. names: what squeue "
+        "shows. If slurm.conf has PrivateData=jobs, only root and asrptd's user can read the file. off: no page.",
     )
 
     @property

@@ -244,7 +244,10 @@ class StatusBuilder:
     def _node_rows(self) -> list[NodeStatus]:
         managed, free = set(self._settings.slurm.partitions), self._cluster.view.free
         return [
-            NodeStatus(n.name, n.gpus, free.get(n.name, 0), n.gpu_type, sorted(n.partitions), n.state, n.other_gres)
+            NodeStatus(
+                *(n.name, n.gpus, free.get(n.name, 0), n.gpu_type, sorted(n.partitions), n.state, n.other_gres),
+                usable=n.usable,
+            )
             for n in self._cluster.parts
             if n.gpus and n.partitions & managed
         ]

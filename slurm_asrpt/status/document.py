@@ -129,6 +129,7 @@ class NodeStatus:
     other_gres: Annotated[
         bool, "Whether it has shards or MPS, or only some of its GPUs have a type. Such a node is left to Slurm."
     ] = False
+    usable: Annotated[bool, "Whether Slurm would start jobs there; false if it is down, draining or reserved."] = True
 
 
 @dataclass(frozen=True)
