@@ -14,8 +14,8 @@ from slurm_asrpt.throttle import Throttle
 
 FILE_NAME = "dashboard.html"
 EVERY_S = 30.0
-PAUSE_FACTOR = 199.0
-"""A page of very many jobs is written less often: it takes at most half a percent of the time."""
+PAUSE_FACTOR = 999.0
+"""A page of very many jobs is written less often: it takes at most a thousandth of the time."""
 
 
 class Dashboard:

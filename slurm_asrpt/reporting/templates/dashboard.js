@@ -3,17 +3,15 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const SVG = "http://www.w3.org/2000/svg";
   const FIELDS = ["id", "rank", "name", "user", "partition", "gpus", "state", "text", "submit", "start", "early", "late", "run", "left", "nodes"];
-  const FIRST = 200, MORE = 500;
+  const FIRST = 50, MORE = 200;
   const by = (id) => document.getElementById(id);
   const pad = (number) => String(number).padStart(2, "0");
 
   // Times are in the cluster's time zone, not the browser's.
   const local = (seconds) => new Date((seconds + data.offset) * 1000);
   const day = (seconds) => local(seconds).toISOString().slice(0, 10);
-  function clock(seconds) {
-    const time = local(seconds).toISOString().slice(11, 16);
-    return day(seconds) === day(data.written) ? time : `${day(seconds).slice(5)} ${time}`;
-  }
+  const time = (seconds) => local(seconds).toISOString().slice(11, 16);
+  const clock = (seconds) => day(seconds) === day(data.written) ? time(seconds) : `${day(seconds).slice(5)} ${time(seconds)}`;
   function span(seconds) {
     const minutes = Math.round(seconds / 60), days = Math.floor(minutes / 1440);
     if (seconds < 60) return `${Math.round(seconds)} s`;
@@ -21,8 +19,8 @@
   }
   const optional = (value, shown) => value === null ? "" : shown(value);
   const interval = (job) => optional(job.early, (early) => {
-    const late = job.late === null ? "?" : clock(job.late);
-    return late === clock(early) ? late : `${clock(early)}–${late}`;
+    const late = job.late === null ? "?" : day(job.late) === day(early) ? time(job.late) : clock(job.late);
+    return late === time(early) ? clock(early) : `${clock(early)}–${late}`;
   });
 
   const jobs = data.jobs.map((row) => {
@@ -175,7 +173,7 @@
   const LEFT = 48, RIGHT = 12, AXIS = 20;
   const usage = data.usage;
   const first = usage ? Math.min(usage.times[0], data.written - 3600) : 0;
-  const place = (time, width, left) => left + (time - first) / (data.written - first) * (width - left - RIGHT);
+  const place = (at, width, left) => left + (at - first) / (data.written - first) * (width - left - RIGHT);
 
   function ticks(width, left) {
     const most = Math.max(2, (width - left) / 90);
@@ -206,9 +204,9 @@
       draw(svg, "line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(level), y2: y(level) });
       draw(svg, "text", { x: LEFT - 6, y: y(level) + 4, "text-anchor": "end" }, level.toLocaleString("en"));
     }
-    for (const time of ticks(width, LEFT)) {
-      draw(svg, "line", { class: "grid", x1: place(time, width, LEFT), x2: place(time, width, LEFT), y1: 0, y2: bottom });
-      draw(svg, "text", { x: place(time, width, LEFT), y: height - 5, "text-anchor": "middle" }, local(time).toISOString().slice(11, 16));
+    for (const tick of ticks(width, LEFT)) {
+      draw(svg, "line", { class: "grid", x1: place(tick, width, LEFT), x2: place(tick, width, LEFT), y1: 0, y2: bottom });
+      draw(svg, "text", { x: place(tick, width, LEFT), y: height - 5, "text-anchor": "middle" }, time(tick));
     }
     for (const [kind, values] of areas) draw(svg, "path", { class: kind, d: path(values, width, y, bottom) });
     for (const [kind, values] of lines) draw(svg, "path", { class: kind, d: path(values, width, y, 0) });
@@ -246,7 +244,7 @@
     pen.globalAlpha = 1;
     pen.fillStyle = soft;
     pen.textAlign = "center";
-    for (const time of ticks(width, LABEL)) pen.fillText(local(time).toISOString().slice(11, 16), place(time, width, LABEL), height - 5);
+    for (const tick of ticks(width, LABEL)) pen.fillText(time(tick), place(tick, width, LABEL), height - 5);
   }
   // A canvas knows no variables of a style sheet.
   function shade(name) {
@@ -258,8 +256,8 @@
   function point(event) {
     const box = event.currentTarget.getBoundingClientRect(), x = event.clientX - box.left;
     const node = data.nodes[Math.floor((event.clientY - box.top) / row)];
-    const time = first + (x - LABEL) / (box.width - LABEL - RIGHT) * (data.written - first);
-    const at = usage.times.findLastIndex((sampled) => sampled <= time);
+    const pointed = first + (x - LABEL) / (box.width - LABEL - RIGHT) * (data.written - first);
+    const at = usage.times.findLastIndex((sampled) => sampled <= pointed);
     const sample = node && at >= 0 ? (usage.nodes[node[0]] || "")[at] : undefined;
     if (sample === undefined || sample === "." || x < LABEL) return;
     const said = sample === data.unusable ? "not usable" : `${parseInt(sample, 33)} of ${node[1]} GPUs in use`;
