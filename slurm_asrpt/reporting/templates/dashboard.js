@@ -121,7 +121,7 @@
   const state = column("State", "state", "text"), gpus = column("GPUs", "gpus", "");
   const queue = new Table("queue", [
     column("Rank", "rank", ""), id, ...names, column("Partition", "partition", "text"), gpus, state,
-    column("Starts", "early", "text", interval),
+    column("Starts", "early", "text when", interval),
     column("Waited", "submit", "", (job) => span(Math.max(0, data.written - job.submit))),
     column("Runtime", "run", "", (job) => optional(job.run, span)), column("Why", "text", "text why"),
   ], "jobs");
@@ -213,7 +213,7 @@
   }
 
   const LABEL = 90;
-  const row = Math.max(4, Math.min(14, Math.floor(560 / Math.max(1, data.nodes.length))));
+  const row = data.nodes.length > 200 ? 4 : Math.max(10, Math.min(14, Math.floor(560 / Math.max(1, data.nodes.length))));
   function strips() {
     const canvas = document.querySelector("#strips canvas"), width = canvas.parentNode.clientWidth, scale = window.devicePixelRatio || 1;
     const height = data.nodes.length * row + AXIS;

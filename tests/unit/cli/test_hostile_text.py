@@ -55,6 +55,8 @@ LINES = [
     ("asrpt-status", "--long"),
     ("asrpt-status", "--parsable"),
     ("asrpt-status", "--json"),
+    ("asrpt-status", "--html", "@out"),
+    ("asrpt-status", "--html", "@missing/x"),
     ("asrpt-status", "--explain", "@hostile"),
     ("asrpt-status", "--explain", "7", "--json"),
     ("asrpt-status", "--job", TAME),

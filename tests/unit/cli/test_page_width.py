@@ -10,9 +10,12 @@ import pytest
 
 from slurm_asrpt.reporting import what_if as whatif_page
 from slurm_asrpt.reporting.audit import page as audit_page
+from slurm_asrpt.reporting.dashboard import page as dashboard_page
 from slurm_asrpt.reporting.simulation.report import write_report
 from slurm_asrpt.sim import what_if as whatif
+from slurm_asrpt.status.usage import Usage
 from tests.unit.audit.test_audit_page import day
+from tests.unit.status.test_dashboard_page import busy
 from tests.unit.sim.test_sim_report import write
 from tests.unit.sim.test_whatif import trace_of
 
@@ -38,7 +41,12 @@ def audit(folder: Path) -> Path:
     return folder / "audit.html"
 
 
-@pytest.mark.parametrize("made", [report, what_if, audit], ids=lambda made: str(made.__name__))
+def dashboard(folder: Path) -> Path:
+    (folder / "dashboard.html").write_text(dashboard_page(busy(), Usage()), encoding="utf-8")
+    return folder / "dashboard.html"
+
+
+@pytest.mark.parametrize("made", [report, what_if, audit, dashboard], ids=lambda made: str(made.__name__))
 def test_pages_fit_the_window(made: Callable[[Path], Path], browser: Any, tmp_path: Path) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 

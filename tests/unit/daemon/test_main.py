@@ -169,6 +169,16 @@ def test_one_cycle_writes_status_and_hook_conf(make_daemon, slurm):
     assert "lease_s=600" in hook_lines(daemon)
 
 
+@pytest.mark.parametrize(("show", "there"), [("off", False), ("anonymous", True), ("names", True)])
+def test_the_dashboard_is_written_as_its_setting_says(make_daemon, slurm, show, there):
+    slurm.submit(4, user="zelda")
+    daemon = make_daemon(dashboard=show)
+    daemon.run(once=True)
+    page = daemon.settings.paths.run / "dashboard.html"
+    assert page.exists() is there
+    assert (there and "zelda" in page.read_text()) is (show == "names")
+
+
 def test_an_expensive_status_is_not_written_in_every_cycle(make_daemon, slurm, monkeypatch):
     slurm.submit(4)
     daemon, clock, shown = make_daemon(), [0.0], []
