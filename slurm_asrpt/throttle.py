@@ -11,7 +11,7 @@ PAUSE_FACTOR = 9.0
 
 
 class Throttle:
-    """``due`` when ``pause_factor`` times the duration of the last work has passed, at least ``least_s``, or ``most_s``.
+    """``due`` when ``pause_factor`` times the duration of the last work has passed; after ``least_s`` to ``most_s``.
 
     clock: in seconds. pause_factor: PAUSE_FACTOR by default.
     """

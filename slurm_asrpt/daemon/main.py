@@ -44,7 +44,7 @@ from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.spool import forgotten_progress
 from slurm_asrpt.status.document import FILE_NAME as STATUS
-from slurm_asrpt.status.document import Status, write_status
+from slurm_asrpt.status.document import write_status
 from slurm_asrpt.status.ended import FOLDER as ENDED
 from slurm_asrpt.switch import OperatingMode, is_off
 from slurm_asrpt.throttle import Throttle
@@ -248,7 +248,7 @@ class Daemon:
     # published files
 
     def _publish(self, now: float) -> None:
-        """Write hook.conf, forecasts, status.json and the dashboard, after successful cycles only: else the hook must not lease."""
+        """Write the published files, hook.conf among them, after successful cycles only: else the hook must not lease."""
         paths = self.settings.paths
         with self._files.writing(paths.hook, HOOK_CONF):
             self._heartbeat(now)
@@ -258,13 +258,10 @@ class Daemon:
         with self._files.writing(paths.run, PUBLISHED):
             self.scheduling.forecaster.step(now)
         if self.status_throttle.due:
-            status = self.scheduling.status.build(now, self.scheduling.forecaster)
             with self._files.writing(paths.run, STATUS), self.status_throttle.spending():
-                self._write_status(status, now)
+                self._write_status(now)
             with self._files.writing(paths.run, ENDED):
                 self.scheduling.status.report_ended(paths.run, now)
-            with self._files.writing(paths.run, DASHBOARD):
-                self.dashboard.publish(status, private=self.slurm.private_jobs)
 
     def _heartbeat(self, now: float, alive: bool = True) -> None:
         """Write the hook's parameters, and until when it may assume that asrptd runs."""
@@ -273,10 +270,13 @@ class Daemon:
         paths, partitions, attachments = self.settings.paths, self.settings.slurm.partitions, self.attachments.current()
         write_hook_conf(paths.hook, partitions, lease, now + grace, self.settings.group, attachments)
 
-    def _write_status(self, status: Status, now: float) -> None:
+    def _write_status(self, now: float) -> None:
+        status = self.scheduling.status.build(now, self.scheduling.forecaster)
         write_status(self.settings.paths.run, status, private=self.slurm.private_jobs)
         self.metrics.state(status.mode, status.gpus_total, status.gpus_free, (job.state for job in status.jobs))
         self.metrics.leases(self.scheduling.leases.seconds_left(now))
+        with self._files.writing(self.settings.paths.run, DASHBOARD):
+            self.dashboard.publish(status, private=self.slurm.private_jobs)
 
     def _measure(self, now: float) -> None:
         self.metrics.cycle(now, time.time() - now, self.scheduling.scheduler.timer.seconds)

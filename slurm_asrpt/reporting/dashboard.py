@@ -57,14 +57,21 @@ def _json(data: dict[str, Any]) -> Markup:
 def _row(job: JobStatus) -> list[Any]:
     """What the page's script has as ``FIELDS``, in that order."""
     return [
-        *(job.job_id, job.rank, printable(job.name), printable(job.user), printable(job.partition), job.gpus),
+        *(
+            printable(job.job_id),
+            job.rank,
+            printable(job.name),
+            printable(job.user),
+            printable(job.partition),
+            job.gpus,
+        ),
         *(printable(job.state), printable(job.text), *_times(job), printable(fold_gpus(job.nodes))),
     ]
 
 
 def _anonymous_row(job: JobStatus) -> list[Any]:
     return [
-        *(job.job_id, job.rank, "", "", printable(job.partition), job.gpus),
+        *(printable(job.job_id), job.rank, "", "", printable(job.partition), job.gpus),
         *(printable(job.state), rule_of(job.reason), *_times(job), printable(fold_gpus(job.nodes))),
     ]
 

@@ -48,12 +48,14 @@ class Usage:
         waiting = [job.gpus for job in status.jobs if job.state in WAITING]
         values = (int(now), status.gpus_total, status.gpus_total - status.gpus_free, len(waiting), sum(waiting))
         absent, held = ABSENT * len(self.times), gpus_held(status)
-        series = ([getattr(self, name)[at] for at in kept] for name in _SERIES)
+        series = {name: [getattr(self, name)[at] for at in kept] for name in _SERIES}
         nodes = {
             node.name: "".join([self.nodes.get(node.name, absent)[at] for at in kept]) + _sample(node, held)
             for node in status.nodes
         }
-        return Usage(*([*old, new] for old, new in zip(series, values, strict=True)), nodes=nodes)
+        return Usage(
+            nodes=nodes, **{name: [*old, new] for (name, old), new in zip(series.items(), values, strict=True)}
+        )
 
 
 def gpus_held(status: Status) -> Counter[str]:
@@ -85,7 +87,7 @@ def read_usage(run_dir: Path) -> Usage:
 
 def _checked(raw: Any) -> Usage:
     """Raises ValueError, TypeError, KeyError, AttributeError."""
-    found = Usage(*([int(value) for value in raw[name]] for name in _SERIES), nodes=dict(raw["nodes"]))
+    found = Usage(nodes=dict(raw["nodes"]), **{name: [int(value) for value in raw[name]] for name in _SERIES})
     lengths = {len(getattr(found, name)) for name in _SERIES} | {len(samples) for samples in found.nodes.values()}
     if len(lengths) != 1 or not all(isinstance(samples, str) for samples in found.nodes.values()):
         raise ValueError("samples are missing")

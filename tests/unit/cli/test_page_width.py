@@ -15,9 +15,9 @@ from slurm_asrpt.reporting.simulation.report import write_report
 from slurm_asrpt.sim import what_if as whatif
 from slurm_asrpt.status.usage import Usage
 from tests.unit.audit.test_audit_page import day
-from tests.unit.status.test_dashboard_page import busy
 from tests.unit.sim.test_sim_report import write
 from tests.unit.sim.test_whatif import trace_of
+from tests.unit.status.test_dashboard_page import busy
 
 HIDDEN = "return [...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth).length"
 WIDTH = "return window.innerWidth"

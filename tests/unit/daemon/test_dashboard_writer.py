@@ -80,5 +80,9 @@ def test_an_anonymous_page_has_no_names_of_a_real_queue(make_bench: MakeBench, m
 
 def test_a_node_that_is_down_is_not_usable(make_bench: MakeBench) -> None:
     bench = make_bench()
+    bench.slurm.node_state("n1", "IDLE+DRAIN")
     bench.cycle(1)
-    assert all(node.usable for node in bench.status(bench.slurm.now).nodes)
+    assert [(node.name, node.usable) for node in bench.status(bench.slurm.now).nodes if node.name in ("n1", "n2")] == [
+        ("n1", False),
+        ("n2", True),
+    ]

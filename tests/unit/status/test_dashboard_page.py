@@ -1,4 +1,4 @@
-"""The dashboard: one file, text only, with or without names; filters, phones, dark mode and 10,000 jobs in a browser."""
+"""The dashboard: one file, text only, with or without names; in a browser filters, phones and dark mode."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ def test_samples_are_restored_and_damaged_ones_forgotten(tmp_path: Path) -> None
     write_usage(tmp_path, usage, private=False)
     assert read_usage(tmp_path) == usage
     path = tmp_path / "usage.json"
-    for text in ("{", "[]", "{}", json.dumps({**vars(usage), "used": [1]}), json.dumps({**vars(usage), "nodes": {"n": 3}})):
+    wrong = [json.dumps({**vars(usage), **change}) for change in ({"used": [1]}, {"nodes": {"n": 3}})]
+    for text in ("{", "[]", "{}", *wrong):
         path.write_text(text)
         assert read_usage(tmp_path) == Usage()
 
@@ -157,21 +158,24 @@ def show(browser: Any, tmp_path: Path) -> Any:
 
 def cells(browser: Any, table: str, column: str) -> list[str]:
     """The texts of a column."""
-    script = "return [...document.querySelectorAll(`#${arguments[0]} td[data-label='${arguments[1]}']`)].map(e => e.textContent)"
-    found: list[str] = browser.execute_script(script, table, column)
+    select = f"#{table} td[data-label='{column}']"
+    script = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
+    found: list[str] = browser.execute_script(script, select)
     return found
 
 
 def put(browser: Any, name: str, value: str) -> None:
-    script = "const e = document.getElementById(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('input', {bubbles: true}))"
-    browser.execute_script(script, name, value)
+    """Set a filter."""
+    browser.execute_script("document.getElementById(arguments[0]).value = arguments[1]", name, value)
+    browser.execute_script("document.getElementById('filters').dispatchEvent(new Event('input'))")
 
 
 def test_in_a_browser_hostile_names_are_text(show: Show) -> None:
     status = busy(EVIL)
     nodes = [replace(node, name=EVIL + node.name, state=EVIL) for node in status.nodes]
     jobs = [replace(each, state=EVIL, text=EVIL, nodes={EVIL: 1}) for each in status.jobs]
-    browser = show(page(replace(status, nodes=nodes, jobs=[*jobs, *status.jobs], mode=EVIL), Usage(), written_every_s=30))
+    status = replace(status, nodes=nodes, jobs=[*jobs, *status.jobs], mode=EVIL)
+    browser = show(page(status, Usage(), written_every_s=30))
     assert browser.title == "GPU queue"
     assert any(user.startswith("</script><script>") for user in cells(browser, "queue", "User"))
     assert not browser.find_elements("css selector", "img")
@@ -226,7 +230,8 @@ def test_dark_mode_follows_the_system_and_the_switch(show: Show) -> None:
     browser = show(page(busy(), day(busy())))
     seen = {}
     for scheme in ("light", "dark"):
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
         seen[scheme] = browser.execute_script(color)
     assert seen["light"] != seen["dark"]
     browser.find_element("css selector", "#theme").click()
