@@ -248,7 +248,7 @@ class Daemon:
     # published files
 
     def _publish(self, now: float) -> None:
-        """Write the published files, hook.conf among them, after successful cycles only: else the hook must not lease."""
+        """Write hook.conf and the published files, after successful cycles only: else the hook must not lease."""
         paths = self.settings.paths
         with self._files.writing(paths.hook, HOOK_CONF):
             self._heartbeat(now)

@@ -117,7 +117,7 @@
   const numbers = (job) => job.order[0] + (job.order[1] || 0) / 1e7;
   const column = (title, field, kind, text = (job) => optional(job[field], String)) => [title, text, (job) => job[field], kind];
   const id = ["Job", (job) => job.id, numbers, ""];
-  const names = data.named ? [column("Name", "name", "text"), column("User", "user", "text")] : [];
+  const names = data.named ? [column("Name", "name", "text whole"), column("User", "user", "text")] : [];
   const state = column("State", "state", "text"), gpus = column("GPUs", "gpus", "");
   const queue = new Table("queue", [
     column("Rank", "rank", ""), id, ...names, column("Partition", "partition", "text"), gpus, state,
@@ -213,7 +213,7 @@
   }
 
   const LABEL = 90;
-  const row = data.nodes.length > 200 ? 4 : Math.max(10, Math.min(14, Math.floor(560 / Math.max(1, data.nodes.length))));
+  const row = data.nodes.length > 200 ? 4 : Math.max(12, Math.min(14, Math.floor(560 / Math.max(1, data.nodes.length))));
   function strips() {
     const canvas = document.querySelector("#strips canvas"), width = canvas.parentNode.clientWidth, scale = window.devicePixelRatio || 1;
     const height = data.nodes.length * row + AXIS;
