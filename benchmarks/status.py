@@ -3,12 +3,14 @@
 The status has 10,000 jobs, as asrptd writes it. The command runs as a user types it, including the start of Python.
 Each line is the median of several alternating runs, on a terminal of 80x24 (``overview``) or into a pipe. ``bare_s``:
 Python alone. ``ratio``: the overview over that. ``overview_cpu_s``: CPU time of the overview, which other work on the
-machine disturbs less. ``write_s``: time that asrptd spends on writing the status.
+machine disturbs less. ``write_s``: time that asrptd spends on writing the status; ``page_s`` and ``page_bytes``: on the
+dashboard with a full day of samples, the median of as many runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import pty
@@ -18,13 +20,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
 
+from slurm_asrpt.reporting.dashboard import page
 from slurm_asrpt.status.document import FILE_NAME, JobStatus, NodeStatus, Status, write_status
 from slurm_asrpt.status.explain import add_ahead
+from slurm_asrpt.status.usage import KEPT_S, STEP_S, Usage
 
 COMMAND = Path(sys.executable).parent / "asrpt-status"
 USERS, NODES = 50, 1250
@@ -96,6 +101,18 @@ def in_pipe(command: list[str], environment: dict[str, str]) -> float:
     return time.perf_counter() - began
 
 
+def dashboard(found: Status, runs: int) -> dict[str, float]:
+    """Seconds to add a sample and make the page, and its size, plain and compressed."""
+    usage, took, text = Usage(), list[float](), b""
+    for step in range(KEPT_S // STEP_S, 0, -1):
+        usage = usage.with_sample(replace(found, written=found.written - step * STEP_S))
+    for _ in range(runs):
+        began = time.perf_counter()
+        text = page(found, usage.with_sample(found), written_every_s=30.0).encode()
+        took.append(time.perf_counter() - began)
+    return {"page_s": statistics.median(took), "page_bytes": len(text), "page_gzip_bytes": len(gzip.compress(text))}
+
+
 def measure(jobs: int, runs: int, folder: Path) -> dict[str, float]:
     now = time.time()
     began = time.perf_counter()
@@ -112,7 +129,9 @@ def measure(jobs: int, runs: int, folder: Path) -> dict[str, float]:
             run, before = on_terminal if name == "overview" else in_pipe, cpu_time()
             took[name].append(run([str(COMMAND), *words], environment))
             took.setdefault(f"{name}_cpu", []).append(cpu_time() - before)
-    result |= {f"{name}_s": statistics.median(times) for name, times in took.items()}
+    result |= {f"{name}_s": statistics.median(times) for name, times in took.items()} | dashboard(
+        status(jobs, now), runs
+    )
     return result | {"ratio": result["overview_s"] / result["bare_s"]}
 
 
