@@ -108,7 +108,8 @@
         cell.classList.toggle("reversed", this.sort === -at - 1);
       });
       const count = this.rows.length.toLocaleString("en"), hidden = this.rows.length - this.shown;
-      this.section.querySelector("small").textContent = this.rows.length === this.all ? `${count} ${this.noun}` : `${count} of ${this.all.toLocaleString("en")} ${this.noun}`;
+      const noun = this.all === 1 ? this.noun.slice(0, -1) : this.noun;
+      this.section.querySelector("small").textContent = this.rows.length === this.all ? `${count} ${noun}` : `${count} of ${this.all.toLocaleString("en")} ${noun}`;
       this.button.hidden = hidden <= 0;
       this.button.textContent = `Show ${Math.min(MORE, hidden).toLocaleString("en")} more`;
     }
