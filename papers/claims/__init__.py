@@ -95,6 +95,10 @@ def where(good: Sequence[bool], names: Sequence[str]) -> str:
     return "; ".join(found) if 0 < len(found) < len(names) else ""
 
 
+MAX_FIGURES = 4
+"""A row of the table has so many figures of ours at most; the section has them all."""
+
+
 def of_sections(
     paper: str, sections: Sequence[Section], seeds: int, module: str, figures: Sequence[str], options: str
 ) -> list[Claim]:
@@ -113,10 +117,8 @@ def of_sections(
 
 def _of_section(paper: str, item: str, section: Section, seeds: int, command: str) -> Claim:
     verdict, (first, *_) = OF_PAGE[section.verdict[0]], section.verdict[1]
-    (ours, spread), printed = (
-        _joined(section.measured),
-        "; ".join(each.paper for each in section.measured if each.paper),
-    )
+    ours, spread = _joined(section.measured)
+    printed = "; ".join(dict.fromkeys(each.paper for each in section.measured if each.paper))
     region = IN_PART if verdict == REGION else first if verdict == UNTESTED else ""
     return Claim(paper, item, section.claim, printed, ours or first, spread, seeds, verdict, region, command)
 
@@ -127,7 +129,16 @@ def _joined(measured: Sequence[Measured]) -> tuple[str, str]:
     if len(texts) == 1:
         ((what, mean, around),) = texts
         return f"{what} {mean}", around
-    return "; ".join(f"{what} {mean} ± {around}" for what, mean, around in texts), ""
+    if len(texts) > MAX_FIGURES:
+        texts = [texts[at] for at in _least_and_largest([fmean(each.ours) for each in measured])]
+    rest = f" ({len(measured)} figures, the least and the largest)" if len(measured) > MAX_FIGURES else ""
+    return "; ".join(f"{what} {mean} ± {around}" for what, mean, around in texts) + rest, ""
+
+
+def _least_and_largest(values: Sequence[float]) -> tuple[int, int]:
+    """Their places."""
+    places = range(len(values))
+    return min(places, key=values.__getitem__), max(places, key=values.__getitem__)
 
 
 def _deviation(values: Sequence[float]) -> float:

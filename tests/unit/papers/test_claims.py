@@ -69,3 +69,11 @@ def test_a_section_is_a_claim(verdict, expected, region):
         "python -m papers.p all --seeds 2",
     )
     assert (third.ours, third.spread) == ("b over a 2.00 ± 1.41; c 1.00 ± 0.00", "")
+
+
+def test_a_row_of_many_figures_has_the_least_and_the_largest_and_each_of_the_papers_once():
+    values = {"a": 3.0, "b": 1.0, "c": 4.0, "d": 5.0, "e": 2.0}
+    many = tuple(Measured(name, "below 1", (value,)) for name, value in values.items())
+    (found,) = of_sections("P", [Section("P, Fig. 4: x", "y", (HOLDS, [""]), [], measured=many)], 1, "papers.p", [], "")
+    assert found.paper_figure == "below 1"
+    assert found.ours == "b 1.00 ± 0.00; d 5.00 ± 0.00 (5 figures, the least and the largest)"
