@@ -150,7 +150,7 @@ def fig6(points: Points) -> Verdict:
 
 
 def fig7(points: Points) -> Verdict:
-    """Holds if the makespan falls at each step with the paper's share of contention in both readings; in part if in one."""
+    """Holds if the makespan falls at each step, with the paper's share of contention: in both readings, or in part."""
     sentences, ends = [], {}
     for name, settings in rows("bco-fig7").items():
         found = [points[one] for one in settings]
