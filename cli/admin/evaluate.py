@@ -231,7 +231,7 @@ def _show(rows: list[Row]) -> None:
 def _scores(scores: list[Score]) -> list[Column]:
     forest = scores[0].mae
     cells = {
-        "MAE": [f"{score.mae:.1f}" for score in scores],
+        "MAE": [f"{score.mae:,.1f} s" for score in scores],
         "/FOREST": [f"{score.mae / forest:.3f}" if forest else UNKNOWN for score in scores],
         "NEAR": [f"{100 * score.near:.1f}%" for score in scores],
         "UNSEEN": [f"{100 * score.unseen:.1f}%" for score in scores],

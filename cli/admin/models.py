@@ -69,12 +69,19 @@ def _tell(report: RetrainReport) -> None:
         print("the history has no completed run with known iterations yet: all jobs count as unseen")
     print(f"learned from {_amount(report)} in {report.seconds:.1f} s")
     if report.verdict.new is not None:
-        print(f"error on {counted(report.verdict.runs, 'later run')}: {report.verdict.new:.0%} of the mean")
+        runs = counted(report.verdict.runs, "later run")
+        print(f"error on {runs}: {report.verdict.new:.0%} of the mean{_active(report)}")
     if report.unjudged:
         print(safe(report.unjudged))
     print(f"model {report.model}")
     if not report.refused:
         print(f"table {report.table}")
+
+
+def _active(report: RetrainReport) -> str:
+    """How the model that it was compared with did on the same runs; "" if there was none."""
+    verdict = report.verdict
+    return f"; {verdict.reference} had {verdict.old:.0%}" if verdict.reference and verdict.old is not None else ""
 
 
 @app.command("list")

@@ -18,6 +18,8 @@ from slurm_asrpt.text import counted
 
 RECENT_RUNS = 500
 """Runs to measure drift on."""
+ROUGH = 0.5
+"""A mean absolute error beyond this share of the mean work."""
 STALE_TABLE_S = 7 * 86400.0
 
 
@@ -105,7 +107,11 @@ def _drift(settings: Settings, now: float) -> Iterator[Finding]:
         )
     else:
         text = f"the last {found.runs} predictions: error {found.error:.0%} of the mean, {found.unseen:.0%} unseen"
-        yield Finding("drift", State.OK, text)
+        if found.error > ROUGH:
+            remedy = "asrpt-admin evaluate compares predictors; see docs/predictions.md for what else helps"
+            yield Finding("drift", State.WARNING, f"predictions are rough: {text}", remedy)
+        else:
+            yield Finding("drift", State.OK, text)
 
 
 def recent_drift(settings: Settings) -> Drift:

@@ -12,7 +12,7 @@ import pytest
 from slurm_asrpt import __version__
 from slurm_asrpt.config.settings import GroupSettings, Settings, parse_settings
 from slurm_asrpt.daemon.metrics import HISTORY_INTERVAL_S, Metrics
-from slurm_asrpt.doctor import State, examine
+from slurm_asrpt.doctor import State, examine, predictions
 from slurm_asrpt.doctor.predictions import STALE_TABLE_S, recent_drift
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import History, Run
@@ -91,6 +91,15 @@ def test_a_new_installation_gets_remedies(settings: Settings) -> None:
     }
     assert "start asrptd" in remedies(settings)
     assert "asrpt-admin retrain" in remedies(settings)
+
+
+@pytest.mark.parametrize(("error", "state"), [(0.4, State.OK), (0.83, State.WARNING)])
+def test_predictions_as_bad_as_expected_are_not_ok_if_that_is_bad(
+    healthy: Settings, monkeypatch: pytest.MonkeyPatch, error: float, state: State
+) -> None:
+    monkeypatch.setattr(predictions, "recent_drift", lambda settings: Drift(500, error, error, 0.0))
+    assert states(healthy)["drift"] is state
+    assert ("asrpt-admin evaluate" in remedies(healthy)) == (state is State.WARNING)
 
 
 def test_predictions_much_worse_than_at_validation_have_drifted(healthy: Settings) -> None:
