@@ -54,6 +54,11 @@ def _leave(number: int, _: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
 
 
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+"""Of an executor, unless the owner has set more: the slots of a node share its CPUs, and the last bits of results may
+depend on the number of threads."""
+
+
 def main() -> int:
     """The process. Returns its exit code."""
     end_with_parent()
@@ -62,7 +67,7 @@ def main() -> int:
     pause = 0.0
     while True:
         began = time.monotonic()
-        code = _run(os.environ)
+        code = _run({**ONE_THREAD, **os.environ})
         if code == ENDED:
             return 0
         short = code != RENEW and time.monotonic() - began < SHORT_S

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import random
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 from slurm_asrpt.pool.arrays import Arrays
 
@@ -49,12 +52,22 @@ def load(uses: str, settings: Mapping[str, Any], folder: Path) -> Training:
     module, _, name = uses.partition(":")
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    training: Training = getattr(importlib.import_module(module), name)(**settings)
+    factory = getattr(importlib.import_module(module), name)
+    _seed_generators()
+    training: Training = factory(**settings)
     for size in ("tasks", "rounds"):
         value = getattr(training, size, None)
         if type(value) is not int or value < 1:
             raise TypeError(f"{uses}: {size} must be a whole number of at least 1, not {value!r}")
     return training
+
+
+def _seed_generators() -> None:
+    """Seed the global generators, so that what a factory makes is the same in any process, whatever ran there before."""
+    random.seed(0)
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 def stops(training: Training, losses: Sequence[float]) -> bool:

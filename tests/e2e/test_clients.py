@@ -10,7 +10,7 @@ from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm import pyslurm, writeback
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient
-from slurm_asrpt.slurm.records import JobRecord, Update
+from slurm_asrpt.slurm.records import PENDING, JobRecord, Update
 from slurm_asrpt.slurm.request import read_request
 
 from .conftest import Cluster, wait_for
@@ -37,6 +37,15 @@ def settled(job: JobRecord) -> JobRecord:
 def waiting(cluster: Cluster, *options: str) -> str:
     """A job in the unmanaged partition that is pending for ten minutes."""
     return cluster.submit("-p", "other", "--begin=now+600", *options)
+
+
+def pending(cluster: Cluster, *options: str) -> JobRecord:
+    """A new job that Slurm has not started yet when it is read: it starts those that fit within a second."""
+    for _ in range(50):
+        found = cluster.job(cluster.submit(*options))
+        if found.state == PENDING:
+            return found
+    pytest.fail("Slurm starts every job before it can be read")
 
 
 def test_the_cluster_is_read(client: SlurmClient, cluster: Cluster) -> None:
@@ -82,7 +91,7 @@ def test_all_requests_of_a_job_are_read(
 def test_a_held_job_requests_as_much_as_another(cluster: Cluster, options: list[str], nodes: int) -> None:
     """Slurm shows one node too many for some."""
     held = cluster.job(cluster.submit("--hold", *options))
-    other = cluster.job(cluster.submit(*options))
+    other = pending(cluster, *options)
     found = read_request(held, cluster.client.nodes(), ["gpu"])
     assert found == read_request(other, cluster.client.nodes(), ["gpu"])
     ran = cluster.wait(cluster.submit("-p", "other", *options), "RUNNING", "COMPLETED")

@@ -294,7 +294,7 @@ def test_the_shadow_report_covers_real_jobs(site: Cluster):
     found = json.loads(done.stdout)
     assert found["notes"]["cluster"] == "2 x 4 GPUs"
     assert {user["name"] for user in found["users"]} == {"asrpt1"}
-    assert [row["policy"] for row in found["rows"][1:]] == ["slurm-backfill", "asrpt-gated"]
+    assert [row["policy"] for row in found["rows"][1:]] == ["asrpt-gated", "slurm-backfill"]
     assert found["notes"]["jobs"] >= len(jobs)
     assert html.read_text().rstrip().endswith("</html>")
     html.unlink()
