@@ -63,7 +63,7 @@ def load(uses: str, settings: Mapping[str, Any], folder: Path) -> Training:
 
 
 def _seed_generators() -> None:
-    """Seed the global generators, so that what a factory makes is the same in any process, whatever ran there before."""
+    """Seed the global generators: what a factory makes is then the same in any process, whatever ran there before."""
     random.seed(0)
     np.random.seed(0)
     if "torch" in sys.modules:
