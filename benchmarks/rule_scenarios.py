@@ -111,6 +111,7 @@ class Scenario:
     all but ``never``, which never start. measure: the seconds that are compared. daemon: settings; empty: the defaults.
     managed: asrptd's partitions. prepare: changes the lab before asrptd starts. stamp: jobs record when they start.
     recurs: the same jobs have run before: asrptd has learned their lengths from them. topology: as asrpt-lab's.
+    policy: settings of asrptd's policy.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Scenario:
     accounting: Sequence[str] = ()
     managed: Sequence[str] = ("gpu",)
     daemon: Mapping[str, Any] = field(default_factory=lambda: QUICK)
+    policy: Mapping[str, Any] = field(default_factory=dict)
     prepare: Callable[[Lab], None] = _nothing
     acts: Sequence[Act] = ()
     limits: Sequence[Limit] = ()
@@ -284,15 +286,24 @@ LIMITS_USER = Scenario(
     limits=[Limit((user,), 8) for user in USERS],
 )
 
+NO_RULES = Scenario(
+    "no_rules",
+    "no rules, no weights: recurring jobs of 16 groups, 2 to 60 s on 1 to 8 GPUs, at 1.2 times the capacity",
+    170,
+    _recurring(120),
+    slurm_conf="PriorityWeightAge=0\nPriorityWeightJobSize=0\nPriorityWeightFairshare=0",
+    measure=_mean_completion,
+    recurs=True,
+)
+
 SCENARIOS = [
-    Scenario(
-        "no_rules",
-        "no rules, no weights: recurring jobs of 16 groups, 2 to 60 s on 1 to 8 GPUs, at 1.2 times the capacity",
-        170,
-        _recurring(120),
-        slurm_conf="PriorityWeightAge=0\nPriorityWeightJobSize=0\nPriorityWeightFairshare=0",
-        measure=_mean_completion,
-        recurs=True,
+    NO_RULES,
+    replace(
+        NO_RULES,
+        name="no_rules_scatter",
+        about="no_rules with policy.scatter",
+        policy={"scatter": True},
+        modes=(ENFORCE,),
     ),
     LIMITS_USER,
     replace(

@@ -106,7 +106,7 @@ class Side:
 
 def lab_spec(scenario: Scenario, port: int, speed: float = 1.0) -> LabSpec:
     daemon = dict(scenario.daemon) or {"interval_s": DaemonSettings().interval_s}
-    settings = {"daemon": daemon, "slurm": {"partitions": list(scenario.managed)}}
+    settings = {"daemon": daemon, "slurm": {"partitions": list(scenario.managed)}, "policy": dict(scenario.policy)}
     return LabSpec(
         nodes=scenario.nodes,
         topology=scenario.topology,

@@ -294,6 +294,13 @@ class Job:
         return self.request.max_nodes == 1 or self.gpus in (1, self.request.per_node, self.request.unit)
 
     @property
+    def anyhow(self) -> bool:
+        """Whether its request allows any number of servers, and any share of its several GPUs on each of them."""
+        request = self.request
+        split = request.per_node is None and request.unit == 1 and not request.step and not request.within
+        return split and 1 < self.gpus <= (request.max_nodes or self.gpus) and request.min_nodes == 1
+
+    @property
     def profiled(self) -> bool:
         """Whether a profile is named for it (``is_named``)."""
         return is_named(self.profile)

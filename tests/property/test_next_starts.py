@@ -148,3 +148,39 @@ def test_jobs_that_slurm_could_scatter_are_named_like_others(sizes, jobs):
         bench.decide()
         named.append(bench.policy.next_starts(4))
     assert named[0] == named[1]
+
+
+either = st.lists(
+    st.tuples(st.sampled_from([1, 1, 2, 3, 4, 6]), st.integers(1, 1000), st.integers(0, 1), st.sampled_from([1, None])),
+    min_size=2,
+    max_size=24,
+)
+
+
+@given(sizes, either)
+def test_with_scatter_the_first_named_job_starts_on_whatever_servers_have_room(sizes, jobs):
+    """asrptd releases the jobs that may be scattered without a limit on their nodes."""
+    bench = Bench(*sizes, scatter=True)
+    able = [each for each in jobs if each[0] <= (max(sizes) if each[3] else sum(sizes))]
+    waiting = {one.id: one for one in (confined(number, *each) for number, each in enumerate(able))}
+    bench.submit(*waiting.values())
+    bench.decide()
+    named = bench.policy.next_starts(4)
+    event(f"named: {len(named)}, of several GPUs: {sum(bench.policy.scatters(waiting[each]) for each in named)}")
+    for running in list(bench.placed) if named else ():
+        after = copy.deepcopy(bench)
+        after.end(running, 1.0)
+        free = after.view.free.values()
+        room = {each: sum(free) if bench.policy.scatters(waiting[each]) else max(free) for each in named}
+        fits = [each for each in named if room[each] >= waiting[each].gpus]
+        started = after.decide(1.0)
+        if not fits:
+            event("the end makes no room for a named job")
+            assert not set(started) & set(named)
+            continue
+        assert fits[0] == named[0], "Slurm passes nobody"
+        assert next(iter(started), None) == named[0]
+
+
+def confined(number: int, gpus: int, seconds: int, band: int, most: int | None) -> Job:
+    return replace(job(number, gpus, seconds, band), request=Request(max_nodes=most))

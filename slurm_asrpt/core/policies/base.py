@@ -118,6 +118,10 @@ class Policy(ABC):
         """
         return ()
 
+    def scatters(self, job: Job) -> bool:
+        """Whether the policy lets a job of ``next_starts`` start on any number of servers, wherever GPUs are free."""
+        return False
+
     def next_wakeup(self, now: float) -> float | None:
         """When the policy must decide again even without an event; None: only after events."""
         return None

@@ -127,6 +127,12 @@ class RunningJobs:
         counts = [free[name] + gpus for run in runs for name, gpus in run.gpus.items() if name in free] or [0]
         return min(counts), max(counts)
 
+    def freed_in_all(self, free: Mapping[str, int]) -> tuple[int, int]:
+        """The least and the most GPUs that all these servers have free once a job on them has ended; 0 without jobs."""
+        ends = [sum(gpus for name, gpus in run.gpus.items() if name in free) for run in self.runs.values()]
+        counts = [sum(free.values()) + gpus for gpus in ends if gpus] or [0]
+        return min(counts), max(counts)
+
     def idle_until(self, time: float, at: int, free: int, now: float) -> float:
         """The GPU-seconds for which a node with ``free`` GPUs free now is predicted to idle if nothing starts there."""
         ends = [(time - expected_end(run, now), run) for run in self._on[at].values()]

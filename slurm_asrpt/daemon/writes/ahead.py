@@ -70,7 +70,7 @@ class ReleaseAhead:
         leases = [job for job in pending if job.site_factor is not None and job.record.job_id not in wanted]
         factors = small_factors(following) if self._multifactor else [(job, 0) for job in following]
         releases = [(job, factor) for job, factor in factors if factor != job.site_factor]
-        confined = [job for job, _ in releases if _may_be_scattered(job)]
+        confined = [job for job, _ in releases if self._needs_one_node(job)]
         for job, _ in releases:
             job.site_factor_is(UNKNOWN_FACTOR)
         for job in confined:
@@ -97,6 +97,12 @@ class ReleaseAhead:
                 break
             found.append(job)
         return found
+
+    def _needs_one_node(self, job: ManagedJob) -> bool:
+        """Whether Slurm could start the job on several nodes, and the policy would not."""
+        planned = job.job
+        may = planned is not None and not job.by_slurm and job.record.max_nodes != 1 and not planned.confined
+        return may and planned is not None and not self._policy.scatters(planned)
 
     def _others_compete(self) -> bool:
         """Whether Slurm has other jobs to start, which released ones would pass or delay.
@@ -148,11 +154,6 @@ class ReleaseAhead:
             job.not_confined()
             job.site_factor_is(None)
         return refused
-
-
-def _may_be_scattered(job: ManagedJob) -> bool:
-    """Whether Slurm could start the job on several nodes, though it fits on one."""
-    return job.job is not None and not job.by_slurm and job.record.max_nodes != 1 and not job.job.confined
 
 
 def in_slurms_order(following: Sequence[ManagedJob]) -> list[ManagedJob]:

@@ -10,19 +10,20 @@ from operator import or_
 
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.limits import Charges
+from slurm_asrpt.core.placement.selection import candidate_nodes
 from slurm_asrpt.core.policies.gated.queue import Waiting
+from slurm_asrpt.core.policies.gated.servers import bits
 
 OVER_LIMIT = 2
 """So many jobs that a limit holds, and that count the same against limits, are named as the next to start."""
 
 
 @dataclass
-class Pool:
-    """Servers that are equally good for the same jobs.
+class Room:
+    """What one server, or all of a pool, have for a job.
 
-    free: the most GPUs that one has free now.
-    always, ever: the least and the most that one has free once one of its jobs has ended; 0 without jobs. largest: GPUs
-    of the largest job named so far.
+    free: GPUs that are free now. always, ever: the least and the most that are free once a job there has ended; 0
+    without jobs. largest: GPUs of the largest job named so far.
     """
 
     free: int
@@ -30,21 +31,51 @@ class Pool:
     ever: int
     largest: int = 0
 
-    def admits(self, job: Job, idle: bool) -> bool:
+
+@dataclass
+class Pool:
+    """Servers that are equally good for the same jobs.
+
+    single: the most room that one of them has. together: the room on all, for jobs that may be scattered; None if none
+    may.
+    """
+
+    single: Room
+    together: Room | None = None
+
+    def admits(self, job: Job, idle: bool, scattered: bool) -> bool:
         """Whether Slurm would start the job, behind those named so far, where and when the policy does.
 
         idle: whether the job may use GPUs that are free now.
         """
-        follows = self.largest <= max(self.always, job.gpus)
-        return follows and (self.free < job.gpus <= self.ever or idle)
+        room, larger = self._room(scattered), [self.single.largest > max(self.single.always, job.gpus)]
+        if self.together is not None:
+            larger += [
+                self.together.largest > max(self.together.always, job.gpus),
+                scattered and self.single.largest > self.single.always,  # it might fit where no single server has room
+            ]
+        return not any(larger) and (room.free < job.gpus <= room.ever or idle)
+
+    def name(self, job: Job, scattered: bool) -> None:
+        """Note that the job has been named."""
+        room = self._room(scattered)
+        room.largest = max(room.largest, job.gpus)
+
+    def _room(self, scattered: bool) -> Room:
+        return self.together if scattered and self.together is not None else self.single
 
 
 def next_starts(
-    waiting: Iterable[tuple[Waiting, bool]], most: int, idle: bool, every: int, pool: Callable[[int], Pool]
+    waiting: Iterable[tuple[Waiting, bool]],
+    most: int,
+    idle: bool,
+    every: int,
+    pool: Callable[[int], Pool],
+    scatters: Callable[[Job], bool],
 ) -> list[JobId]:
     """The first jobs that fit on any server of their pool once a job there has ended.
 
-    The servers of different pools are different ones.
+    The servers of different pools are different ones. scatters: whether a job may start on any number of them.
 
     waiting: the waiting jobs in the order of the policy, and whether a limit holds them. idle: no job waits for room.
     every: all servers, a mask. pool: makes the pool of the servers of a mask.
@@ -58,12 +89,13 @@ def next_starts(
     pools, closed = dict[int, Pool](), 0
     found, held, over = list[JobId](), 0, Counter[Charges]()
     for entry, limited in waiting:
-        job, mask = entry.job, able_mask(entry)
+        job, scattered = entry.job, scatters(entry.job)
+        mask = _whole_mask(entry) if scattered else able_mask(entry)
         others = [other for other in pools if mask & other and mask != other]
         if others:
             closed = reduce(or_, others, closed | mask)
         here = pools[mask] if mask in pools else pools.setdefault(mask, pool(mask))
-        able = not mask & closed and _is_simple(entry) and here.admits(job, limited and idle)
+        able = not mask & closed and _is_simple(entry, scattered) and here.admits(job, limited and idle, scattered)
         if limited:
             if able and held < most and over[job.charges] < OVER_LIMIT:
                 over[job.charges] += 1
@@ -73,7 +105,7 @@ def next_starts(
         if len(found) - held == most or closed == every:
             break
         if able:
-            here.largest = max(here.largest, job.gpus)
+            here.name(job, scattered)
             found.append(job.id)
         else:
             closed |= mask
@@ -88,10 +120,19 @@ def able_mask(entry: Waiting) -> int:
     return able
 
 
-def _is_simple(entry: Waiting) -> bool:
-    """Whether a job needs one server, and all servers that it could use are equally good for it."""
+def _whole_mask(entry: Waiting) -> int:
+    """The servers that a job could use some GPUs of, as a mask."""
+    able = 0
+    for group in {choice.group.mask: choice.group for choice in entry.choices}.values():
+        names = {node.name for node in candidate_nodes(group.nodes, entry.job.request)}
+        able |= sum([1 << at for at, node in zip(bits(group.mask), group.nodes, strict=True) if node.name in names])
+    return able
+
+
+def _is_simple(entry: Waiting, scattered: bool) -> bool:
+    """Whether a job needs one server or may be scattered, and all servers that it could use are equally good for it."""
     if len(entry.choices) != 1:
         return False
     group = entry.choices[0].group
     needs = group.free_times.needs(entry.job)
-    return not group.mixed and needs.servers == 1
+    return not group.mixed and (scattered or needs.servers == 1)

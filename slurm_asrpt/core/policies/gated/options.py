@@ -15,6 +15,11 @@ class GatedOptions(PatienceOptions, ContentionOptions, InterruptOptions):
     gate: Annotated[float, Field(ge=1)] = Field(
         1.1, description="A job starts only where alpha is at most this many times its minimum."
     )
+    scatter: bool = Field(
+        False,
+        description="true: the first job that cannot start on the fewest servers starts on more, unless a profile or "
+        "earlier runs tell how much its GPUs communicate. For sites whose jobs communicate little.",
+    )
     late_share: Annotated[float, Field(gt=0, le=1)] = Field(
         0.1,
         description="The share of all GPUs that jobs beyond patience_s may take before their turn; one such job at a "

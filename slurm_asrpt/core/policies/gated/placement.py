@@ -55,6 +55,14 @@ class Placer:
             return found
         return self._contention.wider(servers.view, job, found)
 
+    def scattered(self, job: Job, choice: Choice, servers: Servers, allowed: int) -> Placement | None:
+        """The placement on the fewest ``allowed`` servers of a choice that have room for the job now."""
+        names = frozenset([self._nodes[at].name for at in bits(allowed & choice.group.mask & ~servers.masks[0])])
+        wanted = job.request.candidates
+        request = replace(job.request, candidates=names if wanted is None else names & wanted)
+        found = place(servers.view, replace(job, request=request), Strategy.TIGHTEST, self._fabric)
+        return self._within_gate(self._gate, job, choice, found) if found is not None else None
+
     def _packed(
         self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, protected: int
     ) -> Placement | None:

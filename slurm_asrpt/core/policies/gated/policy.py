@@ -70,7 +70,7 @@ from slurm_asrpt.core.policies.gated.estimates import Estimates, Known
 from slurm_asrpt.core.policies.gated.gpu_types import Choice, Choices, covering, within_limit
 from slurm_asrpt.core.policies.gated.interruptions import CONSIDERED, LATE_S, Claim, Interruptions
 from slurm_asrpt.core.policies.gated.late_share import LateShare
-from slurm_asrpt.core.policies.gated.next_starts import Pool, able_mask, next_starts
+from slurm_asrpt.core.policies.gated.next_starts import Pool, Room, able_mask, next_starts
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.placement import Placer
 from slurm_asrpt.core.policies.gated.queue import Key, Waiting, Waitlist
@@ -117,7 +117,7 @@ class Gated(Policy):
 
     def __init__(self, fabric: Fabric, options: GatedOptions) -> None:
         super().__init__(fabric, options)
-        self.gate, self.patience_s = options.gate, options.patience_s
+        self.gate, self.patience_s, self.scatter = options.gate, options.patience_s, options.scatter
         self.contention = NicContention(fabric) if options.contention else None
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
@@ -194,9 +194,12 @@ class Gated(Policy):
         self._stop_running(job_id)
 
     def started_by_slurm(self, job_id: JobId, gpus: Mapping[str, int], now: float) -> None:
-        """A waiting job runs. On one server, it runs as in its best placement; else only its time limit is known."""
+        """A waiting job runs. On one server, or if it may be scattered, it runs as in its best placement.
+
+        Else only its time limit is known.
+        """
         entry = self._queue.entries.get(job_id)
-        if entry is None or not entry.choices or len(gpus) != 1:
+        if entry is None or not entry.choices or (len(gpus) != 1 and not self.scatters(entry.job)):
             self.finished(job_id, now)
             return
         self._late.advance(now)
@@ -291,7 +294,7 @@ class Gated(Policy):
             if placement is None and entry.job.preempts:
                 placement = self._place_by_preemption(entry, servers, now)
             if placement is None and self.reservation is None:
-                placement = self._reserve(entry, servers, previous, now)
+                placement = self._scattered(entry, servers, now) or self._reserve(entry, servers, previous, now)
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
         if self.interrupts and self._interruptions.is_time(now):
@@ -444,11 +447,13 @@ class Gated(Policy):
 
         def pool(mask: int) -> Pool:
             here = {node.name: free[node.name] for node in map(self._nodes.__getitem__, bits(mask))}
-            return Pool(max(here.values(), default=0), *runs.freed(here))
+            together = Room(sum(here.values()), *runs.freed_in_all(here)) if self.scatter else None
+            return Pool(Room(max(here.values(), default=0), *runs.freed(here)), together)
 
         order = sorted(self._queue.entries.values(), key=lambda one: one.key)
         waiting = ((entry, self._limited(entry) is not None) for entry in order)
-        return next_starts(waiting, most, self.reservation is None, (1 << len(self._nodes)) - 1, pool)
+        every = (1 << len(self._nodes)) - 1
+        return next_starts(waiting, most, self.reservation is None, every, pool, self.scatters)
 
     # where to start
 
@@ -463,6 +468,21 @@ class Gated(Policy):
                 return self._placer.wider(job, servers, found) if alone else found
         own = previous is not None and previous.kept and previous.job.id == job.id and self.reservation is None
         return self._on_kept(entry, servers, previous.mask) if own and previous is not None else None
+
+    def scatters(self, job: Job) -> bool:
+        """As ``Policy.scatters``."""
+        return self.scatter and not job.communication_known and job.anyhow
+
+    def _scattered(self, entry: Waiting, servers: Servers, now: float) -> Placement | None:
+        """With ``scatter``, a placement on more servers than the job needs, rather than a reservation."""
+        job = entry.job
+        if not self.scatters(job) or job.gpus > servers.free:
+            return None
+        found = (
+            self._placer.scattered(job, choice, servers, self._allowed(servers, now + entry.lasts(choice.best)))
+            for choice in entry.choices
+        )
+        return next((placement for placement in found if placement is not None), None)
 
     def _place_by_preemption(self, entry: Waiting, servers: Servers, now: float) -> Placement | None:
         """The best placement on GPUs that are free or that the job may preempt, where its victims lose least."""
