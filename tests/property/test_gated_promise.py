@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
-from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage, unprofiled
+from slurm_asrpt.core.job import UNPROFILED, Job, JobId, JobProfile, Request, Stage, unprofiled
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
@@ -68,9 +68,10 @@ def play(table, nodes, **settings):
     nodes=st.sampled_from([EQUAL, UNEQUAL]),
     patience_s=patience,
     gate=st.sampled_from([1.0, 1.1]),
+    scatter=st.booleans(),
 )
-def test_every_job_that_fits_starts_once_and_no_gpu_is_shared(table, nodes, patience_s, gate):
-    result, placed, policy = play(table, nodes, patience_s=patience_s, gate=gate)
+def test_every_job_that_fits_starts_once_and_no_gpu_is_shared(table, nodes, patience_s, gate, scatter):
+    result, placed, policy = play(table, nodes, patience_s=patience_s, gate=gate, scatter=scatter)
     fits = ~np.isnan(table.best_alphas(nodes, FABRIC))
     assert sorted(row for row, _, _ in placed) == np.flatnonzero(fits).tolist()
     assert len(result.ended) == fits.sum()
@@ -100,6 +101,16 @@ def test_no_job_starts_outside_the_gate_before_its_patience_ends(table, gate):
         assert len(placement.gpus) == -(-table.gpus[row] // 4)
 
 
+@settings(max_examples=100, deadline=None)
+@given(table=tables | streams)
+def test_only_jobs_without_a_profile_are_scattered(table):
+    _, placed, _ = play(table, EQUAL, scatter=True)
+    best = table.best_alphas(EQUAL, FABRIC)
+    for row, _, placement in placed:
+        assert placement.alpha <= 1.1 * best[row]
+        assert len(placement.gpus) == -(-table.gpus[row] // 4) or table.profiles[table.profile[row]].name == UNPROFILED
+
+
 @settings(max_examples=60, deadline=None)
 @given(table=tables | streams, patience_s=patience)
 def test_only_a_job_whose_patience_has_ended_starts_outside_the_gate(table, patience_s):
@@ -115,11 +126,12 @@ def test_only_a_job_whose_patience_has_ended_starts_outside_the_gate(table, pati
     servers=st.sampled_from([(3, 4), (6, 4), (6, 3), (3, 8), (2, 12)]),
     patience_s=patience,
     late_share=st.sampled_from([0.1, 0.4, 1.0]),
+    scatter=st.booleans(),
 )
-def test_every_job_starts_no_later_than_promised(table, servers, patience_s, late_share):
+def test_every_job_starts_no_later_than_promised(table, servers, patience_s, late_share, scatter):
     number, gpus = servers
     nodes = [Node(f"n{i}", gpus, i) for i in range(number)]
-    result, _, _ = play(table, nodes, patience_s=patience_s, late_share=late_share)
+    result, _, _ = play(table, nodes, patience_s=patience_s, late_share=late_share, scatter=scatter)
     latest = latest_starts(result, patience_s, late_share, number, gpus)
     assert np.all((result.start <= latest + 1e-6) | np.isnan(latest))
 
@@ -164,8 +176,9 @@ EVENTS = st.lists(
 class Site:
     """A cluster with random events and its own count of free GPUs."""
 
-    def __init__(self):
-        self.policy = unchecked_policy("asrpt-gated", patience_s=5.0)
+    def __init__(self, scatter):
+        self.options = {"patience_s": 5.0, "scatter": scatter}
+        self.policy = unchecked_policy("asrpt-gated", **self.options)
         self.nodes, self.running, self.waiting = EQUAL, {}, {}
         self.now, self.number = 0.0, 0
         self.policy.cluster_changed(self.nodes, 0.0)
@@ -205,7 +218,7 @@ class Site:
             self.policy.cluster_changed(self.nodes, self.now)
         elif what == "restart":
             state = json.loads(json.dumps(self.policy.dump(), allow_nan=False))
-            self.policy = unchecked_policy("asrpt-gated", patience_s=5.0)
+            self.policy = unchecked_policy("asrpt-gated", **self.options)
             self.policy.cluster_changed(self.nodes, self.now)
             self.policy.load(state, self.waiting)
 
@@ -237,9 +250,9 @@ class Site:
 
 
 @settings(max_examples=300, deadline=None)
-@given(events=EVENTS)
-def test_only_free_gpus_are_allocated_and_only_to_pending_jobs(events):
-    site = Site()
+@given(events=EVENTS, scatter=st.booleans())
+def test_only_free_gpus_are_allocated_and_only_to_pending_jobs(events, scatter):
+    site = Site(scatter)
     for event in events:
         site.happen(*event)
         site.decide()

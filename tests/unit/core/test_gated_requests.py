@@ -232,3 +232,66 @@ def test_a_reservation_protects_only_servers_that_its_job_could_use():
     bench.submit(job("4", gpus=2, iterations=500.0, candidates=frozenset({"n0"})), now=10.0)
     assert bench.decide(10.0) == {"4": {"n0": 2}}
     assert bench.policy.reservation.job.id == "3"
+
+
+# scatter
+
+
+def test_a_job_without_a_profile_is_scattered_only_if_the_setting_says_so_and_nothing_can_start_it_better():
+    for scatter, gets in ((False, {}), (True, {"wide": {"n0": 2, "n1": 1}})):
+        bench = Bench(4, 4, scatter=scatter)
+        bench.occupy("a", 50.0, n0=2)
+        bench.occupy("b", 90.0, n1=3)
+        assert bench.submit(job("wide", 3, 10)).decide() == gets
+
+
+def test_a_job_that_fits_on_a_server_is_not_scattered():
+    bench = Bench(4, 4, 4, scatter=True)
+    bench.occupy("a", 50.0, n0=3)
+    bench.occupy("b", 90.0, n1=3)
+    assert bench.submit(job("wide", 3, 10)).decide() == {"wide": {"n2": 3}}
+
+
+def test_a_job_is_scattered_over_the_fewest_servers():
+    bench = Bench(4, 4, 4, 4, scatter=True)
+    for name, gpus in (("n0", 3), ("n1", 3), ("n2", 2), ("n3", 2)):
+        bench.occupy(f"on {name}", 50.0, **{name: gpus})
+    assert bench.submit(job("wide", 4, 10)).decide() == {"wide": {"n2": 2, "n3": 2}}
+
+
+@pytest.mark.parametrize(
+    "asks", [{"max_nodes": 1}, {"per_node": 3}, {"per_node": 1, "max_nodes": 3}, {"unit": 3}, {"min_nodes": 2}]
+)
+def test_a_job_whose_owner_says_something_of_its_nodes_waits_for_the_fewest(asks):
+    bench = Bench(4, 4, scatter=True)
+    bench.occupy("a", 50.0, n0=2)
+    bench.occupy("b", 90.0, n1=3)
+    assert not bench.policy.scatters(job("wide", 3, 10, **asks))
+    assert bench.submit(job("wide", 3, 10, **asks)).decide() == (
+        {"wide": {"n0": 2, "n1": 1}} if asks == {"min_nodes": 2} else {}
+    )
+
+
+def test_a_job_whose_communication_is_known_is_not_scattered():
+    bench = Bench(4, 4, scatter=True)
+    bench.occupy("a", 50.0, n0=2)
+    bench.occupy("b", 90.0, n1=3)
+    profile = JobProfile("wide", (Stage(3, 0.5, 0.5, param_bytes=1.0),))  # little, but known
+    assert bench.submit(job("wide", profile=profile, iterations=10)).decide() == {}
+
+
+def test_nobody_is_scattered_over_gpus_that_are_reserved():
+    bench = Bench(4, 4, scatter=True)
+    bench.occupy("a", 50.0, n0=3)
+    bench.occupy("b", 90.0, n1=3)
+    profile = JobProfile("first", (Stage(3, 0.5, 0.5, param_bytes=1e9),))
+    bench.submit(job("first", profile=profile, iterations=1), job("behind", 2, 1000))
+    assert bench.decide() == {}
+    assert bench.policy.reservation.job.id == "first"
+
+
+def test_a_scattered_job_that_slurm_has_started_runs_as_long_as_predicted():
+    bench = Bench(4, 4, scatter=True)
+    bench.submit(job("wide", 3, 10))
+    bench.policy.started_by_slurm("wide", {"n0": 2, "n1": 1}, 5.0)
+    assert bench.policy.dump()["runs"]["wide"][1] == 15.0

@@ -471,7 +471,7 @@ class Gated(Policy):
 
     def scatters(self, job: Job) -> bool:
         """As ``Policy.scatters``."""
-        return self.scatter and not job.communication_known and job.anyhow
+        return self.scatter and job.anyhow and not job.communication_known and job.turn is None
 
     def _scattered(self, entry: Waiting, servers: Servers, now: float) -> Placement | None:
         """With ``scatter``, a placement on more servers than the job needs, rather than a reservation."""
