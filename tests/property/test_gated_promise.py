@@ -104,10 +104,8 @@ def test_no_job_starts_outside_the_gate_before_its_patience_ends(table, gate):
 @settings(max_examples=100, deadline=None)
 @given(table=tables | streams)
 def test_only_jobs_without_a_profile_are_scattered(table):
-    _, placed, _ = play(table, EQUAL, scatter=True)
-    best = table.best_alphas(EQUAL, FABRIC)
+    _, placed, _ = play(table, EQUAL, scatter=True, gate=1000.0)
     for row, _, placement in placed:
-        assert placement.alpha <= 1.1 * best[row]
         assert len(placement.gpus) == -(-table.gpus[row] // 4) or table.profiles[table.profile[row]].name == UNPROFILED
 
 

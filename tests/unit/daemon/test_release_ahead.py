@@ -20,8 +20,8 @@ SITE = SitePriorities(Weights(qos=1000), {"gpu": PartitionPriority()}, {"normal"
 def ahead(make_bench):
     """Two nodes of two GPUs under priority/multifactor; two jobs are released ahead."""
 
-    def make(sizes=(2, 2), most=2, policy="asrpt-gated", site=None):
-        bench = make_bench(sizes, policy=policy, release_ahead=most)
+    def make(sizes=(2, 2), most=2, policy="asrpt-gated", site=None, **options):
+        bench = make_bench(sizes, policy=policy, release_ahead=most, **options)
         bench.slurm.multifactor, bench.slurm.site_priorities = True, site or SitePriorities()
         bench.restart()
         return bench
@@ -274,6 +274,25 @@ def test_a_job_that_slurm_could_scatter_is_released_for_one_node(ahead, asks, co
     assert bench.job_state(job_id) is JobState.RUNNING
     assert bench.slurm.resized == []
     assert not bench.audit("not-started")
+
+
+@pytest.mark.parametrize(("asks", "scattered"), [({}, True), ({"max_nodes": 1}, False)])
+def test_with_scatter_slurm_may_start_a_released_job_on_several_nodes(ahead, asks, scattered):
+    bench = ahead(tables={"policy": {"scatter": True}})
+    running = fill(bench)
+    job_id = bench.slurm.submit(2, 10, **asks)
+    before = bench.slurm.records[job_id]
+    bench.slurm.end(running[0])
+    bench.cycle(3)
+    assert not leased(bench, job_id)
+    assert bench.slurm.records[job_id].max_nodes == before.max_nodes
+    assert bench.job(job_id).original is None
+    bench.slurm.end(running[2])
+    bench.cycle(2)
+    assert bench.state(job_id) == ("RUNNING" if scattered else "PENDING")
+    assert bench.job_state(job_id) is (JobState.RUNNING if scattered else JobState.QUEUED)
+    if scattered:
+        assert bench.slurm.records[job_id].gpus_by_node == {"n1": 1, "n2": 1}
 
 
 def released_for_one_node(ahead):
