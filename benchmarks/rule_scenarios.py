@@ -436,7 +436,7 @@ SCENARIOS = [
         220,
         [
             Work("scavenger", "asrpt1", 16, 60, 2, options="--qos=scavenger --requeue", fixed=True),
-            *[Work("normal", user, 20, 8, 2, at_s=20, every_s=1) for user in USERS[1:3]],
+            *[Work("normal", user, 20, 32, 2, at_s=20, every_s=1) for user in USERS[1:3]],
         ],
         slurm_conf=f"{LIMITS}\nPreemptType=preempt/qos\nPreemptMode=REQUEUE",
         accounting=[
