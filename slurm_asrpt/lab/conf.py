@@ -23,6 +23,8 @@ from slurm_asrpt.lab.spec import LabNode, LabPaths, LabSpec
 
 MANY_NODES = 32
 LONGEST_TIMEOUT_S = 65533
+ANSWER_S = 30.0
+"""asrptd's timeout of a Slurm command, in the machine's time."""
 INTER = 1.25e9
 """B_inter of a lab, bytes/s."""
 
@@ -324,7 +326,7 @@ def lua_conf(paths: LabPaths) -> str:
 def lab_settings(spec: LabSpec, paths: LabPaths) -> dict[str, dict[str, Any]]:
     """The tables of the lab's asrpt.toml: mode enforce, paths in the lab, then ``spec.settings``.
 
-    Short cycles, unless the lab has its own clock: a cycle takes the machine's time.
+    Short cycles, unless the lab has its own clock: a cycle and an answer of Slurm take the machine's time.
     """
     folders = {name: str(paths.asrpt / name) for name in ("state", "run", "hook", "scripts", "spool")}
     admins = {"profiles": [str(paths.etc / "profiles")], "attachments": str(paths.etc / "attachments.toml")}
@@ -337,6 +339,8 @@ def lab_settings(spec: LabSpec, paths: LabPaths) -> dict[str, dict[str, Any]]:
     if spec.topology:
         above = range(1, topology.levels(spec.topology, len(spec.node_list)))
         tables["fabric"]["beyond_bytes_per_s"] = [INTER * topology.SHARE**level for level in above]
+    if spec.accelerated:
+        tables["slurm"]["timeout_s"] = ANSWER_S * spec.speed
     for name, values in spec.settings.items():
         tables.setdefault(name, {}).update(values)
     return tables

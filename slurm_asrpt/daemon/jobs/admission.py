@@ -397,8 +397,10 @@ def is_lease(job: ManagedJob, shown: float, now: float, lease_s: float, enforcin
     """
     if job.lease_until:
         late = job.lease_spread + LEASE_SLACK_S
-        ours = (job.lease_before, job.lease_until)
-        return any(end - LEASE_SLACK_S <= shown <= end + late for end in ours)
+        # without an answer, Slurm may have read the last one at any time until now
+        latest = max(job.lease_until, now + lease_s) if job.lease_before else job.lease_until
+        ours = ((job.lease_before, job.lease_before), (job.lease_until, latest))
+        return any(first - LEASE_SLACK_S <= shown <= last + late for first, last in ours)
     if job.record.restarts:  # Slurm itself delays a requeued job, and the hook does not lease it
         return enforcing and bool(job.service.head) and job.begin_time is None
     record = job.record

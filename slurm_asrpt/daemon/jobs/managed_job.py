@@ -298,8 +298,10 @@ class ManagedJob(SavedJob):
         self.begin_time = begin_time
 
     def lease_seen(self, until: float) -> None:
-        """Slurm shows a lease of asrptd or the hook."""
-        self.lease_until = self.lease_until or until
+        """Slurm shows a lease of asrptd or the hook; if the answer to the last one was lost, which of them holds."""
+        newer = self.lease_before and abs(until - self.lease_until) < abs(until - self.lease_before)
+        if newer or not self.lease_until:
+            self.lease_until, self.lease_before, self.lease_spread = until, 0.0, 0.0
 
     def lease_intended(self, until: float, spread: float) -> None:
         """A lease is about to be written.

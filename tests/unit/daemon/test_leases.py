@@ -7,6 +7,7 @@ import pytest
 from slurm_asrpt.daemon.jobs.managed_job import REQUEUE_PAUSE_S
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.writes import leases as module
+from slurm_asrpt.errors import SlurmError
 
 
 def fill_cluster(bench):
@@ -254,3 +255,48 @@ def test_the_shortest_leases_are_renewed_first(bench, few_renewals):
     assert leases(bench, late)
     assert leases(bench, later)
     assert sum(bool(leases(bench, j)) for j in others) == 1
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_lease_whose_answer_is_lost_is_known_however_late_slurm_has_read_it(bench, monkeypatch, restarts):
+    """Taken for a begin time that its owner has set, it would keep the job waiting for its end, and for a lease more."""
+    blocker = fill_cluster(bench)
+    job_id = bench.slurm.submit(12, leased=False)
+    lose_the_answer(bench, monkeypatch, after_s=100.0)
+    if restarts:
+        bench.restart()
+    bench.cycle(2)
+    assert bench.slurm.records[job_id].eligible_time > bench.slurm.now + 500
+    assert not bench.job(job_id).begin_time
+    assert bench.job_state(job_id) is JobState.QUEUED
+    bench.slurm.end(blocker)
+    bench.cycle(3)
+    assert bench.job_state(job_id) is JobState.RUNNING
+
+
+def test_once_slurm_shows_which_lease_holds_a_begin_time_of_the_owner_is_one(bench, monkeypatch):
+    fill_cluster(bench)
+    job_id = bench.slurm.submit(12, leased=False)
+    lose_the_answer(bench, monkeypatch, after_s=100.0)
+    bench.cycle(50)
+    begin = bench.slurm.now + 580  # later than the lease, earlier than a new one
+    bench.slurm.change(job_id, eligible_time=begin)
+    bench.cycle(2)
+    assert bench.job(job_id).begin_time == begin
+    assert bench.job_state(job_id) is JobState.INELIGIBLE
+
+
+def lose_the_answer(bench, monkeypatch, after_s):
+    """One cycle, of which Slurm reads the updates after this time, but does not answer."""
+
+    def update(updates):
+        if not updates:
+            return []
+        bench.slurm.tick(after_s)
+        for each in updates:
+            bench.slurm._update(each)
+        raise SlurmError("scontrol did not answer within 30 s")
+
+    with monkeypatch.context() as patch, pytest.raises(SlurmError, match="did not answer"):
+        patch.setattr(bench.slurm, "update", update)
+        bench.cycle()

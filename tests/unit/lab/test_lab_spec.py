@@ -160,6 +160,12 @@ def test_asrpt_toml_is_valid_and_has_all_paths_in_the_lab():
     assert settings.slurm.partitions == ["gpu"]
 
 
+def test_asrptd_waits_as_long_for_an_answer_on_a_fast_clock():
+    for speed, seconds in ((1.0, 30.0), (60.0, 1800.0)):
+        tables = conf.lab_settings(spec(speed=speed), LabPaths(ROOT))
+        assert parse_settings(tomllib.loads(conf.toml(tables)), "lab").slurm.timeout_s == seconds
+
+
 def test_train_and_the_daemon_have_the_same_fabric_by_default():
     fabric = FabricSettings()
     assert (fabric.inter_bytes_per_s, fabric.intra_bytes_per_s) == (train.DEFAULT_INTER, train.DEFAULT_INTRA)
