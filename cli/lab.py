@@ -21,7 +21,7 @@ from slurm_asrpt_cli._app.help import Tools, Version, seldom
 from slurm_asrpt_cli._app.tables import safe
 
 from slurm_asrpt.config.settings import parse_settings
-from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, one_line
+from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, Collected, InputError, error_lines
 from slurm_asrpt.lab import cluster, other_release, pace
 from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.spec import DEFAULT_DIRECTORY, DEFAULT_PORT, LabSpec
@@ -47,7 +47,8 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except AsrptError as error:
-        print(f"asrpt-lab: {one_line(error)}", file=sys.stderr)
+        for line in error_lines(error):
+            print(f"asrpt-lab: {line}", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         print("asrpt-lab: interrupted; all started processes have been ended", file=sys.stderr)
@@ -56,18 +57,26 @@ def _errors() -> Iterator[None]:
 
 def _settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
     """``section.key=value`` options as tables. Values are JSON, else strings. Raises InputError."""
-    tables: dict[str, dict[str, Any]] = {}
+    errors, tables = Collected(), dict[str, dict[str, Any]]()
     for pair in pairs:
-        name, equals, value = pair.partition("=")
-        section, dot, key = name.partition(".")
-        if not (equals and dot and key):
-            raise InputError(f"--set {pair}: must be section.key=value, e.g. --set daemon.mode=shadow")
-        try:
-            tables.setdefault(section, {})[key] = json.loads(value)
-        except ValueError:
+        with errors:
+            section, key, value = _setting(pair)
             tables.setdefault(section, {})[key] = value
-    parse_settings(tables, "--set")
+    with errors:
+        parse_settings(tables, "--set")
+    errors.check()
     return tables
+
+
+def _setting(pair: str) -> tuple[str, str, Any]:
+    name, equals, value = pair.partition("=")
+    section, dot, key = name.partition(".")
+    if not (equals and dot and key):
+        raise InputError(f"--set {pair}: must be section.key=value, e.g. --set daemon.mode=shadow")
+    try:
+        return section, key, json.loads(value)
+    except ValueError:
+        return section, key, value
 
 
 @app.callback()

@@ -56,10 +56,10 @@ def _report_usage(command: str, error: typer.BadParameter) -> int:
 
 
 def _report(command: str, error: BaseException) -> int:
-    """Print in one line what ended the command, with a traceback where ASRPT_DEBUG asks for it; the exit code."""
+    """Print what ended the command, a line for each error, with a traceback if ASRPT_DEBUG is set; the exit code."""
     code, words = ending(error)
-    if words:
-        print(f"{command}: {words}", file=sys.stderr)
+    for line in filter(None, words.split("\n")):
+        print(f"{command}: {line}", file=sys.stderr)
     if code == EXIT_BUG and os.environ.get(DEBUG):
         import traceback
 

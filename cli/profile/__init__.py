@@ -14,7 +14,7 @@ COMMANDS = {
     "list": Listed("profile.files", "List the available profiles."),
     "show": Listed("profile.files", "Show a profile and where the time goes."),
     "diff": Listed("profile.files", "Show how two profiles differ; exit status 1 if they do."),
-    "validate": Listed("profile.files", "Check profile files; print line, field and fix of errors."),
+    "validate": Listed("profile.files", "Check profile files; print all errors, with line and fix."),
     "convert": Listed("profile.files", "Write a profile as TOML or JSON, or a model cut into stages."),
 }
 

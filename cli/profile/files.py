@@ -19,7 +19,7 @@ from slurm_asrpt_cli.profile.output import ProfileArgument, amount, folders, pri
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import Pipeline
 from slurm_asrpt.core.timing.pipeline import iteration_time
-from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_FAILURE, AsrptError, InputError, one_line
+from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_FAILURE, AsrptError, InputError, error_lines, one_line
 from slurm_asrpt.profile.blocks import Block, UncutFile
 from slurm_asrpt.profile.cut import cut_file, even_cut
 from slurm_asrpt.profile.documents import Document, differences, format_document, load_document, to_json, to_values
@@ -259,29 +259,29 @@ def validate_command(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check profile files; print line, field and fix of errors.
+    """Check profile files; print all errors, with line and fix.
 
     \b
     Example:
       asrpt-profile validate /etc/slurm/asrpt/profiles/*.toml
     """
     where = folders(config)
-    found = {name: _problem(name, where) for name in profiles}
+    found = {name: _problems(name, where) for name in profiles}
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps({name: "\n".join(problems) for name, problems in found.items()}))
     else:
-        for name, problem in found.items():
-            print(problem or f"{safe(name)}: valid")
+        for name, problems in found.items():
+            print("\n".join(problems) or f"{safe(name)}: valid")
     if any(found.values()):
         raise typer.Exit(EXIT_BAD_INPUT)
 
 
-def _problem(name: str, where: list[Path]) -> str:
+def _problems(name: str, where: list[Path]) -> list[str]:
     try:
         load_document(name, where)
     except AsrptError as error:
-        return one_line(error)
-    return ""
+        return error_lines(error)
+    return []
 
 
 def convert_command(

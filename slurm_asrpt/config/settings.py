@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from errno import EPERM
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -21,8 +21,11 @@ from slurm_asrpt.core.policies import registry
 from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.hlas.options import HlasOptions
-from slurm_asrpt.errors import InputError
+from slurm_asrpt.errors import InputError, as_one, short
 from slurm_asrpt.files import read_config
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 DEFAULT_POLICY = "asrpt-gated"
 """The policy if the settings name none."""
@@ -378,11 +381,14 @@ def parse_settings(raw: dict[str, Any], source: str) -> Settings:
     try:
         return _model_for(raw.get("policy")).model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            raise InputError(f"{source}: unknown setting {key}; see man 5 asrpt.toml for the valid ones") from None
-        raise InputError(f"{source}: {key}: {first['msg']} (found {first['input']!r}); fix that line") from None
+        raise as_one(InputError(f"{source}: {_mistake(found)}") for found in error.errors(include_url=False)) from None
+
+
+def _mistake(found: ErrorDetails) -> str:
+    key = ".".join(map(str, found["loc"]))
+    if found["type"] == "extra_forbidden":
+        return f"unknown setting {key}; see man 5 asrpt.toml for the valid ones"
+    return f"{key}: {found['msg']} (found {short(found['input'])}); fix that line"
 
 
 def parse_policy_settings(section: Mapping[str, Any]) -> PolicySettings:

@@ -93,7 +93,7 @@ class Daemon:
         self._maintained = 0.0
         self._clock_steps, self._clock_stepped = ClockStepDetector(), False
         self._files = OptionalFiles()
-        self._logged_problems: dict[str, str] = {}
+        self._logged_problems: dict[str, list[str]] = {}
         self._least_pause_s = 0.0
 
     def _open_history(self) -> History:
@@ -291,7 +291,10 @@ class Daemon:
         """Log each unusable profile once. Its jobs are scheduled as unprofiled ones."""
         for name, problem in self.profiles.problems.items():
             if self._logged_problems.get(name) != problem:
-                LOG.warning("%s; its jobs count as unprofiled", printable(problem))
+                *others, last = map(printable, problem)
+                for line in others:
+                    LOG.warning("%s", line)
+                LOG.warning("%s; its jobs count as unprofiled", last)
         self._logged_problems = dict(self.profiles.problems)
 
     # maintenance

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from slurm_asrpt.core.job import JobProfile, unprofiled
-from slurm_asrpt.errors import InputError, one_line
+from slurm_asrpt.errors import InputError, error_lines
 from slurm_asrpt.hook.attachments import Attachments, read_attachments
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.profile.blocks import UncutFile
@@ -22,7 +22,9 @@ MAX_PROFILES = 4096
 
 
 class Profiles:
-    """Profiles by name; each file is read once. An unusable name counts as no profile; ``problems`` says why.
+    """Profiles by name; each file is read once. An unusable name counts as no profile.
+
+    problems: why, by name, a line for each error.
 
     An uncut model is cut into the shape that the job's script gives. Users choose the names, so the least recently used
     one is dropped if there are more than ``most``.
@@ -32,7 +34,7 @@ class Profiles:
         self._load, self._most = load, most
         self._known: OrderedDict[str, JobProfile | UncutFile | InputError] = OrderedDict()
         self._cut = lru_cache(most)(self._cut_now)
-        self.problems: dict[str, str] = {}
+        self.problems: dict[str, list[str]] = {}
 
     def of(self, tag: Tag | None, gpus: int) -> JobProfile:
         """The profile in a job's tag, as in ``get``."""
@@ -43,7 +45,7 @@ class Profiles:
         try:
             return self._use(name, gpus, sizes) if name else unprofiled(gpus)
         except InputError as error:
-            self.problems[name] = str(error)
+            self.problems[name] = error_lines(error)
             return unprofiled(gpus)
 
     def problem(self, tag: Tag, gpus: int) -> str:
@@ -52,7 +54,7 @@ class Profiles:
             self._use(tag.profile, gpus, tag.sizes)
         except InputError as error:
             return str(error)
-        return self.problems.get(tag.profile, "")
+        return "".join(self.problems.get(tag.profile, ())[:1])
 
     def look_again(self) -> None:
         """Read names that could not be read once more: profiles have been added or mended."""
@@ -93,7 +95,7 @@ class Profiles:
             self.problems.pop(oldest, None)
         found = self._known[name]
         if isinstance(found, InputError):
-            raise InputError(str(found))
+            raise found.with_traceback(None)
         return found
 
 
@@ -120,7 +122,10 @@ class AttachmentsFile:
                 self._check(found)
                 self._known = found
             except InputError as error:
-                LOG.error("%s; the previous attachments stay in force", one_line(error))
+                *others, last = error_lines(error)
+                for line in others:
+                    LOG.error("%s", line)
+                LOG.error("%s; the previous attachments stay in force", last)
         return self._known
 
     def _stamp(self) -> tuple[int, ...]:

@@ -14,8 +14,8 @@ from slurm_asrpt.core.policies import (
     policy_settings,
 )
 from slurm_asrpt.core.policies.base import Policy
-from slurm_asrpt.core.policies.registry import plugin_errors
-from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
+from slurm_asrpt.core.policies.registry import OptionError, plugin_errors
+from slurm_asrpt.errors import AsrptError, Collected, InputError, SlurmError, as_one, one_line, printable
 from slurm_asrpt.files import check_trusted_folder, make_folder, trusted_users
 from slurm_asrpt.hook.hook_conf import render_hook_conf
 from slurm_asrpt.slurm import pyslurm
@@ -32,9 +32,21 @@ def prepare(settings: Settings) -> None:
     """
     for error in plugin_errors():
         LOG.warning("policy %s of %s is not available: %s", error.name, error.source, printable(error.why))
-    configured_policy(settings)
-    render_hook_conf(settings.slurm.partitions, 0, 0.0, settings.group)
+    errors = Collected()
+    with errors:
+        _check_slurm_conf(settings.slurm.conf)
+    with errors:
+        configured_policy(settings)
+    with errors:
+        render_hook_conf(settings.slurm.partitions, 0, 0.0, settings.group)
+    errors.check()
     _make_folders(settings)
+
+
+def _check_slurm_conf(path: str) -> None:
+    """Raises InputError: without its file a Slurm command searches the network for one, and is silent for long."""
+    if path and not Path(path).is_file():
+        raise InputError(f"slurm.conf: {path} is not there; mend that setting, or bring Slurm up first")
 
 
 def configured_policy(settings: Settings) -> Policy:
@@ -46,6 +58,8 @@ def configured_policy(settings: Settings) -> Policy:
     chosen = settings.policy.chosen(policy_settings(name))
     try:
         return make_policy(name, fabric=fabric, **chosen)
+    except OptionError as error:
+        raise as_one(InputError(f"policy: {problem}") for problem in error.problems) from None
     except ValueError as error:
         raise InputError(f"{'policy' if name in policy_names() else 'policy.name'}: {error}") from None
 

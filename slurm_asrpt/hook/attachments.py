@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from slurm_asrpt.errors import InputError
+from slurm_asrpt.errors import Collected, InputError, short
 from slurm_asrpt.files import read_config
 from slurm_asrpt.profile.header import NAME_PATTERN
-from slurm_asrpt.profile.toml_table import Table, quote, read_toml, short
+from slurm_asrpt.profile.toml_table import Table, quote, read_toml
 
 VERSION = 1
 MAX_ATTACHMENTS = 200
@@ -81,17 +81,41 @@ def _checked_name(text: str) -> str:
 def parse_attachments(text: str, source: str) -> Attachments:
     """Raises InputError."""
     table = read_toml(text, source)
-    table.only(("version", GROUP, JOB_NAME))
-    if table.whole("version") != VERSION:
+    _check_version(table)
+    errors, found = Collected(), Attachments()
+    with errors:
+        table.only(("version", GROUP, JOB_NAME))
+    with errors:
+        table.whole("version")
+    for kind in (GROUP, JOB_NAME):
+        with errors:
+            found = _all_added(found, kind, table)
+    errors.check()
+    return found
+
+
+def _check_version(table: Table) -> None:
+    """Raises InputError for a file of another release. It may have other keys, so do not report them as errors."""
+    if "version" in table and table.whole("version") != VERSION:
         raise table.error(
             "version", f"this release reads version {VERSION}; create the file again with asrpt-profile attach"
         )
-    found = Attachments()
-    for kind in (GROUP, JOB_NAME):
-        for what, profile in (table.child(kind).texts() if kind in table else {}).items():
+
+
+def _all_added(found: Attachments, kind: str, table: Table) -> Attachments:
+    """With all attachments of a kind. Raises InputError."""
+    if kind not in table:
+        return found
+    errors, inner = Collected(), table.child(kind)
+    if len(inner.values) > MAX_ATTACHMENTS:
+        raise table.error(kind, f"{len(inner.values)} profiles, more than {MAX_ATTACHMENTS}; use patterns")
+    for what in inner.values:
+        with errors:
+            profile = inner.text(what)
             if not NAME_PATTERN.fullmatch(profile):
-                raise table.child(kind).error(what, f"{short(profile)} is not a valid profile name")
+                raise inner.error(what, f"{short(profile)} is not a valid profile name")
             found = _added(found, kind, what, profile, table)
+    errors.check()
     return found
 
 

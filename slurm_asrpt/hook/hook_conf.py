@@ -29,11 +29,12 @@ hook parses them once. If the file is damaged, the hook leaves every job as its 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.errors import InputError
+from slurm_asrpt.errors import Collected, InputError, as_one
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.hook.attachments import Attachments, ordered
 from slurm_asrpt.profile.sizes import SIZES
@@ -82,10 +83,12 @@ def render_hook_conf(
     attachments: Attachments = NOTHING_ATTACHED,
 ) -> bytes:
     """The content of hook.conf. Raises InputError for a name or text that its format cannot hold."""
-    for name in partitions:
-        if not _PARTITION.fullmatch(name):
-            raise InputError(f"slurm.partitions: {name!r} is not a valid partition name; use the names in slurm.conf")
-    rest = render_rules(rules, attachments)
+    errors = Collected()
+    with errors:
+        _check_partitions(partitions)
+    with errors:
+        rest = render_rules(rules, attachments)
+    errors.check()
     head = (
         f"asrpt-hook 2\npartitions={','.join(partitions)}\nlease_s={int(lease_s)}\nvalid_until={int(valid_until)}\n"
         f"rules={digest(rest)}\n"
@@ -98,36 +101,72 @@ def render_hook_conf(
     return whole
 
 
+def _check_partitions(names: list[str]) -> None:
+    wrong = [name for name in names if not _PARTITION.fullmatch(name)]
+    if wrong:
+        what = "is not a valid partition name; use the names in slurm.conf"
+        raise as_one(InputError(f"slurm.partitions: {name!r} {what}") for name in wrong)
+
+
 def render_rules(rules: GroupSettings, attachments: Attachments = NOTHING_ATTACHED) -> bytes:
     """The lines behind the #. Raises InputError for a name or text that the format cannot hold."""
     lines = [*_rule_lines(rules), *_attachment_lines(attachments)]
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
 
 
-def _rule_lines(rules: GroupSettings) -> Iterator[str]:
-    for flag in ("strip_comments", "fold_digits", "fold_dates", "arguments"):
-        yield f"{flag}={int(getattr(rules, flag))}"
-    for text in rules.ignore_lines:
-        if not text or "\n" in text:
-            raise InputError(f"group.ignore_lines: {text!r} is empty or contains a line break; remove it")
-        yield f"ignore_line={text}"
-    for line in rules.features:
-        name, *others = _keys("features", line.split() or [""])
-        if not _FEATURE.fullmatch(name):
-            raise InputError(f"group.features: {name!r} is not a valid feature name; use letters, digits and _")
-        yield f"feature={' '.join([name, *others])}"
-    yield f"ignore_options={' '.join(_keys('ignore_options', rules.ignore_options))}"
-    for key in ("ignore_commands", "setup_commands"):
-        yield f"{key}={' '.join(_checked(key, _COMMAND, getattr(rules, key)))}"
-    for line in rules.launchers:
-        name, *options = line.split() or [""]
-        _checked("launchers", _LAUNCHER, [name])
-        yield f"launcher={' '.join([name, *_keys('launchers', options)])}"
-    for line in rules.sizes:
-        name, *others = line.split() or [""]
-        if name not in SIZES:
-            raise InputError(f"group.sizes: unknown size {name!r}; begin each line with one of {', '.join(SIZES)}")
-        yield f"size={' '.join([name, *_keys('sizes', others)])}"
+def _rule_lines(rules: GroupSettings) -> list[str]:
+    flags = ("strip_comments", "fold_digits", "fold_dates", "arguments")
+    errors, lines = Collected(), [f"{flag}={int(getattr(rules, flag))}" for flag in flags]
+    for line in _lines_of(rules):
+        with errors:
+            lines.append(line())
+    errors.check()
+    return lines
+
+
+def _lines_of(rules: GroupSettings) -> Iterator[Callable[[], str]]:
+    """Functions that make the lines, since one that raises InputError must not end the others."""
+    yield from (partial(_ignore_line, text) for text in rules.ignore_lines)
+    yield from (partial(_feature, line) for line in rules.features)
+    yield partial(_list_of_options, rules.ignore_options)
+    yield partial(_list_of_commands, "ignore_commands", rules.ignore_commands)
+    yield partial(_list_of_commands, "setup_commands", rules.setup_commands)
+    yield from (partial(_launcher, line) for line in rules.launchers)
+    yield from (partial(_size, line) for line in rules.sizes)
+
+
+def _ignore_line(text: str) -> str:
+    if not text or "\n" in text:
+        raise InputError(f"group.ignore_lines: {text!r} is empty or contains a line break; remove it")
+    return f"ignore_line={text}"
+
+
+def _feature(line: str) -> str:
+    name, *others = _keys("features", line.split() or [""])
+    if not _FEATURE.fullmatch(name):
+        raise InputError(f"group.features: {name!r} is not a valid feature name; use letters, digits and _")
+    return f"feature={' '.join([name, *others])}"
+
+
+def _list_of_options(names: list[str]) -> str:
+    return f"ignore_options={' '.join(_keys('ignore_options', names))}"
+
+
+def _list_of_commands(setting: str, names: list[str]) -> str:
+    return f"{setting}={' '.join(_checked(setting, _COMMAND, names))}"
+
+
+def _launcher(line: str) -> str:
+    name, *options = line.split() or [""]
+    _checked("launchers", _LAUNCHER, [name])
+    return f"launcher={' '.join([name, *_keys('launchers', options)])}"
+
+
+def _size(line: str) -> str:
+    name, *others = line.split() or [""]
+    if name not in SIZES:
+        raise InputError(f"group.sizes: unknown size {name!r}; begin each line with one of {', '.join(SIZES)}")
+    return f"size={' '.join([name, *_keys('sizes', others)])}"
 
 
 def _attachment_lines(attachments: Attachments) -> Iterator[str]:
@@ -142,9 +181,10 @@ def _keys(setting: str, names: list[str]) -> list[str]:
 
 
 def _checked(setting: str, pattern: re.Pattern[str], names: list[str]) -> list[str]:
-    for name in names:
-        if not pattern.fullmatch(name):
-            raise InputError(f"group.{setting}: {name!r} is not a valid name there; fix or remove it")
+    wrong = [name for name in names if not pattern.fullmatch(name)]
+    if wrong:
+        what = "is not a valid name there; fix or remove it"
+        raise as_one(InputError(f"group.{setting}: {name!r} {what}") for name in wrong)
     return names
 
 

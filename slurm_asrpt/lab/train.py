@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.topology import Blocks, blocks_of
-from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError, error_lines
 from slurm_asrpt.progress import Reporter, to_count
 from slurm_asrpt.slurm.topology import parse_topology
 
@@ -341,7 +341,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parse_options(arguments)
         result = _run(options, os.environ)
     except AsrptError as error:
-        print(f"asrpt-train: {one_line(error)}", file=sys.stderr)
+        for line in error_lines(error):
+            print(f"asrpt-train: {line}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130

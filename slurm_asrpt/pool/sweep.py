@@ -1,4 +1,4 @@
-"""Sweep files: the settings of a pool, and its trainings. Errors are one line that says where and what."""
+"""Sweep files: the settings of a pool, and its trainings. Each error is one line that says where and what."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import itertools
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from slurm_asrpt.errors import InputError
+from slurm_asrpt.errors import Collected, InputError, as_one, short
 from slurm_asrpt.pool.round_policy import POLICIES
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=,+-]{0,119}")
 """Names of trainings: each is also the name of a directory."""
 USES = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 MAX_TRAININGS = 10_000
 Scalar = str | bool | int | float
+_SCALAR = len(("training", 0, "grid", "key", 0))
+"""Parts of a scalar's place in the errors of pydantic, which adds one for each of its types."""
 
 
 class _Table(BaseModel):
@@ -94,12 +99,21 @@ def read_sweep(path: Path) -> Sweep:
     try:
         found = _File.model_validate(raw)
     except ValidationError as error:
-        raise InputError(f"{path}: {_where_and_what(error)}") from None
-    if found.pool.policy not in POLICIES.names():
-        raise InputError(f"{path}: pool.policy: no policy {found.pool.policy!r}; known: {', '.join(POLICIES.names())}")
+        raise as_one(InputError(f"{path}: {mistake}") for mistake in _mistakes(error)) from None
+    errors = Collected()
+    with errors:
+        _check_policy(path, found.pool.policy)
+    with errors:
+        trainings = checked(str(path), _all(str(path), found.training))
+    errors.check()
     code = path.absolute().parent
     folder = code / (found.pool.folder or f"{path.stem}.pool")
-    return Sweep(found.pool, checked(str(path), _all(str(path), found.training)), code, folder)
+    return Sweep(found.pool, trainings, code, folder)
+
+
+def _check_policy(path: Path, name: str) -> None:
+    if name not in POLICIES.names():
+        raise InputError(f"{path}: pool.policy: no policy {name!r}; known: {', '.join(POLICIES.names())}")
 
 
 def checked(where: str, specs: Iterable[Spec]) -> tuple[Spec, ...]:
@@ -107,22 +121,29 @@ def checked(where: str, specs: Iterable[Spec]) -> tuple[Spec, ...]:
     found = tuple(specs)
     twice = [name for name, count in Counter(spec.name for spec in found).items() if count > 1]
     if twice:
-        raise InputError(f"{where}: two trainings are called {twice[0]!r}; give each a name of its own")
+        raise as_one(
+            InputError(f"{where}: two trainings are called {name!r}; give each a name of its own") for name in twice
+        )
     return found
 
 
-def _all(where: str, tables: Iterable[_TrainingTable]) -> Iterator[Spec]:
-    found = itertools.chain.from_iterable(_expanded(where, table) for table in tables)
-    for number, spec in enumerate(found):
-        if number >= MAX_TRAININGS:
-            raise InputError(f"{where}: more than {MAX_TRAININGS} trainings")
-        yield spec
+def _all(where: str, tables: Iterable[_TrainingTable]) -> list[Spec]:
+    errors, found = Collected(), list[Spec]()
+    for table in tables:
+        with errors:
+            found += itertools.islice(_expanded(where, table), MAX_TRAININGS + 1 - len(found))
+    errors.check()
+    if len(found) > MAX_TRAININGS:
+        raise InputError(f"{where}: more than {MAX_TRAININGS} trainings")
+    return found
 
 
 def _expanded(where: str, table: _TrainingTable) -> Iterator[Spec]:
+    """The trainings of a table, up to the first with an error: the others have the same one."""
     both = table.grid.keys() & table.settings.keys()
     if both:
-        raise InputError(f"{where}: training {table.name!r}: {min(both)} is in both with and grid; remove one")
+        what = "is in both with and grid; remove one"
+        raise as_one(InputError(f"{where}: training {table.name!r}: {key} {what}") for key in sorted(both))
     for values in itertools.product(*table.grid.values()):
         chosen = dict(zip(table.grid, values, strict=True))
         name = "-".join((table.name, *(f"{key}={_word(value)}" for key, value in chosen.items())))
@@ -139,18 +160,25 @@ def _word(value: Scalar) -> str:
 
 def _check_values(where: str, name: str, settings: Mapping[str, Any]) -> None:
     """TOML's dates and times are no values of JSON."""
-    for key, value in settings.items():
-        if not isinstance(value, (str, bool, int, float, list, dict)):
-            raise InputError(f"{where}: training {name!r}: with.{key}: dates and times must be strings")
+    wrong = [key for key, value in settings.items() if not isinstance(value, (str, bool, int, float, list, dict))]
+    if wrong:
+        what = "dates and times must be strings"
+        raise as_one(InputError(f"{where}: training {name!r}: with.{key}: {what}") for key in wrong)
 
 
-def _where_and_what(error: ValidationError) -> str:
-    """The first error in one line. Trainings are counted from 1."""
-    first = error.errors()[0]
-    place = [part + 1 if isinstance(part, int) else part for part in first["loc"]]
-    where = re.sub(r"^training\.(\d+)", r"training \1", ".".join(map(str, place)))
-    if first["type"] == "extra_forbidden":
+def _mistakes(error: ValidationError) -> list[str]:
+    """One line each: where and what."""
+    places = {found["loc"][:_SCALAR]: found for found in error.errors(include_url=False)}
+    return [_where_and_what(place, found) for place, found in places.items()]
+
+
+def _where_and_what(place: Sequence[str | int], found: ErrorDetails) -> str:
+    """Trainings are counted from 1."""
+    counted = [part + 1 if isinstance(part, int) else part for part in place]
+    where = re.sub(r"^training\.(\d+)", r"training \1", ".".join(map(str, counted)))
+    if found["type"] == "extra_forbidden":
         return f"{where}: no such key; see man asrpt-pool"
-    if first["type"] == "missing":
+    if found["type"] == "missing":
         return f"{where}: missing"
-    return f"{where}: {first['msg']} (found {str(first['input'])[:60]!r})"
+    what = found["msg"] if len(place) < _SCALAR else "must be a string, a number, true or false"
+    return f"{where}: {what} (found {short(found['input'])})"

@@ -28,9 +28,11 @@ Optional, 0 by default:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from slurm_asrpt.profile.header import HEAD_KEYS, Head, format_head, read_head
+from slurm_asrpt.errors import Collected
+from slurm_asrpt.profile.header import HEAD_KEYS, Head, check_version, format_head, read_head
 from slurm_asrpt.profile.toml_table import Table, quote
 
 MAX_BLOCKS = 10_000
@@ -85,28 +87,60 @@ _OPTIONAL = tuple(field.name for field in fields(Block) if field.name not in ("n
 
 def read_uncut(table: Table) -> UncutFile:
     """The model in a table. Raises InputError."""
-    table.only((*HEAD_KEYS, "iteration_s", "block"))
-    head = read_head(table)
+    check_version(table)
+    errors = Collected()
+    with errors:
+        table.only((*HEAD_KEYS, "iteration_s", "block"))
+    with errors:
+        head = read_head(table)
+    with errors:
+        iteration_s = table.number("iteration_s") if "iteration_s" in table else 0.0
+    with errors:
+        blocks = _blocks(table)
+    errors.check()
+    return UncutFile(head, blocks, iteration_s)
+
+
+def _blocks(table: Table) -> tuple[Block, ...]:
     tables = table.children("block")
     if len(tables) > MAX_BLOCKS:
         raise table.error("block", f"{len(tables)} blocks, more than {MAX_BLOCKS}; join some")
-    blocks = tuple(_block(entry) for entry in tables)
+    errors, blocks = Collected(), list[Block]()
+    for entry in tables:
+        with errors:
+            blocks.append(_block(entry))
+    errors.check()
     if sum(block.seconds for block in blocks) <= 0:
         raise tables[0].error("forward_s", "all seconds are 0; an iteration takes time")
-    return UncutFile(head, blocks, table.number("iteration_s") if "iteration_s" in table else 0.0)
+    return tuple(blocks)
 
 
 def _block(table: Table) -> Block:
-    table.only(("name", *_NEEDED, *_OPTIONAL))
-    values = {key: table.number(key) for key in (*_NEEDED, *_OPTIONAL) if key in _NEEDED or key in table}
-    if values.get("expert_bytes", 0.0) > values.get("param_bytes", 0.0):
-        raise table.error("expert_bytes", "must not exceed param_bytes, which includes it")
-    if values.get("expert_bytes") and not values.get("routed_bytes"):
-        raise table.error("expert_bytes", "needs routed_bytes, the tokens sent to experts")
-    outliers = table.count("outliers") if "outliers" in table else 0
-    return Block(
-        name=table.text("name"), **{key: value for key, value in values.items() if key != "outliers"}, outliers=outliers
-    )
+    errors, outliers = Collected(), 0
+    with errors:
+        table.only(("name", *_NEEDED, *_OPTIONAL))
+    with errors:
+        name = table.text("name")
+    with errors:
+        outliers = table.count("outliers") if "outliers" in table else 0
+    values = table.numbers((key for key in (*_NEEDED, *_OPTIONAL) if _is_read(key, table)), errors)
+    with errors:
+        if values.get("expert_bytes", 0.0) > values.get("param_bytes", 0.0) and _valid("param_bytes", table, values):
+            raise table.error("expert_bytes", "must not exceed param_bytes, which includes it")
+    with errors:
+        if values.get("expert_bytes") and not values.get("routed_bytes") and _valid("routed_bytes", table, values):
+            raise table.error("expert_bytes", "needs routed_bytes, the tokens sent to experts")
+    errors.check()
+    return Block(name=name, outliers=outliers, **values)
+
+
+def _is_read(key: str, table: Table) -> bool:
+    return key in _NEEDED or (key in table and key != "outliers")
+
+
+def _valid(key: str, table: Table, values: Mapping[str, float]) -> bool:
+    """Whether an optional key has a number, or is left out."""
+    return key in values or key not in table
 
 
 def format_uncut(document: UncutFile, comment: str = "") -> str:

@@ -54,15 +54,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from errno import EPERM
 from pathlib import Path
 
 from slurm_asrpt.core.job import AllReduce, JobProfile, Overlap, Pipeline, Stage
-from slurm_asrpt.errors import InputError
-from slurm_asrpt.profile.header import HEAD_KEYS, NAME_PATTERN, Head, format_head, read_head
-from slurm_asrpt.profile.toml_table import Table, quote, read_toml, short
+from slurm_asrpt.errors import Collected, InputError, short
+from slurm_asrpt.profile.header import HEAD_KEYS, NAME_PATTERN, Head, check_version, format_head, read_head
+from slurm_asrpt.profile.toml_table import Table, quote, read_toml
 
 LIBRARY = Path(__file__).parent / "library"
 UNCUT = Path(__file__).parent / "uncut"
@@ -113,11 +113,19 @@ def read_stages(table: Table) -> ProfileFile:
     """The profile in a table. Raises InputError."""
     if "block" in table and "stage" not in table:
         raise table.error("block", "this model is not cut yet; cut it with asrpt-profile plan or convert")
-    table.only((*HEAD_KEYS, *_TOP_KEYS, *_MORE_TOP_KEYS))
-    head = read_head(table)
-    tables = table.children("gpu_type") if "gpu_type" in table else []
-    profile = replace(_profile(table, head.name), speeds=_speeds(tables))
-    return ProfileFile(profile, head, tuple(entry.text("origin") for entry in tables))
+    check_version(table)
+    errors = Collected()
+    with errors:
+        table.only((*HEAD_KEYS, *_TOP_KEYS, *_MORE_TOP_KEYS))
+    with errors:
+        head = read_head(table)
+    with errors:
+        profile = _profile(table)
+    with errors:
+        speeds = _speeds(table)
+    errors.check()
+    rates = tuple((name, speed) for name, speed, _ in speeds)
+    return ProfileFile(replace(profile, name=head.name, speeds=rates), head, tuple(origin for *_, origin in speeds))
 
 
 def format_profile(document: ProfileFile, comment: str = "") -> str:
@@ -208,83 +216,158 @@ def read_text(path: Path, read: Callable[[], bytes]) -> str:
         raise InputError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
 
 
-def _profile(table: Table, name: str) -> JobProfile:
-    allreduce = table.text("allreduce")
-    if allreduce not in list(AllReduce):
-        raise table.error("allreduce", f"must be one of {', '.join(AllReduce)}, found {short(allreduce)}")
-    tensor = table.whole("tensor") if "tensor" in table else 1
-    tables = table.children("stage")
-    stages = tuple(_stage(entry, tensor) for entry in tables)
-    if tensor * sum(stage.replicas for stage in stages) > MAX_GPUS:
-        raise table.error("stage", f"more than {MAX_GPUS} GPUs in all; check replicas and tensor")
-    _check_cuts(tables, stages)
-    pipeline, micro_batches = _pipeline(table)
-    return JobProfile(name, stages, AllReduce(allreduce), tensor, pipeline, micro_batches, _overlap(table))
+def _profile(table: Table) -> JobProfile:
+    """Without the name and the speeds of GPU types."""
+    errors, tensor = Collected(), 0  # 0: unknown
+    with errors:
+        allreduce = _allreduce(table)
+    with errors:
+        tensor = table.whole("tensor") if "tensor" in table else 1
+    with errors:
+        stages = _stages(table, tensor)
+    with errors:
+        pipeline, micro_batches = _pipeline(table)
+    with errors:
+        overlap = _overlap(table)
+    errors.check()
+    return JobProfile("", stages, allreduce, tensor, pipeline, micro_batches, overlap)
+
+
+def _allreduce(table: Table) -> AllReduce:
+    kind = table.text("allreduce")
+    if kind not in list(AllReduce):
+        raise table.error("allreduce", f"must be one of {', '.join(AllReduce)}, found {short(kind)}")
+    return AllReduce(kind)
 
 
 def _pipeline(table: Table) -> tuple[Pipeline, int]:
+    errors, kind, pieces = Collected(), "", 1
+    with errors:
+        kind = _pipeline_kind(table)
+    with errors:
+        pieces = table.whole("micro_batches") if "micro_batches" in table else 1
+        if pieces > MAX_MICRO_BATCHES:
+            raise table.error("micro_batches", f"must be at most {MAX_MICRO_BATCHES}, found {short(pieces)}")
+        if pieces > 1 and kind == Pipeline.ASYNCHRONOUS:
+            raise table.error("micro_batches", 'requires a synchronous pipeline; add pipeline = "synchronous"')
+    errors.check()
+    return Pipeline(kind), pieces
+
+
+def _pipeline_kind(table: Table) -> str:
     kind = table.text("pipeline") if "pipeline" in table else Pipeline.ASYNCHRONOUS.value
     if kind not in list(Pipeline):
         raise table.error("pipeline", f"must be one of {', '.join(Pipeline)}, found {short(kind)}")
-    pieces = table.whole("micro_batches") if "micro_batches" in table else 1
-    if pieces > MAX_MICRO_BATCHES:
-        raise table.error("micro_batches", f"must be at most {MAX_MICRO_BATCHES}, found {short(pieces)}")
-    if pieces > 1 and kind != Pipeline.SYNCHRONOUS:
-        raise table.error("micro_batches", 'requires a synchronous pipeline; add pipeline = "synchronous"')
-    return Pipeline(kind), pieces
+    return kind
 
 
 def _overlap(table: Table) -> Overlap:
     if "overlap" not in table:
         return Overlap()
-    inner = table.child("overlap")
-    inner.only(_OVERLAP_KEYS)
-    factors = {key: inner.number(key) for key in _OVERLAP_KEYS if key in inner}
+    errors, inner = Collected(), table.child("overlap")
+    with errors:
+        inner.only(_OVERLAP_KEYS)
+    factors = inner.numbers((key for key in _OVERLAP_KEYS if key in inner), errors)
     for key, factor in factors.items():
-        if factor > MAX_OVERLAP:
-            raise inner.error(key, f"must be a factor of at most {MAX_OVERLAP:g}, found {short(factor)}")
+        with errors:
+            if factor > MAX_OVERLAP:
+                raise inner.error(key, f"must be a factor of at most {MAX_OVERLAP:g}, found {short(factor)}")
+    errors.check()
     return Overlap(**factors)
 
 
-def _speeds(tables: Sequence[Table]) -> tuple[tuple[str, float], ...]:
-    found: dict[str, float] = {}
-    for table in tables:
+def _speeds(table: Table) -> list[tuple[str, float, str]]:
+    """Name, speed and origin of each GPU type."""
+    errors, found, names = Collected(), list[tuple[str, float, str]](), set[str]()
+    for entry in table.children("gpu_type") if "gpu_type" in table else []:
+        with errors:
+            found.append(_speed(entry, names))
+        names.add(str(entry.values.get("name")))
+    errors.check()
+    return found
+
+
+def _speed(table: Table, before: Set[str]) -> tuple[str, float, str]:
+    """before: names of the types before."""
+    errors = Collected()
+    with errors:
         table.only(("name", "speed", "origin"))
-        name, speed = table.text("name"), table.number("speed")
-        if not _TYPE_NAME.fullmatch(name) or name in found:
+    with errors:
+        name = table.text("name")
+        if not _TYPE_NAME.fullmatch(name) or name in before:
             raise table.error("name", f"must be a GPU type as in slurm.conf, each once, found {short(name)}")
+    with errors:
+        speed = table.number("speed")
         if not 0 < speed <= MAX_SPEED:
             raise table.error("speed", f"must be above 0 and at most {MAX_SPEED:g}, found {short(speed)}")
-        found[name] = speed
-    return tuple(found.items())
+    with errors:
+        origin = table.text("origin")
+    errors.check()
+    return name, speed, origin
+
+
+def _stages(table: Table, tensor: int) -> tuple[Stage, ...]:
+    """tensor: 0 if its own line is wrong."""
+    errors, tables = Collected(), table.children("stage")
+    stages: list[Stage | None] = [None] * len(tables)
+    for at, entry in enumerate(tables):
+        with errors:
+            stages[at] = _stage(entry, tensor)
+    valid = tuple(stage for stage in stages if stage is not None)
+    with errors:
+        if tensor * sum(stage.replicas for stage in valid) > MAX_GPUS:
+            raise table.error("stage", f"more than {MAX_GPUS} GPUs in all; check replicas and tensor")
+    _check_cuts(tables, stages, errors)
+    errors.check()
+    return valid
 
 
 def _stage(table: Table, tensor: int) -> Stage:
-    table.only((*_STAGE_KEYS, *_MORE_STAGE_KEYS))
-    replicas = table.whole("replicas")
-    numbers = {key: table.number(key) for key in _STAGE_KEYS[1:]}
-    numbers |= {key: table.number(key) for key in ("tensor_bytes", "routed_bytes") if key in table}
-    if numbers["forward_s"] + numbers["backward_s"] <= 0:
-        raise table.error("forward_s", "forward_s and backward_s are both 0; an iteration takes time")
-    if numbers.get("tensor_bytes") and tensor == 1:
-        raise table.error("tensor_bytes", "requires tensor slices; add tensor = 2 or more above the stages")
-    if numbers.get("routed_bytes") and "routing" not in table:
-        raise table.error("routed_bytes", "needs routing, the experts' shares of the tokens")
-    routing = table.shares("routing", replicas) if "routing" in table else ()
+    errors, replicas, routing = Collected(), 0, tuple[float, ...]()
+    with errors:
+        table.only((*_STAGE_KEYS, *_MORE_STAGE_KEYS))
+    with errors:
+        replicas = table.whole("replicas")
+    more = [key for key in ("tensor_bytes", "routed_bytes") if key in table]
+    numbers = table.numbers((*_STAGE_KEYS[1:], *more), errors)
+    with errors:
+        if numbers.get("forward_s") == numbers.get("backward_s") == 0:
+            raise table.error("forward_s", "forward_s and backward_s are both 0; an iteration takes time")
+    with errors:
+        if numbers.get("tensor_bytes") and tensor == 1:
+            raise table.error("tensor_bytes", "requires tensor slices; add tensor = 2 or more above the stages")
+    with errors:
+        if numbers.get("routed_bytes") and "routing" not in table:
+            raise table.error("routed_bytes", "needs routing, the experts' shares of the tokens")
+    with errors:
+        routing = table.shares("routing", replicas) if replicas and "routing" in table else ()
+    errors.check()
     return Stage(replicas, **numbers, routing=routing)
 
 
-def _check_cuts(tables: Sequence[Table], stages: Sequence[Stage]) -> None:
-    """Neighbors agree on the bytes between them; nothing enters the first or leaves the last stage."""
-    if stages[0].bytes_in:
-        raise tables[0].error("bytes_in", "must be 0, no stage comes before")
-    if stages[-1].bytes_out:
-        raise tables[-1].error("bytes_out", "must be 0, no stage comes after")
+def _check_cuts(tables: Sequence[Table], stages: Sequence[Stage | None], errors: Collected) -> None:
+    """Neighbors agree on the bytes between them; nothing enters the first or leaves the last stage.
+
+    ``errors`` gets what is wrong. A stage that cannot be read (None) is not compared.
+    """
+    with errors:
+        if stages[0] and stages[0].bytes_in:
+            raise tables[0].error("bytes_in", "must be 0, no stage comes before")
     for table, before, after in zip(tables[1:], stages[:-1], stages[1:], strict=True):
-        sent, received = before.replicas * before.bytes_out, after.replicas * after.bytes_in
-        if abs(sent - received) > CUT_TOLERANCE * max(sent, received):
-            raise table.error(
-                "bytes_in",
-                f"{received:g} bytes enter ({after.replicas} replicas together) but the stage before sends {sent:g}; "
-                "replicas x bytes_out there must equal replicas x bytes_in here",
-            )
+        with errors:
+            _check_cut(table, before, after)
+    with errors:
+        if stages[-1] and stages[-1].bytes_out:
+            raise tables[-1].error("bytes_out", "must be 0, no stage comes after")
+
+
+def _check_cut(table: Table, before: Stage | None, after: Stage | None) -> None:
+    if before is None or after is None:
+        return
+    sent, received = before.replicas * before.bytes_out, after.replicas * after.bytes_in
+    if abs(sent - received) > CUT_TOLERANCE * max(sent, received):
+        raise table.error(
+            "bytes_in",
+            f"{received:g} bytes enter ({after.replicas} replicas together) but the stage before sends {sent:g}; "
+            "replicas x bytes_out there must equal replicas x bytes_in here",
+        )

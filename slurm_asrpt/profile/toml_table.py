@@ -7,10 +7,10 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from slurm_asrpt.errors import InputError
+from slurm_asrpt.errors import MOST_ERRORS, Collected, InputError, short
 
 Lines = Mapping[tuple[str, str], int]
 """The line of each key by (place, key), and of each table's header by (place, "")."""
@@ -46,7 +46,7 @@ class Table:
     """The values of one table. place: prefix of its keys in errors, such as ``stage 2: ``."""
 
     def __init__(self, values: Mapping[str, Any], source: str, place: str, lines: Lines) -> None:
-        self.values = values
+        self.values = dict(values)
         self.source = source
         self.place = place
         self.lines = lines
@@ -57,11 +57,16 @@ class Table:
         return InputError(f"{self.source}: {where}{self.place}{key}: {what}")
 
     def only(self, known: Sequence[str]) -> None:
-        for key in self.values:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"valid keys: {', '.join(known)}"
+        """Raises InputError for each key that is not known. A misspelled one is then read as the key it resembles."""
+        errors, unknown = Collected(), [key for key in self.values if key not in known]
+        for key in unknown:
+            near = difflib.get_close_matches(key, known, n=1) if len(unknown) <= MOST_ERRORS else []
+            hint = f"did you mean {near[0]}?" if near else f"valid keys: {', '.join(known)}"
+            with errors:
                 raise self.error(key[:80], f"unknown key; {hint}")
+            if near and near[0] not in self.values:  # else it would be reported a second time, as missing
+                self.values[near[0]] = self.values.pop(key)
+        errors.check()
 
     def get(self, key: str) -> Any:
         if key not in self.values:
@@ -98,7 +103,20 @@ class Table:
 
     def texts(self) -> dict[str, str]:
         """The whole table, if every value is a text."""
-        return {key: self.text(key) for key in self.values}
+        errors, found = Collected(), dict[str, str]()
+        for key in self.values:
+            with errors:
+                found[key] = self.text(key)
+        errors.check()
+        return found
+
+    def numbers(self, keys: Iterable[str], errors: Collected) -> dict[str, float]:
+        """Those of these keys that have a number; ``errors`` gets the others."""
+        found = dict[str, float]()
+        for key in keys:
+            with errors:
+                found[key] = self.number(key)
+        return found
 
     def number(self, key: str) -> float:
         value = self.get(key)
@@ -133,13 +151,6 @@ class Table:
 
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def short(value: object) -> str:
-    # An integer of more than 4300 digits cannot be turned into text at all (CVE-2020-10735).
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
-        return "a huge number"
-    return repr(value)[:60]
 
 
 def quote(text: str) -> str:

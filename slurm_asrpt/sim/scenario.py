@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from slurm_asrpt.core.placement.splitter import Split
-from slurm_asrpt.core.policies.registry import check_options, policy_names, policy_settings
-from slurm_asrpt.errors import InputError
+from slurm_asrpt.core.policies.registry import OptionError, check_options, policy_names, policy_settings
+from slurm_asrpt.errors import Collected, InputError, as_one
 from slurm_asrpt.sim.engine import FEWEST, NODES, PERFECT, SPLIT
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 from slurm_asrpt.traces import AUTO, check_format
@@ -45,22 +45,35 @@ def parse_policy(text: str, more: Sequence[str] = ()) -> PolicySpec:
     known = name.removesuffix(PERFECT)
     if known not in policy_names():
         raise InputError(f"no policy is called {name!r}; known: {', '.join(policy_names())}, and NAME{PERFECT} of each")
-    settings: dict[str, Any] = {}
+    errors, settings = Collected(), dict[str, Any]()
     for pair in [*(tail.split(",") if tail else ()), *more]:
-        key, equals, value = pair.strip().partition("=")
-        allowed = sorted({*policy_settings(known), NODES, SPLIT})
-        if not equals or key not in allowed:
-            raise InputError(f"policy {name} has no setting {pair!r}; it has: {', '.join(allowed)}")
-        if key == NODES and value != FEWEST:
-            raise InputError(f"policy {name}: {pair}: the only value is {NODES}={FEWEST}")
-        if key == SPLIT and value not in set(Split):
-            raise InputError(f"policy {name}: {pair}: the values are {', '.join(Split)}")
-        settings[key] = _value(value)
-    try:
-        check_options(known, {key: value for key, value in settings.items() if key not in (NODES, SPLIT)})
-    except ValueError as error:
-        raise InputError(f"policy {text}: {error}") from None
+        with errors:
+            key, value = _setting(name, known, pair)
+            settings[key] = value
+    with errors:
+        _check_options(text, known, {key: value for key, value in settings.items() if key not in (NODES, SPLIT)})
+    errors.check()
     return PolicySpec(name, settings)
+
+
+def _setting(name: str, known: str, pair: str) -> tuple[str, Any]:
+    """Key and value of ``key=value``. known: the policy's name in the registry."""
+    key, equals, value = pair.strip().partition("=")
+    allowed = sorted({*policy_settings(known), NODES, SPLIT})
+    if not equals or key not in allowed:
+        raise InputError(f"policy {name} has no setting {pair!r}; it has: {', '.join(allowed)}")
+    if key == NODES and value != FEWEST:
+        raise InputError(f"policy {name}: {pair}: the only value is {NODES}={FEWEST}")
+    if key == SPLIT and value not in set(Split):
+        raise InputError(f"policy {name}: {pair}: the values are {', '.join(Split)}")
+    return key, _value(value)
+
+
+def _check_options(text: str, known: str, options: Mapping[str, Any]) -> None:
+    try:
+        check_options(known, options)
+    except OptionError as error:
+        raise as_one(InputError(f"policy {text}: {problem}") for problem in error.problems) from None
 
 
 def _value(text: str) -> Any:
@@ -78,7 +91,12 @@ def parse_policies(text: str) -> list[PolicySpec]:
             words[-1] += f",{part}" if ":" in words[-1] else f":{part}"
         else:
             words.extend(policy_names() if part == "all" else [part])
-    specs = {spec.text: spec for spec in map(parse_policy, words)}
+    errors, specs = Collected(), dict[str, PolicySpec]()
+    for word in words:
+        with errors:
+            spec = parse_policy(word)
+            specs[spec.text] = spec
+    errors.check()
     if not specs:
         raise InputError(f"no policy is named; known: {', '.join(policy_names())}")
     return list(specs.values())

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from pydantic_core import ErrorDetails
 
     from slurm_asrpt.core.cluster import Fabric
     from slurm_asrpt.core.policies.base import Policy
@@ -42,6 +44,14 @@ BUILT_IN: Mapping[str, str] = {
 """The policies of this package: module and class by name. They take precedence over a plugin of the same name."""
 RESERVED = frozenset({"name", "fabric", "fairshare_bands"})
 """Keys that a policy cannot define: [policy] already has them, or they come from other settings."""
+
+
+class OptionError(ValueError):
+    """Invalid options of a policy. problems: a text ``key=value: problem`` for each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
 
 
 @dataclass(frozen=True)
@@ -89,13 +99,15 @@ def make_policy(name: str, fabric: Fabric, **options: Any) -> Policy:
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> PolicyOptions:
-    """The validated options of a policy. Raises ValueError with the text ``key=value: problem``."""
+    """The validated options of a policy. Raises OptionError, or ValueError for an unknown policy."""
     try:
         return policy_class(name).Options(**options)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{key}={first['input']}: {first['msg']}") from None
+        raise OptionError([_problem(found) for found in error.errors(include_url=False)]) from None
+
+
+def _problem(found: ErrorDetails) -> str:
+    return f"{'.'.join(map(str, found['loc']))}={str(found['input'])[:60]}: {found['msg']}"
 
 
 def policy_settings(name: str) -> frozenset[str]:

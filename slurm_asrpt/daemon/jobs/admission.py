@@ -331,9 +331,9 @@ def _profile(tag: Tag, requested: JobRequest, nodes: Sequence[NodeRecord], profi
     profile = profiles.of(tag, requested.gpus)
     if profile.tensor == 1 or _keeps_slices(profile, requested, nodes):
         return profile
-    profiles.problems[tag.profile] = (
+    profiles.problems[tag.profile] = [
         f"profile {tag.profile} has {profile.tensor} GPUs a replica on one server, which a job's request or nodes part"
-    )
+    ]
     return unprofiled(requested.gpus)
 
 

@@ -152,7 +152,7 @@ def test_a_request_that_separates_the_slices_runs_as_an_unprofiled_job(make_benc
     job_id = bench.slurm.submit(8, profile="sliced", **fields)
     bench.cycle(3)
     assert not bench.job(job_id).job.profiled
-    assert "2 GPUs a replica on one server" in bench.profiles.problems["sliced"]
+    assert "2 GPUs a replica on one server" in bench.profiles.problems["sliced"][0]
     if "tres_per_node" not in fields:
         assert bench.state(job_id) == "RUNNING"
 

@@ -295,7 +295,7 @@ def test_a_daemon_reads_profiles_by_name_only(make_daemon, tmp_path):
     assert profiles.get("vgg19-dp4", 4).name == "vgg19-dp4"
     for name in (str(tmp_path / "mine.toml"), "../mine", "./mine.toml"):
         assert profiles.get(name, 4).name == UNPROFILED
-        assert "is not a valid profile name" in profiles.problems[name]
+        assert "is not a valid profile name" in profiles.problems[name][0]
 
 
 def test_a_clean_stop_makes_the_hook_lease_no_more_jobs(make_daemon):

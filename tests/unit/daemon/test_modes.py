@@ -189,8 +189,8 @@ def test_missing_profiles_and_those_for_other_gpu_counts_are_ignored(bench):
     bench.cycle(2)
     assert [bench.job(j).job.profiled for j in jobs] == [False, False]
     problems = bench.profiles.problems
-    assert "is for 4 GPUs" in problems["flat"]
-    assert problems["nowhere"] == "no profile nowhere"
+    assert "is for 4 GPUs" in problems["flat"][0]
+    assert problems["nowhere"] == ["no profile nowhere"]
 
 
 def test_the_profile_cache_is_bounded():

@@ -112,7 +112,7 @@ def test_each_shipped_model_can_be_cut_for_up_to_eight_processes(name: str) -> N
 def test_a_job_with_an_ambiguous_shape_counts_as_unprofiled_with_a_log_message() -> None:
     profiles = Profiles(lambda name: load_named(name, ()))
     assert profiles.get("llama-3-8b", 8, Sizes()).name == UNPROFILED
-    assert "cannot be cut into stages: the script does not say" in profiles.problems["llama-3-8b"]
+    assert "cannot be cut into stages: the script does not say" in profiles.problems["llama-3-8b"][0]
     assert profiles.get("vgg19-dp4", 4, Sizes(tp=2)).gpus == 4  # is already cut
 
 
