@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from papers.hare.engine import simulate_rounds
-from papers.hare.grouping import gap, group, group_exactly, relative
+from papers.hare.exact_grouping import group_exactly
 from papers.hare.models import MODELS, TYPES, switch_s
 from papers.hare.workload import RoundOptions, jobs_of
+from slurm_asrpt.core.rounds.grouping import gap, group, relative
+from slurm_asrpt.sim.rounds import simulate_rounds
 
 POLICIES = ("hlas", "hlas-p", "2d-las", "srtf", "gavel-fifo", "sched-allox", "hare-offline")
 SMALL = (((8, 4, 1, 2), 3), ((6, 6, 2, 2), 4), ((10, 10, 10, 10), 7), ((12, 8, 6, 4), 6))

@@ -19,6 +19,7 @@ from slurm_asrpt_cli._app.tables import Column, safe, show_table
 from slurm_asrpt_cli.admin.access import asking_slurm, history_path, of_asrptd, read_history
 
 from slurm_asrpt.config.settings import Settings, load_settings
+from slurm_asrpt.core.convergence import STOP_SHARE, Convergence, convergence
 from slurm_asrpt.core.units import Unit
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.history.store import Run
@@ -26,7 +27,6 @@ from slurm_asrpt.hook import table
 from slurm_asrpt.hook.tag import parse_tag, render_features
 from slurm_asrpt.predict.communication import from_bytes
 from slurm_asrpt.predict.conformal import RunConformal
-from slurm_asrpt.predict.convergence import STOP_SHARE, Convergence, convergence
 from slurm_asrpt.predict.evidence import Evidence, Level, PredictionInput, evidence
 from slurm_asrpt.predict.model_store import ModelError, active_name, load_beliefs
 from slurm_asrpt.predict.retrain import models_folder

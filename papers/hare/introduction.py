@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from papers.hare.engine import RoundResult, simulate_rounds
-from papers.hare.jobs import Fleet, RoundJob
 from papers.hare.models import MODELS, Model
 from papers.report import FAILS, HOLDS, UNTESTED, Measured, Section, Table
 from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.rounds.jobs import Fleet, RoundJob
+from slurm_asrpt.sim.rounds import RoundResult, simulate_rounds
 from slurm_asrpt.traces import read_trace
 from slurm_asrpt.traces.samples import NAMED
 from slurm_asrpt.traces.statistics import statistics

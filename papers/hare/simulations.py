@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from papers.hare.engine import RoundResult, simulate_rounds
 from papers.hare.models import KINDS, switch_s
 from papers.hare.workload import RoundOptions, jobs_of
 from papers.seeded import Seeds
+from slurm_asrpt.sim.rounds import RoundResult, simulate_rounds
 
 SEEDS, QUICK_SEEDS = 5, 2
 QUICK = 4

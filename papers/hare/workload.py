@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from papers.hare.jobs import Fleet, RoundJob
 from papers.hare.models import GBIT, KINDS, MODELS, TESTBED, TYPES
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.predict.loss_curve import Curve, LossCurve
+from slurm_asrpt.core.loss_curve import Curve, LossCurve
+from slurm_asrpt.core.rounds.jobs import Fleet, RoundJob
 
 TASKS = (1, 2, 4, 8)
 STOP, START, FLOOR, NOISE = 0.05, 2.0, 0.5, 0.02

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from slurm_asrpt.predict.convergence import Convergence
+from slurm_asrpt.core.convergence import Convergence
 from slurm_asrpt.predict.evidence import Evidence
 from slurm_asrpt.reporting.plot_style import COLORS, applied, check_path, figure, label, save
 

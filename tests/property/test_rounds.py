@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from papers.hare import engine
-from papers.hare.engine import simulate_rounds
-from papers.hare.grouping import gap, group, group_exactly, members, relative
-from papers.hare.jobs import Fleet, RoundJob, share_out
-from papers.hare.policies import round_policy_names
+from papers.hare.exact_grouping import group_exactly
 from papers.hare.workload import curve_for
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.predict.loss_curve import LossCurve, fit, observed
+from slurm_asrpt.core.loss_curve import LossCurve, fit, observed
+from slurm_asrpt.core.rounds.grouping import gap, group, members, relative
+from slurm_asrpt.core.rounds.jobs import Fleet, RoundJob, share_out
+from slurm_asrpt.core.rounds.policies import round_policy_names
+from slurm_asrpt.sim import rounds as engine
+from slurm_asrpt.sim.rounds import simulate_rounds
 
 fleets = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(
     lambda counts: Fleet.of({f"t{kind}": number for kind, number in enumerate(counts)})

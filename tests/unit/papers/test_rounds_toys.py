@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from papers.hare.engine import RoundResult, simulate_rounds
-from papers.hare.hlas import Hlas
-from papers.hare.jobs import Fleet, Progress, RoundJob, share_out
-from papers.hare.policies import make_round_policy
 from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.rounds.hlas import Hlas
+from slurm_asrpt.core.rounds.jobs import Fleet, Progress, RoundJob, share_out
+from slurm_asrpt.core.rounds.policies import make_round_policy
+from slurm_asrpt.sim.rounds import RoundResult, simulate_rounds
 
 ONE = Fleet.of({"gpu": 1})
 J_A, J_B = (3.0, 3.0, 1.8, 1.8), (1.0, 2.0, 2.5, 1.0)
@@ -127,7 +127,7 @@ class _ThirdRunsThreeRounds:
 
 
 def test_a_bound_on_one_size_gains_most_of_what_all_sizes_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("papers.hare.hlas.NoPredictor", _ThirdRunsThreeRounds)
+    monkeypatch.setattr("slurm_asrpt.core.rounds.hlas.NoPredictor", _ThirdRunsThreeRounds)
     result = play("hlas", ONE, FIG12, **EACH_ROUND)
     assert result.end_s.tolist() == [3.0, 5.0, 9.0]
     assert round(result.mean_jct_s, 1) == 5.7

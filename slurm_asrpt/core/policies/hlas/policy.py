@@ -1,6 +1,6 @@
 """HLAS on a real cluster: jobs with the least GPU time run first, and preempt jobs with much GPU time.
 
-Jobs are in K queues by attained service (Hare, Algorithms 1-3; ``papers/hare`` has the paper's own model, where rounds
+Jobs are in K queues by attained service (Hare, Algorithms 1-3; ``core/rounds`` has the paper's own model, where rounds
 are tasks that any idle GPU may run). Here a job has all its GPUs or none. It runs until it ends, or until a job of an
 earlier queue waits that fits on its GPUs. Then it is preempted between two of its rounds, after a checkpoint, and waits
 at the end of its queue.

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from papers.hare.jobs import Fleet, Part, Progress, RoundJob
-from papers.hare.round_policy import IdleGpus, register
+from slurm_asrpt.core.rounds.jobs import Fleet, Part, Progress, RoundJob
+from slurm_asrpt.core.rounds.policy import IdleGpus, register
 
 
 @register("sched-allox", clairvoyant=True)

@@ -8,13 +8,13 @@ from typing import Protocol
 
 import numpy as np
 
-from papers.hare.grouping import group, members
-from papers.hare.jobs import Fleet, Part, Progress, RoundJob, share_out
-from papers.hare.predictors import Conservative, Known, LossFit, NoPredictor, RoundPredictor
-from papers.hare.queues import Queues
-from papers.hare.round_policy import IdleGpus, register
+from slurm_asrpt.core.convergence import ALPHA
 from slurm_asrpt.core.policies.hlas.policy import thresholds
-from slurm_asrpt.predict.convergence import ALPHA
+from slurm_asrpt.core.rounds.grouping import group, members
+from slurm_asrpt.core.rounds.jobs import Fleet, Part, Progress, RoundJob, share_out
+from slurm_asrpt.core.rounds.policy import IdleGpus, register
+from slurm_asrpt.core.rounds.predictors import Conservative, Known, LossFit, NoPredictor, RoundPredictor
+from slurm_asrpt.core.rounds.queues import Queues
 
 GROUP_GPUS = 4
 QUEUES = 8

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from papers.hare.jobs import Fleet, Part, Progress, RoundJob
-from papers.hare.policies import clairvoyant, make_round_policy
-from papers.hare.round_policy import RoundPolicy
+from slurm_asrpt.core.rounds.jobs import Fleet, Part, Progress, RoundJob
+from slurm_asrpt.core.rounds.policies import clairvoyant, make_round_policy
+from slurm_asrpt.core.rounds.policy import RoundPolicy
 
 FREED, ENDED, ARRIVED = range(3)
 """Order of simultaneous events: GPUs become free, rounds end, jobs arrive."""

@@ -6,8 +6,8 @@ from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 
-from papers.hare.jobs import Progress
 from slurm_asrpt.core.policies.hlas.policy import level_of
+from slurm_asrpt.core.rounds.jobs import Progress
 
 
 class Level:

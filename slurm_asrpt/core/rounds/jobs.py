@@ -17,7 +17,7 @@ from functools import cached_property
 
 from slurm_asrpt.core.cluster import spread
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.predict.loss_curve import Curve
+from slurm_asrpt.core.loss_curve import Curve
 
 Rates = tuple[float, ...]
 """Tasks per second by GPU type, in the order of ``Fleet.types``."""

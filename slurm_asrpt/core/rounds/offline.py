@@ -14,8 +14,8 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from operator import add
 
-from papers.hare.jobs import Fleet, Part, Progress, RoundJob
-from papers.hare.round_policy import register
+from slurm_asrpt.core.rounds.jobs import Fleet, Part, Progress, RoundJob
+from slurm_asrpt.core.rounds.policy import register
 
 Heap = list[tuple[float, int]]
 """GPUs by the time at which they become free."""

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from papers.hare.workload import curve_for
-from slurm_asrpt.predict.convergence import STOP_SHARE, convergence
-from slurm_asrpt.predict.loss_curve import ReportedCurve
+from slurm_asrpt.core.convergence import STOP_SHARE, convergence
+from slurm_asrpt.core.loss_curve import ReportedCurve
 
 
 def reports(rounds: int, done: int) -> list[tuple[int, float]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from papers.hare.jobs import Progress
-from slurm_asrpt.predict import convergence
+from slurm_asrpt.core import convergence
+from slurm_asrpt.core.rounds.jobs import Progress
 
 LAGGING = 2.0
 """A job of a search lags if its loss has fallen by less than 1 / LAGGING of the best one's."""

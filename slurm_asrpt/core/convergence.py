@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurm_asrpt.predict.loss_curve import Curve, LossCurve, ReportedCurve, fit, observed
+from slurm_asrpt.core.loss_curve import Curve, LossCurve, ReportedCurve, fit, observed
 
 STOP_SHARE = 0.01
 """Training is taken to stop when the loss is within this share of its fall so far of the floor of the curve."""

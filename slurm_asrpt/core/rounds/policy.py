@@ -6,8 +6,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from papers.hare.jobs import Fleet, Part, Progress, RoundJob
 from slurm_asrpt.core.registry import Registry
+from slurm_asrpt.core.rounds.jobs import Fleet, Part, Progress, RoundJob
 
 
 class RoundPolicy(Protocol):

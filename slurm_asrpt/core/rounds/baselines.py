@@ -9,10 +9,10 @@ from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Sequence
 
-from papers.hare.jobs import Fleet, Part, Progress, RoundJob, mean_rate, share_out
-from papers.hare.queues import Queues
-from papers.hare.round_policy import IdleGpus, register
 from slurm_asrpt.core.policies.hlas.policy import thresholds
+from slurm_asrpt.core.rounds.jobs import Fleet, Part, Progress, RoundJob, mean_rate, share_out
+from slurm_asrpt.core.rounds.policy import IdleGpus, register
+from slurm_asrpt.core.rounds.queues import Queues
 
 
 def _round(job: Progress, gpus: Sequence[int], kind: Sequence[int], gang: bool = True) -> Part:

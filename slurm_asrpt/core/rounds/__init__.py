@@ -1,0 +1,1 @@
+"""Trainings that consist of rounds of tasks: their policies, for the simulator and for pools."""
