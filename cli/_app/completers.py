@@ -104,6 +104,12 @@ def predictors() -> Iterable[str]:
     return predictor_names()
 
 
+def round_policies() -> Iterable[str]:
+    from slurm_asrpt.core.rounds.policies import round_policy_names
+
+    return round_policy_names()
+
+
 BY_METAVAR: Mapping[str, Callable[[str], list[str]]] = {
     "JOB": one_of(my_jobs),
     "JOBS": some_of(my_jobs),
@@ -116,5 +122,6 @@ BY_METAVAR: Mapping[str, Callable[[str], list[str]]] = {
     "MODEL": one_of(models),
     "KIND": one_of(trace_kinds),
     "PREDICTOR": one_of(predictors),
+    "ROUNDS": one_of(round_policies),
 }
 """Completers by the metavar of an option or argument."""

@@ -9,6 +9,7 @@ from slurm_asrpt_cli._app.help import Listed, Tools
 
 COMMANDS = {
     "run": Listed("pool.run", "Run the trainings of a sweep file on this job's slots."),
+    "replay": Listed("pool.replay", "Check that the simulator decides as a recorded pool did."),
     "status": Listed("pool.status", "Show how far a pool is."),
     "add": Listed("pool.control", "Add the trainings of another file to a pool."),
     "stop": Listed("pool.control", "Write checkpoints and end a pool."),

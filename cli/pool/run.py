@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from slurm_asrpt.pool.board import State
 from slurm_asrpt.pool.driver import Driver, Ending, Plan
 from slurm_asrpt.pool.folder import PoolFolder
 from slurm_asrpt.pool.slurm_job import SlurmJob, local_keepers, this_job
-from slurm_asrpt.pool.sweep import Sweep, read_sweep
+from slurm_asrpt.pool.sweep import Sweep, check_policy, read_sweep
 from slurm_asrpt.text import counted
 
 EXIT_CODES = {
@@ -36,6 +37,9 @@ def add_commands(app: typer.Typer) -> None:
 def run_command(
     path: Annotated[Path, typer.Argument(metavar="SWEEP", help="Sweep file.")],
     slots: Annotated[int | None, typer.Option(min=1, metavar="N", help="Slots outside of a job; default: 1.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="ROUNDS", help="Policy, instead of the sweep file's: hlas, srtf, ...")
+    ] = None,
 ) -> None:
     """Run the trainings of a sweep file on this job's slots.
 
@@ -48,6 +52,9 @@ def run_command(
       asrpt-pool run sweep.toml --slots 2
     """
     sweep, job = read_sweep(path), this_job()
+    if policy:
+        check_policy("--policy", policy)
+        sweep = replace(sweep, settings=sweep.settings.model_copy(update={"policy": policy}))
     if job and slots:
         raise InputError("--slots: a job has one slot for each of its tasks; use sbatch --ntasks")
     driver = Driver(_plan(sweep, job, slots or 1), _tell)
@@ -66,7 +73,7 @@ def _plan(sweep: Sweep, job: SlurmJob | None, slots: int) -> Plan:
     if job is None:
         return Plan(*common, local_keepers(slots))
     ends_s = None if job.ends_s is None else job.ends_s - sweep.settings.before_limit_s
-    return Plan(*common, [(job.keepers(), {})], ALL_ADDRESSES, ends_s, job.job_id)
+    return Plan(*common, [(job.keepers(), {})], ALL_ADDRESSES, ends_s, job.job_id, job.fleet)
 
 
 def _tell(line: str) -> None:

@@ -54,6 +54,23 @@ class ReportedCurve:
         return float(np.interp(done, rounds, losses))
 
 
+@dataclass(eq=False)
+class LossLog:
+    """The loss of each round so far; it grows. share: as in ``ReportedCurve``."""
+
+    losses: list[float]
+    share: float
+
+    @property
+    def stop(self) -> float:
+        """0 without a loss."""
+        return self.share * (self.losses[0] - min(self.losses)) if self.losses else 0.0
+
+    def loss(self, done: int) -> float:
+        """The loss of the round that follows; after the last one, its own. Raises IndexError without a loss."""
+        return self.losses[min(done, len(self.losses) - 1)]
+
+
 @dataclass(frozen=True)
 class LossCurve:
     """loss(k) = 1 / (slope k + offset) + floor. Training stops where the loss is within ``stop`` of the floor."""

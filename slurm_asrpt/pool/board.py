@@ -9,12 +9,18 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from slurm_asrpt.core.convergence import STOP_SHARE
+from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.loss_curve import LossLog
+from slurm_asrpt.core.rounds.feed import Feed, Record
+from slurm_asrpt.core.rounds.jobs import Fleet, Part, Progress, RoundJob
+from slurm_asrpt.core.rounds.policy import RoundPolicy
 from slurm_asrpt.pool.arrays import Packed
-from slurm_asrpt.pool.round_policy import Part, Progress, RoundJob, RoundPolicy
 from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot
 from slurm_asrpt.pool.synchronization import RoundSum
+from slurm_asrpt.pool.task_times import TaskTimes
 
 MAX_ATTEMPTS = 5
 """A piece of work that has ended so many executors is more likely the cause than the victim."""
@@ -103,9 +109,14 @@ Command = Send | Renew
 
 @dataclass(eq=False)
 class Training:
-    """A training and how far it is. tasks, rounds: 0 until it has begun. scheduled: tasks of its round."""
+    """A training and how far it is.
+
+    kin: trainings of the same kin run for about as many rounds. tasks, rounds: 0 until it has begun. scheduled: tasks
+    of its round.
+    """
 
     name: str
+    kin: str = ""
     state: State = State.WAITING
     tasks: int = 0
     rounds: int = 0
@@ -113,6 +124,7 @@ class Training:
     why: str = ""
     sum: RoundSum = field(default_factory=lambda: RoundSum(0))
     progress: Progress | None = None
+    losses: LossLog = field(default_factory=lambda: LossLog([], STOP_SHARE))
     scheduled: int = 0
 
     @property
@@ -130,8 +142,8 @@ class Slot:
     """A slot and its executor.
 
     live: an executor has joined. renewing: it is being replaced on purpose. idle: the policy has been told so.
-    owed: pieces that the policy assigned here and that have not ended. loaded, held: the training and the snapshot (by
-    its rounds) that the executor has.
+    owed: pieces that the policy assigned here and that have not ended. since: when what it does was sent. loaded, held:
+    the training and the snapshot (by its rounds) that the executor has.
     """
 
     number: int
@@ -140,6 +152,7 @@ class Slot:
     idle: bool = False
     owed: int = 0
     busy: Work | None = None
+    since: float = 0.0
     queue: deque[Work] = field(default_factory=deque)
     loaded: str = ""
     held: int = -1
@@ -151,18 +164,29 @@ class Slot:
 
 
 class Board:
-    """The trainings and the slots of a pool. renew: a new process whenever a slot turns to another training.
+    """The trainings and the slots of a pool.
 
+    fleet: the slots; those of a type are alike. sizes: whether the policy is told how many rounds a training may have.
+    renew: a new process whenever a slot turns to another training. record: gets the policy's decisions.
     tasks_done: in this run. switches: how often a slot turned to another training. losses: executors that were lost.
     """
 
-    def __init__(self, policy: RoundPolicy, renew: bool = False) -> None:
+    def __init__(
+        self,
+        policy: RoundPolicy,
+        fleet: Fleet,
+        sizes: bool = False,
+        renew: bool = False,
+        record: Record = lambda decision: None,
+    ) -> None:
         self.trainings: dict[str, Training] = {}
-        self.slots: dict[int, Slot] = {}
+        self.slots = {number: Slot(number) for number in range(len(fleet.kind))}
         self.tasks_done = 0
         self.switches = 0
         self.losses = 0
-        self._policy, self._renew = policy, renew
+        self._feed, self._fleet, self._sizes, self._renew = Feed(policy, record), fleet, sizes, renew
+        self._times = TaskTimes(len(fleet.types))
+        self._now = 0.0
         self._lazy = getattr(policy, "in_order_of_arrival", False)
         self._open = 0
         self._errands: deque[Work] = deque()
@@ -175,11 +199,11 @@ class Board:
 
     # Events
 
-    def add(self, name: str, checkpoint: Checkpoint | None = None) -> None:
+    def add(self, name: str, checkpoint: Checkpoint | None = None, kin: str = "") -> None:
         """A training, from its beginning or from a checkpoint. Raises ValueError for a name that is there."""
         if name in self.trainings:
             raise ValueError(f"there is a training {name!r} already")
-        training = self.trainings[name] = Training(name)
+        training = self.trainings[name] = Training(name, kin)
         if checkpoint:
             training.tasks, training.rounds = checkpoint.tasks, checkpoint.rounds
             training.snapshot = checkpoint.snapshot
@@ -190,8 +214,8 @@ class Board:
             self._begins.append(Work(Kind.BEGIN, name))
 
     def joined(self, number: int) -> None:
-        """A slot has a new executor."""
-        slot = self.slots.setdefault(number, Slot(number))
+        """A slot has a new executor. Raises KeyError for one that the fleet does not have."""
+        slot = self.slots[number]
         slot.live, slot.renewing, slot.loaded, slot.held = True, False, "", -1
 
     def lost(self, number: int) -> None:
@@ -211,22 +235,25 @@ class Board:
 
     def ended(self, number: int, result: Result, now: float) -> None:
         """A slot has done its piece of work. Raises ValueError for an answer to another question."""
+        self._now = now
         slot = self.slots[number]
         work, slot.busy = slot.busy, None
         if work is None:
             raise ValueError("an answer without a question")
         self._settle(work)
+        if work.kind is Kind.GRADIENT:
+            self._times.add(work.training, self._fleet.kind[number], now - slot.since)
         training = self.trainings[work.training]
         if isinstance(result, Failed):
             slot.held = -1
-            self._fail(training, result.why, now)
+            self._fail(training, result.why)
         elif isinstance(result, Began) and work.kind is Kind.BEGIN:
-            self._begin(training, result, now)
+            self._begin(training, result)
         elif isinstance(result, Gradient) and work.kind is Kind.GRADIENT:
-            self._collect(training, work, result, now)
+            self._collect(training, work, result)
         elif isinstance(result, Stepped) and work.kind is Kind.STEP:
             slot.held = work.round + 1
-            self._advance(training, result, now)
+            self._advance(training, result)
         else:
             raise ValueError("an answer to another question")
 
@@ -236,16 +263,18 @@ class Board:
         Steps and lost tasks come first, as rounds wait for them. Trainings begin before all tasks, so that the policy
         sees them all, unless it takes them in the order of arrival anyway: then, where nothing else is to be done.
         """
-        commands = list(self._hand_out(self._errands, now))
+        self._now = now
+        commands = list(self._hand_out(self._errands))
         if not self._lazy:
-            commands += self._hand_out(self._begins, now)
-        self._schedule(now)
+            commands += self._hand_out(self._begins)
+        self._schedule()
+        commands += self._hand_out(self._errands)
         commands += [self._give(slot, slot.queue.popleft()) for slot in self._ready() if slot.queue]
-        return commands + list(self._hand_out(self._begins, now))
+        return commands + list(self._hand_out(self._begins))
 
     # Trainings
 
-    def _begin(self, training: Training, result: Began, now: float) -> None:
+    def _begin(self, training: Training, result: Began) -> None:
         if training.ended:
             return
         training.tasks, training.rounds = result.tasks, result.rounds
@@ -254,40 +283,58 @@ class Board:
             self._close(training, State.DONE)
             return
         training.state = State.RUNNING
-        training.progress = Progress(RoundJob(training.name, training.tasks, now), training.done)
+        training.losses.losses.extend(training.snapshot.losses)
+        training.progress = Progress(self._job(training), training.done)
         self._next_round(training)
-        self._policy.arrived(training.progress, now)
+        self._feed.arrived(training.progress)
+
+    def _job(self, training: Training) -> RoundJob:
+        """The training as policies see it."""
+        return RoundJob(
+            JobId(training.name),
+            self._now,
+            training.tasks,
+            self._times.of(training.name),
+            (0.0,) * len(self._fleet.types),
+            training.rounds if self._sizes else None,
+            history=training.kin,
+            search=training.kin,
+            curve=training.losses,
+        )
 
     def _next_round(self, training: Training) -> None:
         training.sum, training.scheduled = RoundSum(training.tasks), 0
         if training.progress:
             training.progress.done, training.progress.left = training.done, training.tasks
+            training.progress.job = replace(training.progress.job, compute_s=self._times.of(training.name))
 
-    def _collect(self, training: Training, work: Work, result: Gradient, now: float) -> None:
+    def _collect(self, training: Training, work: Work, result: Gradient) -> None:
         if training.ended or work.round != training.done:
             return
         try:
             training.sum.add(work.task, result.gradient, result.loss)
         except ValueError as error:
-            self._fail(training, str(error), now)
+            self._fail(training, str(error))
             return
         self.tasks_done += 1
         if training.sum.complete:
             self._errands.appendleft(Work(Kind.STEP, training.name, work.round))
 
-    def _advance(self, training: Training, result: Stepped, now: float) -> None:
+    def _advance(self, training: Training, result: Stepped) -> None:
         if training.ended or training.snapshot is None or training.progress is None:
             return
-        training.snapshot = training.snapshot.after(result.state, training.sum.mean_loss)
-        if result.stop or training.done >= training.rounds:
+        loss = training.sum.mean_loss
+        training.snapshot = training.snapshot.after(result.state, loss)
+        training.losses.losses.append(loss)
+        last = result.stop or training.done >= training.rounds
+        if last:
             self._close(training, State.DONE)
             training.progress.done = training.done
-            self._policy.finished(training.progress, now)
         else:
             self._next_round(training)
-            self._policy.round_ended(training.progress, now)
+        self._feed.ended(training.progress, last, loss)
 
-    def _fail(self, training: Training, why: str, now: float) -> None:
+    def _fail(self, training: Training, why: str) -> None:
         """End a training. Policies are told once they have none of its tasks left, as they cannot give up a round."""
         if training.ended:
             return
@@ -295,7 +342,7 @@ class Board:
         self._close(training, State.FAILED)
         self._forget(training.name)
         if training.progress and not training.progress.left:
-            self._policy.finished(training.progress, now)
+            self._feed.ended(training.progress, True, None)
 
     def _close(self, training: Training, state: State) -> None:
         training.state = state
@@ -327,38 +374,53 @@ class Board:
         """Slots that can take a piece of work now."""
         return [slot for _, slot in sorted(self.slots.items()) if slot.live and slot.busy is None]
 
-    def _hand_out(self, errands: deque[Work], now: float) -> Iterator[Command]:
+    def _hand_out(self, errands: deque[Work]) -> Iterator[Command]:
         """Give what policies do not know of to idle slots, each to the one that has most of what it needs."""
         ready = self._ready()
         while ready and errands:
             work = errands.popleft()
             if work.attempts >= MAX_ATTEMPTS:
-                self._give_up(work, now)
+                self._give_up(work)
                 continue
             slot = max(ready, key=lambda each: (each.has(work), -len(each.queue), -each.number))
             ready.remove(slot)
             yield self._give(slot, work)
 
-    def _give_up(self, work: Work, now: float) -> None:
+    def _give_up(self, work: Work) -> None:
         self._settle(work)
         where = f"task {work.task} of round {work.round}" if work.kind is Kind.GRADIENT else f"its {work.kind}"
-        self._fail(self.trainings[work.training], f"its process ended {work.attempts} times during {where}", now)
+        self._fail(self.trainings[work.training], f"its process ended {work.attempts} times during {where}")
 
-    def _schedule(self, now: float) -> None:
+    def _schedule(self) -> None:
         """Let the policy assign tasks, until it has no idle slots or nothing to run."""
         while True:
-            free = [s for _, s in sorted(self.slots.items()) if s.live and not (s.idle or s.owed or s.busy)]
-            for slot in free:
-                slot.idle = True
-            if free:
-                self._policy.freed([slot.number for slot in free], now)
-            parts = self._policy.assign(now)
+            self._free(slot for slot in self.slots.values() if slot.live and not slot.busy)
+            parts = self._feed.decide(self._now)
+            if not parts and self._stuck():
+                self._free(self.slots.values())
+                parts = self._feed.decide(self._now)
             for part in parts:
-                self._assign(part, now)
+                self._assign(part)
             if not parts:
                 return
 
-    def _assign(self, part: Part, now: float) -> None:
+    def _free(self, slots: Iterable[Slot]) -> None:
+        """Tell the policy which of these slots are free and have been told of as busy."""
+        for slot in slots:
+            if not (slot.idle or slot.owed):
+                slot.idle = True
+                self._feed.freed(slot.number)
+
+    def _stuck(self) -> bool:
+        """Whether nothing goes on although trainings could: the policy waits for slots that have no executor.
+
+        It may take them for free then. What it assigns there runs elsewhere.
+        """
+        works = any(slot.busy or slot.queue or slot.renewing for slot in self.slots.values())
+        waits = any(each.progress and each.progress.left for each in self.trainings.values() if not each.ended)
+        return waits and not (works or self._errands or self._begins)
+
+    def _assign(self, part: Part) -> None:
         training = self.trainings[part.progress.job.id]
         for number, tasks in zip(part.gpus, part.tasks, strict=True):
             slot = self.slots[number]
@@ -369,7 +431,7 @@ class Board:
                 slot.owed += 1
                 (slot.queue if slot.live or slot.renewing else self._errands).append(work)
         if training.ended and part.last:
-            self._policy.finished(part.progress, now)
+            self._feed.ended(part.progress, True, None)
 
     def _give(self, slot: Slot, work: Work) -> Command:
         turns = slot.loaded not in ("", work.training)
@@ -383,7 +445,7 @@ class Board:
     def _send(self, slot: Slot, work: Work) -> Send:
         training = self.trainings[work.training]
         _, has = slot.has(work)
-        slot.busy, slot.loaded = work, work.training
+        slot.busy, slot.since, slot.loaded = work, self._now, work.training
         slot.held = -1 if work.kind is Kind.BEGIN else work.round
         snapshot = None if has or work.kind is Kind.BEGIN else training.snapshot
         if work.kind is Kind.STEP:

@@ -14,11 +14,14 @@ import signal
 import socket
 import time
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from slurm_asrpt.core.rounds.feed import Decision
+from slurm_asrpt.core.rounds.jobs import Fleet
+from slurm_asrpt.core.rounds.policies import clairvoyant, make_round_policy
 from slurm_asrpt.errors import AsrptError, InputError, one_line
 from slurm_asrpt.pool.arrays import Packed
 from slurm_asrpt.pool.board import (
@@ -36,10 +39,10 @@ from slurm_asrpt.pool.board import (
     Work,
 )
 from slurm_asrpt.pool.connection import Connection
+from slurm_asrpt.pool.decisions import DecisionLog, RecordedRun
 from slurm_asrpt.pool.executor import LOG, RENEWAL
 from slurm_asrpt.pool.folder import PoolFolder
 from slurm_asrpt.pool.keeper import ADDRESS, KEY
-from slurm_asrpt.pool.round_policy import POLICIES
 from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot
 from slurm_asrpt.pool.status import PoolStatus, progress_of, trainings_status
 from slurm_asrpt.pool.sweep import PoolSettings, Spec
@@ -76,7 +79,10 @@ CHECKPOINT_SIGNAL = signal.SIGUSR1
 
 @dataclass(frozen=True)
 class Plan:
-    """What a driver gets. host: where it listens, "" for all addresses. ends_s: when to stop, None for never."""
+    """What a driver gets. host: where it listens, "" for all addresses. ends_s: when to stop, None for never.
+
+    slots: None for one of each keeper, all alike.
+    """
 
     settings: PoolSettings
     trainings: Sequence[Spec]
@@ -86,6 +92,11 @@ class Plan:
     host: str = "127.0.0.1"
     ends_s: float | None = None
     job_id: str = ""
+    slots: Fleet | None = None
+
+    @property
+    def fleet(self) -> Fleet:
+        return self.slots or Fleet(("slot",), (0,) * len(self.keepers))
 
 
 class Driver:
@@ -93,7 +104,8 @@ class Driver:
 
     def __init__(self, plan: Plan, tell: Callable[[str], None] = lambda line: None) -> None:
         self._plan, self._tell, self._folder = plan, tell, plan.folder
-        self.board = Board(POLICIES.make(plan.settings.policy), renew=plan.settings.switch == "process")
+        self.board = self._board(plan.settings, plan.fleet)
+        self._log: DecisionLog | None = None
         self._specs: dict[str, Spec] = {}
         self._seen: set[str] = set()
         self._connections: dict[int, Connection] = {}
@@ -103,9 +115,37 @@ class Driver:
         self._ended: dict[str, float] = {}
         self._told: set[str] = set()
         self._work_s, self._started, self._over_s, self._note = 0.0, time.time(), 0.0, ""
+        self._began = time.monotonic()
         self._key = secrets.token_bytes(KEY_BYTES)
         self._reporter = Reporter(os.environ)
         self._checkpoint_asked = False
+
+    def _board(self, settings: PoolSettings, fleet: Fleet) -> Board:
+        policy = make_round_policy(settings.policy, fleet=fleet, jobs=())
+        return Board(policy, fleet, clairvoyant(settings.policy), settings.switch == "process", self._keep)
+
+    def _keep(self, decision: Decision) -> None:
+        if self._log:
+            self._log.add(decision)
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Record the policy's decisions, if that is asked for."""
+        plan = self._plan
+        if plan.settings.record:
+            self._log = DecisionLog(
+                self._folder.decisions, RecordedRun(plan.settings.policy, plan.fleet, self._started)
+            )
+        try:
+            yield
+        finally:
+            if self._log:
+                self._log.close()
+
+    @property
+    def _clock_s(self) -> float:
+        """Seconds since the start, for the board."""
+        return time.monotonic() - self._began
 
     async def run(self) -> Ending:
         """Run until every training has ended, or something ends the pool; then all checkpoints are written.
@@ -117,6 +157,7 @@ class Driver:
         self._folder.make()
         with ExitStack() as stack:
             stack.enter_context(self._folder.locked())
+            stack.enter_context(self._recording())
             self._folder.take_stop()
             self._take_in(self._plan.trainings)
             self._take_in(self._folder.added(self._seen))
@@ -191,7 +232,7 @@ class Driver:
                 raise InputError(f"two trainings are called {spec.name!r}; rename one")
             checkpoint = self._folder.prepare(spec)
             self._specs[spec.name] = spec
-            self.board.add(spec.name, checkpoint)
+            self.board.add(spec.name, checkpoint, spec.uses)
             if checkpoint:
                 self._saved[spec.name] = checkpoint.snapshot.rounds, checkpoint.ended
                 self._told.update([spec.name] if checkpoint.ended else [])
@@ -240,6 +281,8 @@ class Driver:
 
     async def _serve(self, connection: Connection) -> None:
         slot = connection.slot
+        if slot not in self.board.slots:
+            raise WireError(f"slot {slot} of a pool of {len(self.board.slots)}")
         if slot in self._connections:
             self._leave(self._connections[slot])
         self._connections[slot] = connection
@@ -254,7 +297,7 @@ class Driver:
                 return
             self._work_s += float(answer.get("seconds", 0.0))
             result, work = self._result(slot, answer, parts)
-            self.board.ended(slot, result, time.time())
+            self.board.ended(slot, result, self._clock_s)
             self._announce([self.board.trainings[work.training]])
             self._turn()
 
@@ -279,7 +322,7 @@ class Driver:
     def _turn(self) -> None:
         if self._over.done():
             return
-        for command in self.board.turn(time.time()):
+        for command in self.board.turn(self._clock_s):
             connection = self._connections[command.slot]
             if isinstance(command, Renew):
                 connection.send({"do": RENEWAL})

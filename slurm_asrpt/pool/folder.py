@@ -4,6 +4,7 @@
 ``trainings/<name>/checkpoint.npz``  its state after the last round that was saved
 ``trainings/<name>/log``             what its code prints, and its traceback
 ``added/<time>-<process>.json``      trainings that asrpt-pool add has added; they stay part of the pool
+``decisions.jsonl``  what the policy has decided, run after run (``pool/decisions.py``)
 ``status.json``                      how far the pool is, written every second or two
 ``stop``                             asrpt-pool stop has asked the pool to end; removed when it does
 ``lock``                             held by the driver
@@ -36,6 +37,7 @@ class PoolFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trainings = path / "trainings"
+        self.decisions = path / "decisions.jsonl"
         self._added, self._stop = path / "added", path / "stop"
 
     def make(self) -> None:

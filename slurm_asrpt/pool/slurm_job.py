@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from slurm_asrpt.core.rounds.jobs import Fleet
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.pool.keeper import SLOT
 
@@ -17,12 +19,24 @@ TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job's number, its number of tasks, and when its time limit ends it, in seconds since 1970 (None: never)."""
+    """A job's number, its number of tasks, and when its time limit ends it, in seconds since 1970 (None: never).
+
+    cpus_per_task, tasks_per_node: as in SLURM_CPUS_PER_TASK and SLURM_TASKS_PER_NODE.
+    """
 
     job_id: str
     tasks: int
     ends_s: float | None = None
     cpus_per_task: str = ""
+    tasks_per_node: str = ""
+
+    @property
+    def fleet(self) -> Fleet:
+        """The slots. Those of a node are alike, as far as is known; srun numbers them node by node."""
+        kind = [node for node, tasks in enumerate(_expanded(self.tasks_per_node)) for _ in range(tasks)]
+        if len(kind) != self.tasks:
+            kind = [0] * self.tasks
+        return Fleet(tuple(f"node {node}" for node in range(max(kind) + 1)), tuple(kind))
 
     def keepers(self) -> list[str]:
         """The command that starts a keeper for each task, on all nodes."""
@@ -41,7 +55,16 @@ def this_job(environment: Mapping[str, str] = os.environ) -> SlurmJob | None:
     if not job_id:
         return None
     tasks = environment.get("SLURM_NTASKS") or environment.get("SLURM_JOB_NUM_NODES") or "1"
-    return SlurmJob(job_id, int(tasks), _end(job_id, environment), environment.get("SLURM_CPUS_PER_TASK", ""))
+    cpus, nodes = environment.get("SLURM_CPUS_PER_TASK", ""), environment.get("SLURM_TASKS_PER_NODE", "")
+    return SlurmJob(job_id, int(tasks), _end(job_id, environment), cpus, nodes)
+
+
+def _expanded(told: str) -> list[int]:
+    """The numbers of ``4(x2),3``: 4, 4 and 3. Empty for anything else."""
+    words = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", word) for word in told.split(",")]
+    if not all(words):
+        return []
+    return [int(word[1]) for word in words if word for _ in range(int(word[2] or 1))]
 
 
 def _end(job_id: str, environment: Mapping[str, str]) -> float | None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from slurm_asrpt.core.rounds.policies import round_policy_names
 from slurm_asrpt.errors import Collected, InputError, as_one, short
-from slurm_asrpt.pool.round_policy import POLICIES
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -37,6 +37,7 @@ class PoolSettings(_Table):
 
     folder: str = Field("", description="Directory for checkpoints and logs; default: the file's name and .pool.")
     policy: str = Field("arrival", description="Which training's tasks run next.")
+    record: bool = Field(True, description="Keep what the policy decides, for asrpt-pool replay.")
     switch: Literal["warm", "process"] = Field("warm", description="How a slot turns to another training.")
     keep: Annotated[int, Field(ge=1)] = Field(8, description="Trainings that a process keeps loaded.")
     checkpoint_s: Annotated[float, Field(gt=0)] = Field(300.0, description="Seconds between checkpoints.")
@@ -102,7 +103,7 @@ def read_sweep(path: Path) -> Sweep:
         raise as_one(InputError(f"{path}: {mistake}") for mistake in _mistakes(error)) from None
     errors = Collected()
     with errors:
-        _check_policy(path, found.pool.policy)
+        check_policy(f"{path}: pool.policy", found.pool.policy)
     with errors:
         trainings = checked(str(path), _all(str(path), found.training))
     errors.check()
@@ -111,9 +112,10 @@ def read_sweep(path: Path) -> Sweep:
     return Sweep(found.pool, trainings, code, folder)
 
 
-def _check_policy(path: Path, name: str) -> None:
-    if name not in POLICIES.names():
-        raise InputError(f"{path}: pool.policy: no policy {name!r}; known: {', '.join(POLICIES.names())}")
+def check_policy(where: str, name: str) -> None:
+    """Raises InputError for an unknown policy."""
+    if name not in round_policy_names():
+        raise InputError(f"{where}: no policy {name!r}; known: {', '.join(round_policy_names())}")
 
 
 def checked(where: str, specs: Iterable[Spec]) -> tuple[Spec, ...]:

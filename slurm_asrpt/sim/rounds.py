@@ -81,13 +81,13 @@ class Run:
         self.number += 1
         heapq.heappush(self.heap, (when, kind, self.number, what))
 
-    def step(self) -> None:
-        """Process all events of the next time, then let the policy assign tasks."""
+    def step(self) -> Sequence[Part]:
+        """Process all events of the next time, then let the policy assign tasks. Returns what it has assigned."""
         now, began = self.heap[0][0], time.process_time()
         while self.heap and self.heap[0][0] == now:
             _, kind, _, what = heapq.heappop(self.heap)
             if kind == FREED:
-                self.policy.freed(what, now)  # type: ignore[arg-type]
+                self.free(what, now)  # type: ignore[arg-type]
             elif kind == ENDED:
                 self.ended(what, now)  # type: ignore[arg-type]
             else:
@@ -96,6 +96,10 @@ class Run:
         self.policy_s += time.process_time() - began
         for part in parts:
             self.start(part, now)
+        return parts
+
+    def free(self, gpus: Sequence[int], now: float) -> None:
+        self.policy.freed(gpus, now)
 
     def arrive(self, job: RoundJob, now: float) -> None:
         progress = Progress(job.sizeless() if self.hidden else job, left=job.tasks)

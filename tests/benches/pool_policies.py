@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from slurm_asrpt.pool.round_policy import POLICIES, Part, Progress
+from slurm_asrpt.core.rounds.jobs import Fleet, Part, Progress, RoundJob
+from slurm_asrpt.core.rounds.policy import register
 
 
-@POLICIES.register("turns")
+@register("turns")
 class Turns:
     """Trainings in turns, a round each, all tasks of a round on one slot. On one slot, every round is a switch."""
 
-    def __init__(self) -> None:
+    def __init__(self, fleet: Fleet, jobs: Sequence[RoundJob]) -> None:
         self._ready = deque[Progress]()
         self._idle: list[int] = []
 

@@ -5,8 +5,9 @@ Executors are played by values in this process; ``tests/unit/pool/test_pool_kill
 
 from __future__ import annotations
 
+import json
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -14,6 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_asrpt.core.rounds.feed import Record
+from slurm_asrpt.core.rounds.jobs import Fleet
+from slurm_asrpt.core.rounds.policies import clairvoyant, make_round_policy, round_policy_names
 from slurm_asrpt.pool.arrays import Packed
 from slurm_asrpt.pool.board import (
     Began,
@@ -29,12 +33,13 @@ from slurm_asrpt.pool.board import (
     Stepped,
     Training,
 )
-from slurm_asrpt.pool.round_policy import Arrival
+from slurm_asrpt.pool.decisions import document, parse_decision
 from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot
 from slurm_asrpt.pool.synchronization import RoundSum
 from slurm_asrpt.pool.training import stops
+from slurm_asrpt.sim.rounds_replay import Difference, replay_rounds
+from tests.benches import pool_policies  # noqa: F401 registers a policy
 from tests.benches.pool_models import Line
-from tests.benches.pool_policies import Turns
 
 SIZES = {"a": (3, 4), "b": (1, 6), "c": (5, 2), "d": (2, 3)}
 """Tasks and rounds of the trainings."""
@@ -99,6 +104,7 @@ class Play:
     board: Board
     chance: random.Random
     kills: int
+    now: float = 0.0
     executors: dict[int, Played] = field(default_factory=dict)
     absent: set[int] = field(default_factory=set)
     """Slots without an executor that will come back."""
@@ -114,7 +120,7 @@ class Play:
         self.turn()
 
     def turn(self) -> None:
-        for command in self.board.turn(0.0):
+        for command in self.board.turn(self.now):
             self.obey(command)
 
     def obey(self, command: Command) -> None:
@@ -137,6 +143,7 @@ class Play:
 
     def step(self) -> bool:
         """One event; False if there is none left."""
+        self.now += self.chance.choice([0.0, 0.3, 5.0])
         busy = [slot for slot, each in sorted(self.executors.items()) if each.order]
         options = [*(("end", slot) for slot in busy), *(("join", slot) for slot in sorted(self.absent))]
         if self.kills and self.executors and self.chance.random() < 0.3:
@@ -148,7 +155,7 @@ class Play:
         if what == "join":
             self.join(slot)
         else:
-            self.board.ended(slot, self.executors[slot].work(), 0.0)
+            self.board.ended(slot, self.executors[slot].work(), self.now)
             self.turn()
         return True
 
@@ -172,18 +179,65 @@ def check(training: Training) -> None:
     assert training.snapshot.state.same(expected.state)
 
 
-POLICIES = st.sampled_from([Arrival, Turns])
+POLICIES = st.sampled_from(round_policy_names())
+FLEETS = st.lists(st.integers(1, 4), min_size=1, max_size=2).map(
+    lambda counts: Fleet.of({f"t{kind}": number for kind, number in enumerate(counts)})
+)
 
 
-@given(POLICIES, st.integers(1, 7), st.integers(0, 4), st.booleans(), st.integers(0, 1 << 32))
-def test_the_result_is_equal_to_the_bit(
-    policy: type[Arrival | Turns], slots: int, kills: int, renew: bool, seed: int
-) -> None:
-    board = Board(policy(), renew=renew)
+def new_board(policy: str, fleet: Fleet, renew: bool = False, record: Record = lambda decision: None) -> Board:
+    made = make_round_policy(policy, fleet=fleet, jobs=())
+    return Board(made, fleet, clairvoyant(policy), renew, record)
+
+
+@given(POLICIES, FLEETS, st.integers(0, 4), st.booleans(), st.integers(0, 1 << 32))
+def test_the_result_is_equal_to_the_bit(policy: str, fleet: Fleet, kills: int, renew: bool, seed: int) -> None:
+    board = new_board(policy, fleet, renew)
     for name in SIZES:
         board.add(name)
     play = Play(board, random.Random(seed), kills)
-    play.start(slots)
+    play.start(len(fleet.kind))
+    play.run()
+    for training in board.trainings.values():
+        check(training)
+
+
+@given(POLICIES, FLEETS, st.integers(0, 4), st.booleans(), st.integers(0, 1 << 32), st.integers(0, 40))
+def test_the_simulator_decides_as_the_pool_did(
+    policy: str, fleet: Fleet, kills: int, renew: bool, seed: int, failing: int
+) -> None:
+    """Whatever dies meanwhile, and whichever training fails. Through the lines of a record."""
+    lines: list[str] = []
+    board = new_board(policy, fleet, renew, lambda decision: lines.append(json.dumps(document(decision))))
+    for name in SIZES:
+        board.add(name, kin="a" if name in "ab" else "c")
+    play = Play(board, random.Random(seed), kills)
+    play.start(len(fleet.kind))
+    while not board.finished:
+        failing -= 1
+        busy = next((slot for slot, each in play.executors.items() if each.order), None)
+        if not failing and busy is not None:
+            play.executors[busy] = Played()
+            board.ended(busy, Failed("its own code"), play.now)
+            play.turn()
+        assert board.finished or play.step(), "the pool waits forever"
+    decisions = [parse_decision(json.loads(line)) for line in lines]
+    assert replay_rounds(make_round_policy(policy, fleet=fleet, jobs=()), fleet, decisions) is None
+    for number, wrong in enumerate(decisions):
+        if wrong.assigned:
+            other = [*decisions[:number], replace(wrong, assigned=()), *decisions[number + 1 :]]
+            found = replay_rounds(make_round_policy(policy, fleet=fleet, jobs=()), fleet, other)
+            assert found == Difference(wrong.time, (), wrong.assigned)
+            break
+
+
+@given(POLICIES, FLEETS, st.integers(0, 1 << 32))
+def test_a_pool_whose_slots_do_not_all_come_ends_nevertheless(policy: str, fleet: Fleet, seed: int) -> None:
+    board = new_board(policy, fleet)
+    for name in SIZES:
+        board.add(name)
+    play = Play(board, random.Random(seed), 0)
+    play.start(1)
     play.run()
     for training in board.trainings.values():
         check(training)
@@ -191,14 +245,15 @@ def test_the_result_is_equal_to_the_bit(
 
 @given(st.integers(1, 4), st.integers(1, 60), st.integers(0, 1 << 32))
 def test_a_pool_that_ends_at_any_moment_continues_from_its_snapshots(slots: int, events: int, seed: int) -> None:
-    first = Board(Arrival())
+    fleet = Fleet.of({"slot": slots + 1})
+    first = new_board("arrival", fleet)
     for name in SIZES:
         first.add(name)
     play = Play(first, random.Random(seed), 0)
     play.start(slots)
     while events and play.step():
         events -= 1
-    again = Board(Arrival())
+    again = new_board("arrival", fleet)
     for training in first.trainings.values():
         kept = training.snapshot
         ended = training.state is State.DONE
@@ -210,21 +265,21 @@ def test_a_pool_that_ends_at_any_moment_continues_from_its_snapshots(slots: int,
         check(training)
 
 
-@given(POLICIES, st.integers(1, 5), st.integers(0, 3), st.integers(0, 1 << 32), st.integers(0, 12))
+@given(POLICIES, FLEETS, st.integers(0, 3), st.integers(0, 1 << 32), st.integers(0, 12))
 def test_a_training_that_fails_at_any_moment_ends_alone(
-    policy: type[Arrival | Turns], slots: int, kills: int, seed: int, failing: int
+    policy: str, fleet: Fleet, kills: int, seed: int, failing: int
 ) -> None:
-    board = Board(policy())
+    board = new_board(policy, fleet)
     for name in SIZES:
         board.add(name)
     play = Play(board, random.Random(seed), kills)
-    play.start(slots)
+    play.start(len(fleet.kind))
     ends = 0
     while not board.finished:
         slot = next((s for s, each in play.executors.items() if each.order and each.order.work.training == "a"), None)
         if slot is not None and ends == failing:
             play.executors[slot] = Played()
-            board.ended(slot, Failed("its own code"), 0.0)
+            board.ended(slot, Failed("its own code"), play.now)
             play.turn()
         ends += slot is not None
         assert board.finished or play.step(), "the pool waits forever"

@@ -46,7 +46,9 @@ class SchedAllox:
 
     def freed(self, gpus: Sequence[int], now: float) -> None:
         held = self._place.values()
-        self._idle.add(gpu for gpu in gpus if gpu not in held)
+        new = [gpu for gpu in gpus if gpu not in held]  # in a pool, GPUs may come later than jobs
+        self._idle.add(new)
+        self._stale = self._stale or bool(new)
 
     def assign(self, now: float) -> list[Part]:
         parts = [job.take((self._place[job.job.id],), (job.job.tasks,)) for job in self._next]

@@ -2,6 +2,7 @@
 
 from slurm_asrpt.core.rounds import (
     allox,  # noqa: F401
+    arrival,  # noqa: F401
     baselines,  # noqa: F401
     hlas,  # noqa: F401
     offline,  # noqa: F401

@@ -60,9 +60,11 @@ class IdleGpus:
         self.number = 0
 
     def add(self, gpus: Iterable[int]) -> None:
+        """Those that are idle already stay so."""
         for gpu in gpus:
-            insort(self._idle[self._kind[gpu]], gpu)
-            self.number += 1
+            if gpu not in self:
+                insort(self._idle[self._kind[gpu]], gpu)
+                self.number += 1
 
     def fastest(self, job: RoundJob, number: int) -> list[int]:
         """Take up to ``number`` GPUs, the fastest for the job first."""

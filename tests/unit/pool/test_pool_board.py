@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from slurm_asrpt.core.rounds.arrival import Arrival
+from slurm_asrpt.core.rounds.jobs import Fleet
 from slurm_asrpt.pool.arrays import Packed
 from slurm_asrpt.pool.board import Began, Board, Command, Gradient, Kind, Renew, Send, State, Stepped, tasks_of
-from slurm_asrpt.pool.round_policy import Arrival
 from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot
 
 STATE = Packed.of({"w": np.ones(2)})
@@ -16,7 +17,8 @@ class Bench:
     """A board, and the answers of executors that do nothing."""
 
     def __init__(self, *names: str, slots: int = 1, renew: bool = False, tasks: int = 2, rounds: int = 2) -> None:
-        self.board, self.sizes = Board(Arrival(), renew), (tasks, rounds)
+        fleet = Fleet.of({"slot": 4})
+        self.board, self.sizes = Board(Arrival(fleet, ()), fleet, renew=renew), (tasks, rounds)
         for name in names:
             self.board.add(name)
         for slot in range(slots):

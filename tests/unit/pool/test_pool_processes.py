@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import signal
@@ -140,6 +141,42 @@ def test_a_new_process_for_each_switch_changes_nothing_else(tmp_path: Path) -> N
     assert same(warm.results(), renewed.results())
     assert renewed.status().switches > 0
     assert renewed.status().lost == 0
+
+
+@pytest.mark.parametrize("policy", ["hlas", "2d-las", "hare-offline"])
+def test_a_recorded_run_is_decided_the_same_in_the_simulator(
+    tmp_path: Path, undisturbed: dict[str, Snapshot], policy: str
+) -> None:
+    pool = Pool(tmp_path, SWEEP.replace(", hold = 4", ""))
+    for _ in range(2):  # the second run has nothing to do
+        ran = pool.call("run", str(pool.sweep), "--slots", "2", "--policy", policy)
+        assert ran.returncode == 0, ran.stderr
+    assert same(pool.results(), undisturbed)
+    told = pool.call("replay", str(pool.sweep))
+    assert (told.returncode, len(told.stdout.splitlines())) == (0, 2), told.stdout
+    for line in told.stdout.splitlines():
+        assert re.fullmatch(rf"\S+: {policy}, 2 slots, \d+ decisions?: the simulator decides the same", line)
+    _forge(pool.folder.decisions)
+    told = pool.call("replay", str(pool.sweep))
+    assert told.returncode == 1
+    assert re.search(r"s after the start, line-\S+ round 0 on [01].* instead of nothing$", told.stdout.splitlines()[0])
+
+
+def _forge(record: Path) -> None:
+    """Take an assignment out of a record, and let it end as if its driver had been killed."""
+    lines = record.read_text().splitlines()
+    number = next(number for number, line in enumerate(lines) if "assigned" in line)
+    lines[number] = json.dumps({**json.loads(lines[number]), "assigned": []})
+    record.write_text("\n".join([*lines, '{"time": 1']))
+
+
+def test_a_record_may_be_switched_off(tmp_path: Path) -> None:
+    pool = Pool(tmp_path, "[pool]\nrecord = false\n" + SWEEP.replace("rounds = 12", "rounds = 1"))
+    pool.sweep.write_text(pool.sweep.read_text().replace("\n[pool]\ncheckpoint_s = 0.2\n", ""))
+    assert pool.run()[0] == 0
+    told = pool.call("replay", str(pool.sweep))
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "no record; a pool makes it unless its sweep file has record = false" in told.stderr
 
 
 WRONG = """
