@@ -122,6 +122,6 @@ BY_METAVAR: Mapping[str, Callable[[str], list[str]]] = {
     "MODEL": one_of(models),
     "KIND": one_of(trace_kinds),
     "PREDICTOR": one_of(predictors),
-    "ROUNDS": one_of(round_policies),
+    "ROUND-POLICY": one_of(round_policies),
 }
 """Completers by the metavar of an option or argument."""

@@ -38,7 +38,7 @@ def run_command(
     path: Annotated[Path, typer.Argument(metavar="SWEEP", help="Sweep file.")],
     slots: Annotated[int | None, typer.Option(min=1, metavar="N", help="Slots outside of a job; default: 1.")] = None,
     policy: Annotated[
-        str | None, typer.Option(metavar="ROUNDS", help="Policy, instead of the sweep file's: hlas, srtf, ...")
+        str | None, typer.Option(metavar="ROUND-POLICY", help="Instead of the sweep file's policy, as hlas.")
     ] = None,
 ) -> None:
     """Run the trainings of a sweep file on this job's slots.
