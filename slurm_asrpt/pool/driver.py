@@ -43,6 +43,7 @@ from slurm_asrpt.pool.decisions import DecisionLog, RecordedRun
 from slurm_asrpt.pool.executor import LOG, RENEWAL
 from slurm_asrpt.pool.folder import PoolFolder
 from slurm_asrpt.pool.keeper import ADDRESS, KEY
+from slurm_asrpt.pool.memory import MB, slurm_bytes
 from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot
 from slurm_asrpt.pool.status import PoolStatus, progress_of, trainings_status
 from slurm_asrpt.pool.sweep import PoolSettings, Spec
@@ -288,7 +289,18 @@ class Driver:
         self._connections[slot] = connection
         self._joined.setdefault(slot, time.time())
         plan = self._plan
-        connection.send({"folder": str(self._folder.trainings), "code": plan.code, "keep": plan.settings.keep})
+        kind = plan.fleet.kind
+        neighbors = kind.count(kind[slot])
+        memory = plan.settings.slot_memory_mb * MB or slurm_bytes(os.environ, neighbors)
+        connection.send(
+            {
+                "folder": str(self._folder.trainings),
+                "code": plan.code,
+                "keep": plan.settings.keep,
+                "memory": memory,
+                "neighbors": neighbors,
+            }
+        )
         self.board.joined(slot)
         self._turn()
         while True:

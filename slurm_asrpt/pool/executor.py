@@ -5,12 +5,14 @@ Started by the slot's keeper. Exits with RENEW to be replaced by a new process, 
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from slurm_asrpt.errors import one_line
 from slurm_asrpt.pool.arrays import Arrays, Packed
 from slurm_asrpt.pool.board import Kind
 from slurm_asrpt.pool.keeper import ENDED, RENEW, Address, end_with_parent
+from slurm_asrpt.pool.memory import DoesNotFitError, Needs, check_fits, machine_bytes, used_bytes
 from slurm_asrpt.pool.snapshot import Snapshot
 from slurm_asrpt.pool.training import DeviceLostError, Training, load, stops
 from slurm_asrpt.pool.wire import Channel, WireError
@@ -44,11 +47,12 @@ class _Held:
 class Executor:
     """Does pieces of work.
 
-    folder: of the trainings, with their logs. code: of the user's modules. keep: trainings that stay loaded.
+    folder: of the trainings, with their logs. code: of the user's modules. keep: trainings that stay loaded. memory:
+    bytes of the slot.
     """
 
-    def __init__(self, folder: Path, code: Path, keep: int) -> None:
-        self._folder, self._code, self._keep = folder, code, keep
+    def __init__(self, folder: Path, code: Path, keep: int, memory: int) -> None:
+        self._folder, self._code, self._keep, self._memory = folder, code, keep, memory
         self._loaded: OrderedDict[str, Training] = OrderedDict()
         self._held: _Held | None = None
 
@@ -63,6 +67,10 @@ class Executor:
             answer, arrays = self._do(told, parts)
         except (DeviceLostError, KeyboardInterrupt):
             raise
+        except DoesNotFitError as error:
+            print(error)
+            self._drop()
+            answer, arrays = {"failed": str(error)}, []
         except BaseException as error:  # whatever users' code raises, sys.exit included
             traceback.print_exc()
             self._held = None
@@ -72,9 +80,9 @@ class Executor:
         return {**answer, "seconds": time.monotonic() - began}, arrays
 
     def _do(self, told: Mapping[str, Any], parts: list[Packed]) -> Answer:
-        training = self._training(told)
         if told["do"] == Kind.BEGIN:
-            return {"tasks": training.tasks, "rounds": training.rounds}, [Packed.of(training.initial())]
+            return self._begin(told)
+        training = self._training(told)
         if told["losses"] is not None:
             self._held = _Held(told["training"], Snapshot(parts.pop(0), tuple(told["losses"])))
         held, rounds = self._holds(told["training"], told["round"]), told["round"]
@@ -84,6 +92,34 @@ class Executor:
         state = Packed.of(training.step(held.state, parts.pop(0).arrays(), rounds))
         self._held = _Held(held.training, held.snapshot.after(state, told["loss"]))
         return {"stop": stops(training, self._held.snapshot.losses)}, [state]
+
+    def _begin(self, told: Mapping[str, Any]) -> Answer:
+        """Begin a training; if it does not fit beside others that are loaded, without these. Raises DoesNotFitError."""
+        if self._loaded.keys() - {told["training"]}:
+            with suppress(DoesNotFitError):
+                return self._begin_here(told)
+            self._drop()
+        return self._begin_here(told)
+
+    def _begin_here(self, told: Mapping[str, Any]) -> Answer:
+        training, used = self._training(told), used_bytes()
+
+        def check(needs: Needs) -> None:
+            check_fits(needs, used, self._memory)
+
+        claim = getattr(training, "memory", None)
+        if claim:
+            claim(check)
+        state = training.initial()
+        if not claim:
+            check(Needs(sum(array.nbytes for array in state.values()), module=False))
+        return {"tasks": training.tasks, "rounds": training.rounds}, [Packed.of(state)]
+
+    def _drop(self) -> None:
+        """Keep nothing loaded."""
+        self._loaded.clear()
+        self._held = None
+        gc.collect()
 
     def _holds(self, name: str, rounds: int) -> _Held:
         if self._held is None or (self._held.training, self._held.snapshot.rounds) != (name, rounds):
@@ -134,7 +170,8 @@ def _serve(channel: Channel, slot: int) -> int:
     """Work until the driver asks for another process, or is gone: then raises EOFError or OSError."""
     channel.send({"slot": slot})
     told, _ = channel.receive()
-    executor = Executor(Path(told["folder"]), Path(told["code"]), told["keep"])
+    memory = told["memory"] or machine_bytes() // told["neighbors"]
+    executor = Executor(Path(told["folder"]), Path(told["code"]), told["keep"], memory)
     while True:
         told, parts = channel.receive()
         if told["do"] == RENEWAL:

@@ -37,6 +37,9 @@ class PoolSettings(_Table):
 
     folder: str = Field("", description="Directory for checkpoints and logs; default: the file's name and .pool.")
     policy: str = Field("arrival", description="Which training's tasks run next.")
+    slot_memory_mb: Annotated[int, Field(ge=0)] = Field(
+        0, description="Memory of a slot in MB; 0: what Slurm allocated to it, or its share of the machine."
+    )
     record: bool = Field(True, description="Keep what the policy decides, for asrpt-pool replay.")
     switch: Literal["warm", "process"] = Field("warm", description="How a slot turns to another training.")
     keep: Annotated[int, Field(ge=1)] = Field(8, description="Trainings that a process keeps loaded.")

@@ -33,8 +33,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from slurm_asrpt.pool.arrays import Array, Arrays
+from slurm_asrpt.pool.memory import Check, Needs
 from slurm_asrpt.pool.snapshot import weights
 from slurm_asrpt.pool.training import DeviceLostError
 
@@ -75,6 +77,40 @@ class TorchTraining:
         return False
 
     # What the pool calls
+
+    def memory(self, check: Check) -> None:
+        """Check the parameters while the module is made, before they are written to, then all that training needs."""
+        new: dict[int, int] = {}
+
+        def count(module: Any, name: str, parameter: Any) -> None:
+            if parameter is not None:
+                new[id(parameter)] = _bytes(parameter)
+                check(Needs(sum(new.values())))
+
+        hook = register_module_parameter_registration_hook(count)
+        try:
+            made = self._made
+        finally:
+            hook.remove()
+        found = list(made.parameters())
+        parameters = sum(map(_bytes, (*found, *made.buffers())))
+        gradients = sum(_bytes(each) for each in found if each.requires_grad)
+        free = torch.cuda.mem_get_info(self.device)[0] if torch.device(self.device).type == "cuda" else None
+        there = max(0, parameters - sum(new.values()))
+        check(Needs(parameters, gradients, self._optimizer_bytes(found), free, there=there))
+
+    def _optimizer_bytes(self, parameters: Sequence[Any]) -> int:
+        """Of the optimizer's state after a step, on tensors without content; 0 where the optimizer cannot do that."""
+        shadows = [torch.nn.Parameter(torch.empty_like(each, device="meta"), each.requires_grad) for each in parameters]
+        for shadow in shadows:
+            shadow.grad = torch.empty_like(shadow) if shadow.requires_grad else None
+        try:
+            optimizer = self.optimizer(iter(shadows))
+            optimizer.step()
+        except Exception:  # of users' code, or an optimizer of theirs
+            return 0
+        values = (value for state in optimizer.state.values() for value in state.values())
+        return sum(_bytes(value) for value in values if isinstance(value, torch.Tensor))
 
     def initial(self) -> Arrays:
         """The module's first weights."""
@@ -117,9 +153,13 @@ class TorchTraining:
     """The state whose parameters are in the module."""
 
     @cached_property
-    def _model(self) -> Any:
+    def _made(self) -> Any:
         _seed(self.seed, 0, INITIAL)
-        return self.model().to(self.device)
+        return self.model()
+
+    @cached_property
+    def _model(self) -> Any:
+        return self._made.to(self.device)
 
     @cached_property
     def _optimizer(self) -> Any:
@@ -216,6 +256,10 @@ def load_weights(module: Any, checkpoint: str | Path) -> None:
 def _seed(seed: int, round: int, task: int) -> None:
     words = [each % 2**32 for each in (seed, round, task)]
     torch.manual_seed(int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> 1))
+
+
+def _bytes(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
 
 
 def _arrays(tensors: dict[str, Any], prefix: str) -> dict[str, Array]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from slurm_asrpt.pool.arrays import Arrays
+from slurm_asrpt.pool.memory import Check
 
 
 class Training(Protocol):
@@ -38,6 +39,9 @@ class Training(Protocol):
 
     def stop(self, losses: Sequence[float]) -> bool:
         """Whether the training ends now. losses: the mean of each round so far. May be left out."""
+
+    def memory(self, check: Check) -> None:
+        """Call ``check`` with what the training needs, before that is allocated. May be left out."""
 
 
 class DeviceLostError(Exception):

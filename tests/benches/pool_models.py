@@ -88,3 +88,11 @@ class Wrong(Line):
             print("about to fail")
             raise ValueError("no such layer\nin this model")
         return super().gradient(state, round, task)
+
+
+class Hoard(Line):
+    """Has 60 MB of data in memory."""
+
+    def __init__(self, **given: float) -> None:
+        super().__init__(**given)  # type: ignore[arg-type]
+        self._data = np.ones(60 << 20, np.uint8)

@@ -198,3 +198,53 @@ def test_real_processes_train_torch_modules(tmp_path: Path) -> None:
         assert (code, out.splitlines()[-1]) == (0, "done: 5 trainings done")
         results.append(pool.results())
     assert same(*results)
+
+
+LARGE = """
+import torch
+from slurm_asrpt.pool.torch_training import TorchTraining
+
+class Large(TorchTraining):
+    tasks, rounds, device = 1, 1, "cpu"
+
+    def __init__(self, width, kind):
+        self.width, self.kind = width, kind
+
+    def model(self):
+        layers = [torch.nn.Linear(self.width, self.width) for _ in range(4)]
+        print("made")
+        return torch.nn.Sequential(*layers)
+
+    def optimizer(self, parameters):
+        return (torch.optim.AdamW if self.kind == "adam" else torch.optim.SGD)(parameters, 0.1)
+
+    def data(self, round, task):
+        return torch.ones(1, self.width)
+
+    def loss(self, model, batch):
+        return model(batch).mean()
+"""
+
+
+def test_a_module_that_does_not_fit_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    """16 MB of parameters with SGD fit, with AdamW's state not; of 16 GB, only the first layers are ever looked at."""
+    sweep = '[[training]]\nname = "n"\nuses = "large:Large"\ngrid = { kind = ["sgd", "adam"], width = [%s] }\n'
+    pool = Pool(tmp_path, sweep % 1000)
+    pool.sweep.with_name("large.py").write_text(LARGE)
+    assert pool.run(slots=1)[0] == 0
+    used = re.search(r"; (\S+) MB without it", _refused(tmp_path / "tight", 50, sweep % 1000)["n-kind=sgd-width=1000"])
+    assert used
+    between = int(float(used[1])) + 110  # SGD: 16 MB times 5; AdamW: times 11
+    told = _refused(tmp_path / "between", between, sweep % 1000)
+    assert told["n-kind=sgd-width=1000"] == ""
+    assert "(parameters 15.3 MB, optimizer 30.5 MB, with copies; " in told["n-kind=adam-width=1000"]
+    for why in _refused(tmp_path / "large", 4000, sweep % 32000).values():
+        assert why.startswith("needs 15.")
+        assert "parameters 3.8 GB" in why
+
+
+def _refused(path: Path, memory_mb: int, sweep: str) -> dict[str, str]:
+    pool = Pool(path, f"[pool]\nslot_memory_mb = {memory_mb}\n" + sweep)
+    pool.sweep.with_name("large.py").write_text(LARGE)
+    assert pool.run(slots=1)[0] == 1
+    return {each.name: each.why for each in pool.status().trainings}
