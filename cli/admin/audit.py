@@ -274,6 +274,17 @@ def _had(entry: Entry) -> str:
     return f", after {gpu_hours(entry['gpu_s'])} GPU-hours"
 
 
+def _size_predicted(entry: Entry) -> str:
+    """What HLAS-P expects of a job by its losses."""
+    ends, past, expected = entry["ends"], entry["past_gpu_s"], entry["expected_gpu_s"]
+    curve = "no curve fits its losses" if ends is None else f"its loss curve ends at iteration {ends}"
+    similar = "" if past is None else f"; similar jobs took {gpu_hours(past)} GPU-hours"
+    behind = "; it lags behind others of its array" if entry["lags"] else ""
+    size = f"{gpu_hours(expected)} GPU-hours" if expected else f"less than {gpu_hours(entry['alpha_gpu_s'])} more"
+    done = f"{counted(entry['done'], 'iteration')} and {gpu_hours(entry['gpu_s'])} GPU-hours done"
+    return f"{done}, {curve}{similar}{behind}: {size} expected"
+
+
 def _refused(entry: Entry) -> str:
     return f"Slurm refused: {entry['error']}"
 
@@ -288,6 +299,7 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     "gone": _gone,
     "interrupt": lambda entry: f"preempted for job {entry['head']}: preemption {entry['nth']}{_had(entry)}",
     "yields": lambda entry: f"preempted before maintenance: reservation {entry['reservation']}",
+    "size-predicted": _size_predicted,
     "signalled": lambda entry: f"signal {entry['signal']}: asked to write a checkpoint",
     "requeued": lambda entry: (
         "its checkpoint is written" if entry["reported"] else "the time for its checkpoint is over"

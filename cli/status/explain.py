@@ -163,7 +163,8 @@ def _reservation(job: JobStatus) -> str:
 def _service(job: JobStatus) -> str:
     """The job's attained service, which decides its order under policy hlas."""
     times = "never" if not job.interruptions else "once" if job.interruptions == 1 else f"{job.interruptions} times"
-    return f"{attained(job)} GPU-hours so far; queue {job.queue} (queue 1 runs first); preempted {times}"
+    by_loss = "" if job.expected_gpu_s is None else f", {gpu_hours(job.expected_gpu_s)} expected by its losses (hlas-p)"
+    return f"{attained(job)} GPU-hours so far{by_loss}; queue {job.queue} (queue 1 runs first); preempted {times}"
 
 
 def _preemption(never: str) -> str:

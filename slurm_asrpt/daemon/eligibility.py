@@ -7,6 +7,7 @@ from slurm_asrpt.daemon.jobs.admission import Admission
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.loss_sizes import LossSizes
 from slurm_asrpt.daemon.policy_feed import PolicyFeed
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.record.audit import AuditWriter
@@ -23,12 +24,13 @@ class Eligibility:
         jobs: JobTable,
         admission: Admission,
         feed: PolicyFeed,
+        loss_sizes: LossSizes,
         preemption: Preemption,
         audit: AuditWriter,
         mode: OperatingMode,
     ) -> None:
         self.feed = feed
-        self._jobs, self._admission, self._preemption = jobs, admission, preemption
+        self._jobs, self._admission, self._loss_sizes, self._preemption = jobs, admission, loss_sizes, preemption
         self._audit, self._mode = audit, mode
 
     def update(self, now: float) -> None:
@@ -42,6 +44,7 @@ class Eligibility:
         for job in turns:
             if job.state is JobState.QUEUED and job.job is not None:
                 self.feed.changed(job.job, now)
+        self._loss_sizes.tell(now)
         self._preemption.tell(now)
         self.feed.submit(eligible, now)
 

@@ -22,6 +22,7 @@ from slurm_asrpt.daemon.jobs.admission import Admission
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.lifecycle import JobLifecycle, RunRecorder
+from slurm_asrpt.daemon.loss_sizes import LossSizes
 from slurm_asrpt.daemon.policy_feed import PolicyFeed
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.profiles import Profiles
@@ -87,7 +88,8 @@ def assemble(
     preemption = Preemption(settings, policy, jobs, cluster, rules, checkpoints, client, audit, mode)
     communication = LearnedCommunication(models_folder(settings), settings.predict.communication)
     admission = Admission(settings, cluster, rules, profiles, communication, mode)
-    eligibility = Eligibility(jobs, admission, feed, preemption, audit, mode)
+    loss_sizes = LossSizes(policy, jobs, progress, audit)
+    eligibility = Eligibility(jobs, admission, feed, loss_sizes, preemption, audit, mode)
     cpu_jobs = CpuJobs(jobs, cluster, audit, policy.bands)
     decider = Decider(settings, policy, jobs, cluster, rules, preemption, cpu_jobs, audit, mode)
 

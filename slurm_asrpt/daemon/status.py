@@ -11,7 +11,16 @@ from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job, JobId, id_key
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies.base import HasQueues, Phase, Policy, Reason, before_band, may_interrupt, reason
+from slurm_asrpt.core.policies.base import (
+    HasQueues,
+    Phase,
+    Policy,
+    Reason,
+    before_band,
+    may_interrupt,
+    predicts_by_loss,
+    reason,
+)
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
@@ -137,9 +146,11 @@ class JobRows:
 
     def add_service(self, row: JobStatus, job: ManagedJob, policy: Policy, now: float) -> None:
         """Add the attained service, if the policy uses it."""
-        row.attained_gpu_s = job.service.at(now)
+        attained = row.attained_gpu_s = job.service.at(now)
+        expected = job.service.expected if predicts_by_loss(policy) else 0.0
+        row.expected_gpu_s = expected if expected > attained else None
         if isinstance(policy, HasQueues):
-            row.queue = policy.queue_of(row.attained_gpu_s) + 1
+            row.queue = policy.queue_of(max(attained, expected)) + 1
         row.interruptions = job.service.interruptions
         if job.state is JobState.RUNNING:
             row.never_interrupted = self._preemption.why_never(job)

@@ -83,6 +83,14 @@ def nobody_consents(specs: Iterable[PolicySpec], consent: float) -> str:
     return f"no job may be preempted, so {', '.join(idle)} cannot preempt any: set a share with --consent"
 
 
+def no_losses(specs: Iterable[PolicySpec]) -> str:
+    """A note if policies predict sizes from reported losses, which no simulated job reports; else an empty string."""
+    blind = [spec.text for spec in specs if spec.settings.get("predict") == "loss"]
+    if not blind:
+        return ""
+    return f"simulated jobs report no loss, so predict=loss changes nothing: {', '.join(blind)}"
+
+
 def _stretched(factor: float) -> str:
     return f"{factor:.3g} times as long"
 

@@ -102,6 +102,9 @@ class JobStatus:
     attained_gpu_s: Annotated[
         float | None, "Attained service in GPU-seconds, over all its runs; null unless the policy preempts jobs."
     ] = None
+    expected_gpu_s: Annotated[
+        float | None, "GPU-seconds that it is expected to attain at least, by its losses; null without a prediction."
+    ] = None
     interruptions: Annotated[int, "How often the policy has preempted it."] = 0
     never_interrupted: Annotated[
         str | None, "Why a running job may not be preempted; empty if it may be, null except for policy hlas."

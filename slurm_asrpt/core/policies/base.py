@@ -239,6 +239,25 @@ def may_interrupt(policy: object) -> TypeGuard[PreemptivePolicy]:
     return isinstance(policy, PreemptivePolicy) and policy.interrupts
 
 
+@runtime_checkable
+class PredictsByLoss(Protocol):
+    """A policy that uses the sizes of jobs which asrptd predicts from reported losses; if ``by_loss`` is set.
+
+    alpha_gpu_s: of so many further GPU-seconds it is predicted whether a job will attain them.
+    """
+
+    by_loss: bool
+    alpha_gpu_s: float
+
+    def expected(self, sizes: Mapping[JobId, float]) -> None:
+        """The GPU-seconds that jobs are expected to attain in all, called before ``served``; none for other jobs."""
+
+
+def predicts_by_loss(policy: object) -> TypeGuard[PredictsByLoss]:
+    """Whether a policy uses sizes that are predicted from losses."""
+    return isinstance(policy, PredictsByLoss) and policy.by_loss
+
+
 # reasons for which a job has no placement now
 
 

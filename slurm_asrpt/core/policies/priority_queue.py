@@ -284,11 +284,14 @@ class PriorityQueue(Policy):
     # what users see, and restarts
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
-        order = [key[-1] for key in sorted(self._keys.values())]
+        order = [key[-1] for key in self._shown_order()]
         able = (job_id for job_id in order if job_id not in self._too_large and not self._limited(job_id))
         head = next(able, None)
         higher = before_band([self._jobs[job_id] for job_id in order])
         return [(job_id, self._why(job_id, ahead, head, higher[ahead])) for ahead, job_id in enumerate(order)]
+
+    def _shown_order(self) -> Sequence[Key]:
+        return sorted(self._keys.values())
 
     def _why(self, job_id: JobId, ahead: int, head: JobId | None, higher: int) -> Reason:
         job = self._jobs[job_id]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 from slurm_asrpt.core import convergence
 from slurm_asrpt.core.rounds.jobs import Progress
-
-LAGGING = 2.0
-"""A job of a search lags if its loss has fallen by less than 1 / LAGGING of the best one's."""
-REDUCED = 0.25
-"""Factor on the prediction of a lagging job."""
 
 
 class RoundPredictor(Protocol):
@@ -71,7 +67,7 @@ class Conservative:
         jobs, ran = self._ran.get(job.job.history, (0, 0))
         mean = ran / jobs if jobs else None
         rounds = convergence.conservative_estimate(fitted(job), job.done, mean, self.alpha)
-        return rounds * REDUCED if self._lags(job) else rounds
+        return rounds * convergence.REDUCED if self._lags(job) else rounds
 
     def learn(self, job: Progress) -> None:
         jobs, ran = self._ran.get(job.job.history, (0, 0))
@@ -84,11 +80,8 @@ class Conservative:
             return False
         others = self._searches.setdefault(job.job.search, {})
         others[job.job.id] = job
-        return any(
-            _fall(job, both) * LAGGING < _fall(other, both)
-            for other in others.values()
-            if other is not job and (both := min(job.done, other.done)) > 0
-        )
+        rivals = ((partial(_fall, other), other.done) for other in others.values() if other is not job)
+        return convergence.lags(partial(_fall, job), job.done, rivals)
 
 
 def _fall(job: Progress, done: int) -> float:

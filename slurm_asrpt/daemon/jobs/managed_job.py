@@ -291,6 +291,10 @@ class ManagedJob(SavedJob):
         """A run begins. rate: GPU-seconds of the reference type attained per second."""
         self.service = replace(self.service, began=self.record.start_time, rate=rate, head="")
 
+    def size_predicted(self, expected: float, until: float) -> None:
+        """expected: GPU-seconds that it will attain in all, 0 for none. until: attained ones, then predict again."""
+        self.service = replace(self.service, expected=expected, predicted_until=until)
+
     # begin times and leases
 
     def begin_time_set(self, begin_time: float) -> None:

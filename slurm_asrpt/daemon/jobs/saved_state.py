@@ -85,7 +85,9 @@ class Service:
 
     began: start of the current run, 0 for none. rate: GPU-seconds per second in it. interruptions: number of
     preemptions. head: the job for which it was last preempted, until it runs again. silent_s: how long asrptd has
-    waited for a checkpoint in vain, 0 if it did not. told: the job's owner has been told so.
+    waited for a checkpoint in vain, 0 if it did not. told: the job's owner has been told so. expected: GPU-seconds that
+    it will attain in all, as last predicted from its losses; 0 for none. predicted_until: from so many attained
+    GPU-seconds on, it is predicted again.
     """
 
     past: float = 0.0
@@ -95,6 +97,8 @@ class Service:
     head: str = ""
     silent_s: float = 0.0
     told: bool = False
+    expected: float = 0.0
+    predicted_until: float = 0.0
 
     def at(self, now: float) -> float:
         """GPU-seconds attained at that time."""

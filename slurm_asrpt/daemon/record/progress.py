@@ -12,20 +12,24 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_asrpt.spool import Progress, read_progress, remove_progress
+from slurm_asrpt.spool import Progress, read_losses, read_progress, remove_progress
 
 LOG = logging.getLogger("asrptd")
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A job's last report. alpha: seconds per iteration since the first report seen of this run, if that is another."""
+    """A job's last report. alpha: seconds per iteration since the first report seen of this run, if that is another.
+
+    losses: (iteration, loss) of all its runs, if they are read.
+    """
 
     progress: Progress
     alpha: float | None = None
+    losses: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass
@@ -54,6 +58,8 @@ class ProgressWatch:
 
     def __init__(self, spool: Path, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._spool, self._every_s, self._clock = spool, every_s, clock
+        self.reads_losses = False
+        """Whether loss curves are read too: one more file of at most 16 KiB for each job that reports a loss."""
         self._running: Mapping[str, float] = {}
         self._watched: dict[str, _Watched] = {}
         self._observed: dict[str, tuple[float, Observed]] = {}  # with the start of the run
@@ -119,8 +125,11 @@ class ProgressWatch:
         """Read a job's progress. If that fails, keep the last one: on NFS, a file may be missing during a rename."""
         last = read_progress(self._spool, number)
         observed = watched.observe(last) if last is not None else None
-        if observed is not None:
-            self._observed[number] = (watched.started, observed)
+        if observed is None:
+            return
+        if self.reads_losses and observed.progress.loss is not None:
+            observed = replace(observed, losses=tuple(read_losses(self._spool, number)))
+        self._observed[number] = (watched.started, observed)
 
 
 def total_iterations(observed: Observed | None, predicted: int) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -25,4 +25,14 @@ class HlasOptions(InterruptOptions):
     )
     factor: Annotated[float, Field(gt=1, le=1000)] = Field(
         4.0, description="Each following queue begins at this many times the GPU-seconds of the previous queue."
+    )
+    predict: Literal["none", "loss"] = Field(
+        "none",
+        description='"loss": HLAS-P. The size of a job that reports its loss is what it has attained and what its loss '
+        'curve and past runs say that it will still attain. Other jobs, and all with "none": attained service only.',
+    )
+    alpha_gpu_s: Annotated[float, Field(gt=0)] = Field(
+        3600.0,
+        description='With predict = "loss": the loss curve is only asked whether a job will attain this many more '
+        "GPU-seconds, not how many.",
     )

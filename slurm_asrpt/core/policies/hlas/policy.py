@@ -11,6 +11,10 @@ Only jobs whose owners allow it are preempted, each at most ``max_interruptions`
 In the paper, tasks of a wide job run on single GPUs as they become free. Here smaller jobs could take these forever. So
 GPUs are kept for the first job, by queue, that has waited for ``reserve_after_s``: on servers whose jobs have all run
 for less than a tenth of its wait. With heavy tails a job goes on for about as long as it has run: they end soon.
+
+With ``predict = "loss"`` it is HLAS-P (section V-B): the size of a job that reports its loss is what it is expected to
+attain in all, as asrptd predicts. It stays until the job has attained it. In a queue, jobs with expected service left
+go first, those with most of it before the others.
 """
 
 from __future__ import annotations
@@ -65,6 +69,8 @@ class Hlas(PriorityQueue):
         self._ends = thresholds(options.first_gpu_s, options.factor, options.queues)
         self._max_preemptions, self._min_run_s = options.max_interruptions, options.min_run_s
         self._reserve_after_s = options.reserve_after_s
+        self.by_loss, self.alpha_gpu_s = options.predict == "loss", options.alpha_gpu_s
+        self._expected: Mapping[JobId, float] = {}
         self._service: dict[JobId, float] = {}
         self._runs: list[Run] = []
         self._preempted: dict[JobId, list[JobId]] = {}  # preempting jobs, and the jobs that they preempt
@@ -72,12 +78,27 @@ class Hlas(PriorityQueue):
         self._kept: Mapping[str, int] = {}  # for a late job, in the last decision
 
     def value(self, job: Job, alpha: float) -> float:
-        return self.queue_of(self._service.get(job.id, 0.0))
+        return self.queue_of(self._size(job.id, self._service.get(job.id, 0.0)))
 
     def queue_of(self, service: float) -> int:
         return level_of(service, self._ends)
 
+    def _size(self, job_id: JobId, service: float) -> float:
+        """H_n, GPU-seconds: the attained service, or what the job is expected to attain if that is more."""
+        return max(service, self._expected.get(job_id, 0.0))
+
+    def _run_size(self, run: Run, now: float) -> float:
+        return self._size(run.job_id, run.service_at(now))
+
+    def _expected_left(self, job_id: JobId) -> float:
+        """The GPU-seconds that a waiting job is expected to attain still; 0 without a prediction."""
+        service = self._service.get(job_id, 0.0)
+        return self._size(job_id, service) - service
+
     # events
+
+    def expected(self, sizes: Mapping[JobId, float]) -> None:
+        self._expected = dict(sizes)
 
     def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
         self._service, self._runs = dict(waiting), list(runs)
@@ -97,7 +118,8 @@ class Hlas(PriorityQueue):
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        if not self._runs and not any(self._is_late(key, now) for key in self._keys.values()):
+        sub_queues = any(job_id in self._keys for job_id in self._expected)
+        if not self._runs and not sub_queues and not any(self._is_late(key, now) for key in self._keys.values()):
             self._preempted.clear()
             decisions = super().decide(cluster, now)
         else:
@@ -157,19 +179,27 @@ class Hlas(PriorityQueue):
         return frozenset(cluster.by_name.keys() - old)
 
     def _in_order(self, preempted: Mapping[JobId, Sequence[JobId]]) -> list[Key]:
-        """Within a queue, preempting jobs go first, like partially scheduled jobs in the paper."""
+        """Within a queue, preempting jobs go first, like partially scheduled jobs in the paper.
+
+        Then those of the first sub-queue: with most expected service left first.
+        """
         waiting = (key for key in self._keys.values() if key[-1] not in self._too_large)
-        return sorted(waiting, key=lambda key: (key[:2], key[-1] not in preempted, key))
+        left = self._expected_left
+        return sorted(waiting, key=lambda key: (key[:2], key[-1] not in preempted, -left(key[-1]), key))
+
+    def _shown_order(self) -> Sequence[Key]:
+        left = self._expected_left
+        return sorted(self._keys.values(), key=lambda key: (key[:2], -left(key[-1]), key))
 
     def _preempt_for(self, job: Job, queue: int, plan: PreemptionPlan, now: float) -> list[Run] | None:
         """The runs to preempt for a job; empty if the GPUs of runs that are ending suffice, None if it cannot fit.
 
-        Jobs with the most service are preempted first, and only as many as needed. Reserves the job's GPUs in the plan.
+        The largest jobs are preempted first, and only as many as needed. Reserves the job's GPUs in the plan.
         """
         if plan.reserve(job):
             return []
         able = [run for run in plan.left if self._may_preempt(run, queue, now)]
-        able.sort(key=lambda run: -run.service_at(now))
+        able.sort(key=lambda run: (-self._run_size(run, now), -run.service_at(now)))
         chosen = plan.victims_for(job, able)
         if chosen:
             plan.preempt(chosen)
@@ -179,7 +209,7 @@ class Hlas(PriorityQueue):
     def _may_preempt(self, run: Run, queue: int, now: float) -> bool:
         """Whether a job of this queue may preempt the run."""
         spared = run.interruptions >= self._max_preemptions or now < run.since + self._min_run_s
-        return not spared and self.queue_of(run.service_at(now)) > queue
+        return not spared and self.queue_of(self._run_size(run, now)) > queue
 
     def next_wakeup(self, now: float) -> float | None:
         """When the next run becomes preemptible, or the next job late; all else that changes a decision is an event."""
@@ -193,7 +223,7 @@ class Hlas(PriorityQueue):
     def _next_changes(self, run: Run, now: float) -> Iterator[float]:
         """When a run reaches ``min_run_s``, and when it moves to the next queue."""
         yield run.since + self._min_run_s
-        queue = self.queue_of(run.service_at(now))
+        queue = self.queue_of(self._run_size(run, now))
         if queue < len(self._ends) and run.rate > 0:
             yield run.since + (self._ends[queue] - run.service) / run.rate
 
@@ -216,6 +246,7 @@ class Hlas(PriorityQueue):
             "runs": runs,
             "room": self._preempted,
             "began": self._began,
+            "expected": self._expected,
         }
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
@@ -226,10 +257,12 @@ class Hlas(PriorityQueue):
             began: dict[JobId, tuple[float, Mapping[str, int]]] = {
                 JobId(job_id): (float(at), dict(gpus)) for job_id, (at, gpus) in state.get("began", {}).items()
             }
+            expected = {JobId(job_id): float(size) for job_id, size in state.get("expected", {}).items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a state of this policy: {error!r}") from error
         super().load(state, jobs)
         self._service, self._runs, self._began, self._kept = service, runs, began, {}
+        self._expected = expected
         self._preempted = {job_id: runs for job_id, runs in preempted.items() if job_id in self._keys}
 
 
