@@ -290,8 +290,12 @@ def train(
     reporter: Reporter,
     checkpoint: Checkpoint | None = None,
     report_every_s: float = REPORT_EVERY_S,
+    converges: int = 0,
 ) -> float:
-    """Sleep through the iterations. Returns the elapsed seconds. Progress is reported even after an exception."""
+    """Sleep through the iterations. Returns the elapsed seconds. Progress is reported even after an exception.
+
+    converges: the iteration at which the reported loss has converged; 0: no loss is reported.
+    """
     started = time.monotonic()
     first = checkpoint.read() if checkpoint else 0
     training = SimulatedTraining(iterations, seconds_each, first)
@@ -303,12 +307,17 @@ def train(
                 time.sleep(min(report_every_s, left))
                 if checkpoint and checkpoint.requested:
                     first = checkpoint.preempt(training, first, reporter)
-                reporter.report(training.done)
+                reporter.report(training.done, loss=loss_at(training.done, converges))
         finally:
-            reporter.report(training.done)
+            reporter.report(training.done, loss=loss_at(training.done, converges))
     if checkpoint:
         checkpoint.write(first, iterations)
     return time.monotonic() - started
+
+
+def loss_at(done: int, converges: int) -> float | None:
+    """A loss that falls from 1.5 towards 0.5, all but a hundredth of it in ``converges`` iterations; None for 0."""
+    return 0.5 + 1 / (1 + 99 * done / converges) if converges else None
 
 
 def alpha_here(profile: str, allocation: Allocation, ranks: Sequence[int], options: argparse.Namespace) -> float:
@@ -369,7 +378,8 @@ def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> Result:
         alpha = alpha_here(options.profile, allocation, ranks, options)
     checkpoint = Checkpoint(options.checkpoint, options.wait) if options.checkpoint else None
     reporter = Reporter(environment)
-    seconds = train(options.iterations, alpha / options.speedup, reporter, checkpoint, options.report_every)
+    each_s = alpha / options.speedup
+    seconds = train(options.iterations, each_s, reporter, checkpoint, options.report_every, options.converges)
     placed = (allocation.nodes, allocation.counts, ranks, mapped)
     return Result(options.profile, *placed, alpha=alpha, iterations=options.iterations, seconds=round(seconds, 3))
 
@@ -399,7 +409,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="S",
         type=_positive,
         default=120.0,
-        help="seconds to wait for a requeue after a signal (default 120)",
+        help="wait so many seconds for the requeue (default 120)",
     )
     made.add_argument(
         "--report-every",
@@ -407,6 +417,9 @@ def parser() -> argparse.ArgumentParser:
         type=_positive,
         default=REPORT_EVERY_S,
         help="seconds between reports of progress, and looks for a signal (default 1)",
+    )
+    made.add_argument(
+        "--converges", metavar="N", type=_count, default=0, help="report a loss that converges in N iterations"
     )
     made.add_argument("--inter", metavar="RATE", type=_positive, help="B_inter in bytes/s; default: as in asrpt.toml")
     made.add_argument("--intra", metavar="RATE", type=_positive, help="B_intra in bytes/s; default: as in asrpt.toml")

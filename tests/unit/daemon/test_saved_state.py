@@ -37,7 +37,7 @@ def test_all_saved_fields_are_read_and_written_back(job_id: str) -> None:
         saved["interruption"] = [*saved["interruption"][:2], 0.0, "", False]
     if saved["pin"]:  # a field that the release did not have
         saved["pin"] = {**saved["pin"], "grace_s": 0.0}
-    service = [*saved["service"], *((0.0, False) if saved["service"] else ())]
+    service = [*saved["service"], *((0.0, False, 0.0, 0.0) if saved["service"] else ())]
     newer = {"first_priority": 0, "reference_alpha": 0.0, "confined": False, "service": service}
     assert json.loads(restored(job_id).dump()) == saved | newer
 
@@ -93,8 +93,8 @@ def test_invalid_saved_jobs_are_refused_and_change_nothing(raw: object) -> None:
 def test_fields_of_other_releases_are_ignored() -> None:
     less = {name: value for name, value in JOBS["1"].items() if name not in ("over", "restarts")}
     job = ManagedJob(record=slurm_record("1"))
-    job.restore({**less, "of_tomorrow": 1, "service": [1.0, 2.0, 3.0, 4, "5", 6.0, True, "more"]}, NOW)
-    assert job.service == Service(1.0, 2.0, 3.0, 4, "5", 6.0, told=True)
+    job.restore({**less, "of_tomorrow": 1, "service": [1.0, 2.0, 3.0, 4, "5", 6.0, True, 7.0, 8.0, "more"]}, NOW)
+    assert job.service == Service(1.0, 2.0, 3.0, 4, "5", 6.0, True, 7.0, 8.0)
     assert job.requeued_run is None
 
 
