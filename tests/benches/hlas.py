@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId, id_key, unprofiled
@@ -22,7 +23,7 @@ FABRIC = Fabric(1.25e9, 300e9)
 class SimulatedJob:
     """A job. work, had: total and attained GPU-seconds. back: when it is pending again. ran: its runs (begin, end).
 
-    first_gpus: those of its first run, by node.
+    first_gpus: those of its first run, by node. expected: GPU-seconds that it is predicted to attain in all, 0: none.
     """
 
     job: Job
@@ -36,6 +37,12 @@ class SimulatedJob:
     interruptions: int = 0
     ran: list[tuple[float, float]] = field(default_factory=list)
     first_gpus: Mapping[str, int] = field(default_factory=dict)
+    expected: float = 0.0
+
+    @property
+    def expected_left(self) -> float:
+        """When it waits."""
+        return max(0.0, self.expected - self.had)
 
     @property
     def ends(self) -> float:
@@ -58,7 +65,7 @@ def simulated_job(job_id: str, gpus: int, work: float, submit: float = 0.0, opte
 class HlasBench:
     """grace_s: from a preemption to the free GPUs. pause_s: from then until the job is pending again."""
 
-    def __init__(self, sizes: Sequence[int], grace_s: float = 1.0, pause_s: float = 2.0, **settings: float) -> None:
+    def __init__(self, sizes: Sequence[int], grace_s: float = 1.0, pause_s: float = 2.0, **settings: Any) -> None:
         policy = make_policy("hlas", fabric=FABRIC, **settings)
         assert isinstance(policy, Hlas)
         assert isinstance(policy, PreemptivePolicy)
@@ -104,6 +111,9 @@ class HlasBench:
 
     def _tell(self, waiting: dict[JobId, SimulatedJob]) -> None:
         runs = [each.run() for each in self.running.values() if each.opted_in]
+        if self.policy.by_loss:
+            known = [*waiting.values(), *self.running.values()]
+            self.policy.expected({each.job.id: each.expected for each in known if each.expected})
         self.policy.served({job_id: each.had for job_id, each in waiting.items() if each.had}, runs, self.now)
 
     def _decide(self) -> None:
@@ -123,15 +133,18 @@ class HlasBench:
 
     def _start(self, start: Start) -> None:
         life = self.waiting.pop(start.job.id)
-        peers = [each.job for each in self.waiting.values() if self._peer(each, life)]
-        assert all(_queue_position(life.job) < _queue_position(peer) for peer in peers), "FIFO"
+        peers = [each for each in self.waiting.values() if self._peer(each, life)]
+        assert all(_queue_position(life) < _queue_position(peer) for peer in peers), "FIFO in each sub-queue"
         self.view.take(start.placement.gpus)
         life.began, life.placement = self.now, start.placement
         life.first_gpus = life.first_gpus or start.placement.gpus
         self.running[life.job.id] = life
 
     def _peer(self, one: SimulatedJob, other: SimulatedJob) -> bool:
-        return one.job.gpus == other.job.gpus and self.policy.queue_of(one.had) == self.policy.queue_of(other.had)
+        return one.job.gpus == other.job.gpus and self._queue(one, one.had) == self._queue(other, other.had)
+
+    def _queue(self, life: SimulatedJob, service: float) -> int:
+        return self.policy.queue_of(max(service, life.expected))
 
     def _interrupt(self, lives: Sequence[SimulatedJob]) -> None:
         for each in lives:
@@ -143,11 +156,11 @@ class HlasBench:
 
     def _check_room(self, before: ClusterView, head: Job) -> None:
         """Preempted jobs are in later queues than the pending one, which fits on the GPUs that they free."""
-        queue = self.policy.queue_of(self.waiting[head.id].had)
+        queue = self._queue(self.waiting[head.id], self.waiting[head.id].had)
         view = before.copy()
         for each in self.running.values():
             if each.stops == min(self.now + self.grace_s, each.ends) and each.placement is not None:
-                assert self.policy.queue_of(each.run().service_at(self.now)) > queue
+                assert self._queue(each, each.run().service_at(self.now)) > queue
                 view.give({n: min(c, view.by_name[n].gpus - view.free[n]) for n, c in each.placement.gpus.items()})
         assert place(view, head, Strategy.MOST_FREE, FABRIC) is not None
 
@@ -167,5 +180,5 @@ class HlasBench:
             self.coming.append(life)
 
 
-def _queue_position(job: Job) -> tuple[float, object]:
-    return job.submit_time, id_key(job.id)
+def _queue_position(life: SimulatedJob) -> tuple[float, float, object]:
+    return -life.expected_left, life.job.submit_time, id_key(life.job.id)

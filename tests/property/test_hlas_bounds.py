@@ -35,6 +35,11 @@ def test_bounds_hold_and_each_iteration_runs_once(sizes, rows, most, min_run_s, 
         simulated_job(str(n), min(gpus, sum(sizes)), float(gpus * seconds), float(submit), opted_in)
         for n, (gpus, seconds, submit, opted_in) in enumerate(rows)
     ]
+    played(bench, lives, sizes, most, min_run_s)
+
+
+def played(bench, lives, sizes, most, min_run_s):
+    """Play the jobs to the end, and check each of them."""
     done = bench.play(lives)
     assert {each.job.id for each in done} == {each.job.id for each in lives}
     assert bench.view.total_free == sum(sizes)
@@ -57,3 +62,30 @@ def test_without_preemptible_jobs_hlas_is_fifo(sizes, rows):
         return {str(each.job.id): each.ran[-1][1] for each in bench.play(lives)}
 
     assert ends(3, 1.0) == ends(0, 1e9)
+
+
+@given(SIZES, JOBS, st.lists(st.sampled_from([0.0, 1.0, 9.0, 30.0, 1e6]), min_size=14, max_size=14), st.integers(0, 3))
+def test_bounds_hold_for_any_predicted_sizes(sizes, rows, expected, most):
+    """HLAS-P, with predictions that may be wrong: the bench checks starts and preemptions by these sizes."""
+    settings = {"queues": 4, "first_gpu_s": 8.0, "factor": 3.0, "min_run_s": 3.0, "reserve_after_s": 1e9}
+    bench = HlasBench(sizes, 0.5, max_interruptions=most, predict="loss", **settings)
+    lives = [
+        simulated_job(str(n), min(gpus, sum(sizes)), float(gpus * seconds), float(submit), opted_in)
+        for n, (gpus, seconds, submit, opted_in) in enumerate(rows)
+    ]
+    for each, size in zip(lives, expected, strict=False):
+        each.expected = size
+    played(bench, lives, sizes, most, 3.0)
+
+
+@given(SIZES, JOBS)
+def test_without_predictions_hlas_p_is_hlas(sizes, rows):
+    def ends(predict: str) -> dict[str, float]:
+        bench = HlasBench(sizes, first_gpu_s=8.0, min_run_s=3.0, predict=predict)
+        lives = [
+            simulated_job(str(n), min(g, sum(sizes)), float(g * s), float(t), opted_in)
+            for n, (g, s, t, opted_in) in enumerate(rows)
+        ]
+        return {str(each.job.id): each.ran[-1][1] for each in bench.play(lives)}
+
+    assert ends("loss") == ends("none")

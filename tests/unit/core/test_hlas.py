@@ -16,7 +16,7 @@ from tests.benches.hlas import FABRIC, HlasBench, SimulatedJob, simulated_job
 SETTINGS = {"queues": 3, "first_gpu_s": 10.0, "factor": 4.0, "min_run_s": 2.0}
 
 
-def bench(*sizes: int, **settings: float) -> HlasBench:
+def bench(*sizes: int, **settings: object) -> HlasBench:
     return HlasBench(sizes, **{**SETTINGS, **settings})
 
 
@@ -123,6 +123,32 @@ def test_no_gpus_are_kept_beside_jobs_that_have_run_for_long():
     assert sum(each.ran[0][0] > 160.0 for each in cluster.done if each.job.gpus == 1) > 80
 
 
+def test_of_a_queue_jobs_with_a_predicted_size_go_first_the_largest_rest_before_the_others():
+    """Hare's sub-queues; a job in an earlier queue goes before all of them, and a preempted one is the largest."""
+    cluster = bench(4, predict="loss")
+    lives = [simulated_job(str(n), 4, 8.0, submit=1.0) for n in range(1, 6)]
+    for each, size in zip(lives, (0.0, 0.0, 4.0, 9.0, 30.0), strict=True):
+        each.expected = size
+    done = cluster.play([simulated_job("9", 4, 8.0, opted_in=False), *lives])
+    assert [each.job.id for each in done] == ["9", "4", "3", "1", "2", "5"]
+
+
+def test_users_see_the_order_of_the_sub_queues():
+    cluster = bench(4, predict="loss")
+    lives = [simulated_job(str(n), 4, 8.0, submit=1.0) for n in range(1, 4)]
+    lives[1].expected = 9.0
+    cluster.play([simulated_job("9", 4, 800.0, opted_in=False), *lives], until=2.0)
+    assert [job_id for job_id, _ in cluster.policy.queue(2.0)] == ["2", "1", "3"]
+
+
+def test_the_job_of_the_largest_predicted_size_is_preempted_first():
+    cluster = bench(2, 2, 2, predict="loss")
+    old, middle, young = (simulated_job(str(n), 2, 1000.0, submit=float(10 * n)) for n in range(3))
+    middle.expected = 1000.0
+    cluster.play([old, middle, young, simulated_job("9", 2, 4.0, submit=60.0)], until=70.0)
+    assert [each.interruptions for each in (old, middle, young)] == [0, 1, 0]
+
+
 def test_an_invalid_state_is_rejected():
     policy = make_policy("hlas", fabric=FABRIC)
     good = policy.dump()
@@ -131,6 +157,7 @@ def test_an_invalid_state_is_rejected():
         {**good, "runs": [{}]},
         {**good, "service": []},
         {**good, "room": {"1": 3}},
+        {**good, "expected": {"1": "much"}},
     ):
         with pytest.raises(ValueError, match="not a state"):
             policy.load(broken, {})
