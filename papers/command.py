@@ -19,8 +19,8 @@ from slurm_asrpt_cli._app.tables import safe
 from slurm_asrpt_cli.sim.options import Processes, Retrain, retrain_seconds
 
 from papers.asrpt import claims as asrpt_claims
+from papers.asrpt import fig5_lab, table2
 from papers.asrpt import simulations as asrpt
-from papers.asrpt import table2
 from papers.asrpt.evidence import Evidence
 from papers.asrpt.page import asrpt_page
 from papers.asrpt.workload import Jobs
@@ -39,7 +39,7 @@ from slurm_asrpt.files import replace_file
 KEPT = Path("build/reproduction")
 """Where ``papers.claims`` keeps the results of each simulation."""
 GROUPS: Mapping[str, Sequence[str]] = {
-    "asrpt": (*asrpt.FIGURES, "table2"),
+    "asrpt": (*asrpt.FIGURES, fig5_lab.FIGURE, "table2"),
     "bco": sjf_bco.FIGURES,
     "hare": hare.FIGURES,
 }
@@ -56,6 +56,8 @@ Load = Annotated[float | None, seldom(metavar="LOAD", help="Scale the arrival ti
 Keep = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Keep the figures of each simulation here, and reuse them.")
 ]
+LabSpeed = Annotated[float, seldom(min=1, max=1000, metavar="X", help="Clock of the labs of fig5-lab.")]
+LabPort = Annotated[int, seldom(min=1024, max=65000, metavar="PORT", help="First port of the labs of fig5-lab.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the page here, and pictures beside it.")
 ]
@@ -74,6 +76,8 @@ class Request:
     processes: int = 2
     keep: Path | None = None
     output: Path | None = None
+    speed: float = fig5_lab.SPEED
+    port: int = fig5_lab.PORT
 
     def checked(self) -> Request:
         """Raises InputError for values that cannot be used."""
@@ -112,12 +116,26 @@ def _asrpt(asked: Sequence[str], request: Request) -> Part:
         shown = replace(seeds, on_progress=on_progress)
         results = asrpt.run([name for name in asked if name in asrpt.FIGURES], base, shown)
         placed = table2.run(shown, *request.placements) if "table2" in asked else {}
-    evidence = Evidence(base, seeds, results, placed)
+    lab = _lab_runs(request, seeds.first, play=list(asked) == [fig5_lab.FIGURE])
+    evidence = Evidence(base, seeds, results, placed, fig5_lab.by_policy(lab))
     return Part(
         asrpt_page(asked, evidence),
         asrpt_claims.claims(asked, evidence),
         lambda: asrpt_claims.samples(base, seeds.first),
     )
+
+
+def _lab_runs(request: Request, first_seed: int, play: bool) -> fig5_lab.Runs:
+    """The kept runs of Fig. 5 on labs. play: play those that are missing; else they are shown as they are.
+
+    Raises AsrptError.
+    """
+    file = request.keep / fig5_lab.FILE.name if play and request.keep else fig5_lab.FILE
+    if not play:
+        return fig5_lab.load(file)
+    wanted = fig5_lab.runs(first_seed, request.seeds or 1, 1 if request.quick else fig5_lab.SETS)
+    with _progress_bar("playing") as on_progress:
+        return fig5_lab.play_missing(file, wanted, request.speed, request.port, request.processes, on_progress)
 
 
 def _sjf_bco(asked: Sequence[str], request: Request) -> Part:
@@ -209,7 +227,7 @@ def reproduce_all(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="fig4 ... fig9, table2, map, steps or asrpt; bco-fig4 ... bco-fig7 or bco; hare-fig14 ..."
+            help="fig4 ... fig9, fig5-lab, table2, map, steps or asrpt; bco-fig4 ... bco-fig7 or bco; hare-fig14 ..."
             " hare-fig27, hare-intro, hare-abstract, hare-load or hare; or all.",
             show_default=False,
         ),
@@ -240,7 +258,10 @@ def reproduce_all(
 
 def reproduce_asrpt(
     figure: Annotated[
-        str, typer.Argument(metavar="FIGURE", help="fig4 ... fig9, table2, map, steps, or all.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="FIGURE", help="fig4 ... fig9, fig5-lab, table2, map, steps, or all.", show_default=False
+        ),
     ],
     quick: Quick = False,
     divide: Divide = None,
@@ -251,8 +272,10 @@ def reproduce_asrpt(
     processes: Processes = 2,
     keep: Keep = None,
     output: Output = None,
+    speed: LabSpeed = fig5_lab.SPEED,
+    port: LabPort = fig5_lab.PORT,
 ) -> None:
-    """Run the simulations of the A-SRPT paper again and compare the results.
+    """Run the experiments of the A-SRPT paper again and compare the results.
 
     \b
     Examples:
@@ -260,7 +283,8 @@ def reproduce_asrpt(
       python -m papers.asrpt all --keep d -o page.md
     """
     retrain_s = retrain_seconds(retrain)
-    _reproduce(_named(figure, "asrpt"), Request(quick, divide, seed, seeds, load, retrain_s, processes, keep, output))
+    request = Request(quick, divide, seed, seeds, load, retrain_s, processes, keep, output, speed, port)
+    _reproduce(_named(figure, "asrpt"), request)
 
 
 def reproduce_sjf_bco(

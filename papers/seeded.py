@@ -17,6 +17,8 @@ _SIMULATED = ("core", "sim", "predict", "profile", "traces")
 """The packages of slurm_asrpt that simulations run."""
 _SHOWS = ("__init__", "__main__", "claims", "command", "evidence", "introduction", "page", "plots", "report", "seeded")
 """The modules of this package that only show results."""
+_PLAYS = ("fig5_lab",)
+"""Those that play jobs on labs; their results are kept apart."""
 OnProgress = Callable[[int, int, str], None]
 """Called with the simulations done, all simulations, and the name of the last one."""
 
@@ -53,7 +55,7 @@ def code_version() -> str:
     """A digest of the code that simulations run: results of other code are not to be mixed with those of this."""
     papers = Path(__file__).parent
     sources = [path for part in _SIMULATED for path in sorted((papers.parent / "slurm_asrpt" / part).rglob("*.[pt]*"))]
-    sources += [path for path in sorted(papers.rglob("*.py")) if path.stem not in _SHOWS]
+    sources += [path for path in sorted(papers.rglob("*.py")) if path.stem not in (*_SHOWS, *_PLAYS)]
     return digest("".join(path.read_text(encoding="utf-8") for path in sources if path.suffix in (".py", ".toml")))
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from papers.asrpt import simulations
+from papers.asrpt.fig5_lab import FIGURE
 from papers.asrpt.simulations import Errors, Results, Runs, View
 from papers.asrpt.workload import Jobs
 from papers.seeded import Seeds
@@ -14,15 +15,21 @@ from papers.seeded import Seeds
 
 @dataclass(frozen=True)
 class Evidence:
-    """The results of a run. base: scale and load. placed: Table II's results by model, one for each seed."""
+    """The results of a run. base: scale and load. placed: Table II's results by model, one for each seed.
+
+    lab: Fig. 5 on a real Slurm by policy, a result for each set of jobs; empty if none is recorded.
+    """
 
     base: Jobs
     seeds: Seeds
     results: Results
     placed: Mapping[str, Runs]
+    lab: Mapping[str, Runs] = field(default_factory=dict)
 
     def command(self, figure: str) -> str:
         """The command that gives these figures."""
+        if figure == FIGURE:
+            return f"python -m papers.asrpt {figure}"
         words = [f"python -m papers.asrpt {figure} {self.seeds.text}"]
         if self.base.divide != simulations.DIVIDE:
             words.append(f"--divide {self.base.divide}")

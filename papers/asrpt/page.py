@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 from papers.asrpt.claims import CLAIMS, region, won
 from papers.asrpt.evidence import Evidence
+from papers.asrpt.fig5_lab import FIGURE, LARGEST_NODE, NODES, SCALE
 from papers.asrpt.simulations import (
     BASELINES,
     FIG9_PREDICTORS,
@@ -27,10 +28,12 @@ from papers.asrpt.workload import HISTORY, TESTBED_GPUS, TESTBED_JOBS, TESTBED_S
 from papers.claims import Claim
 from papers.report import Section, Table, render
 from papers.seeded import spread
+from slurm_asrpt.text import counted
 
 TITLES: Mapping[str, str] = {
     "fig4": "Fig. 4: prediction errors",
     "fig5": "Fig. 5: the testbed, simulated",
+    FIGURE: "Fig. 5: the testbed, on a real Slurm",
     "fig6": "Fig. 6: different numbers of jobs",
     "fig7": "Fig. 7: different shares of single-GPU jobs",
     "fig8": "Fig. 8: different NIC bandwidths, no single-GPU jobs",
@@ -51,6 +54,14 @@ ABOUT: Mapping[str, str] = {
         f"{TESTBED_SETS} sets of {TESTBED_JOBS} consecutive jobs, in which sizes above 8 GPUs become 8. The paper "
         "scales submissions and iterations to a tenth; here they are as in the trace, which changes no ratio. A set "
         "is submitted within minutes or hours and runs for days: nearly all of its jobs wait at once."
+    ),
+    FIGURE: (
+        f"The same jobs on a real slurmctld with {NODES} GPUs (the paper's testbed has two cards with {LARGEST_NODE} "
+        "MIG instances each), under asrptd in mode enforce, τ = 0. As in the paper, submissions and runtimes are "
+        f"{SCALE:.0%} of the trace's. A job sleeps for as long as it would train, since placement does not matter. "
+        "Each job has the prediction of the simulation (that of the forest, or its true runtime for A-SRPT-Perfect). "
+        "Completion counts from Slurm's submit time. *Simulated* is the mean completion time of the same jobs, "
+        "submitted when they were submitted to Slurm, in the simulator."
     ),
     "table2": (
         "Compare ratios, not absolute times: our profiles are not the paper's, whose GPT figures are of three layers."
@@ -165,6 +176,23 @@ def _fig5(evidence: Evidence) -> list[Table]:
         for name, runs in evidence.testbed.items()
     ]
     return [Table(["policy", "mean completion", "against A-SRPT-Perfect", "makespan"], rows)]
+
+
+def _fig5_lab(evidence: Evidence) -> list[Table]:
+    if not evidence.lab:
+        return []
+    ideal = evidence.lab[IDEAL]
+    rows = [
+        [
+            name,
+            hours(runs),
+            less(over(runs, ideal)),
+            f"{spread([each / 3600 for each in column(runs, 'makespan_s')])} h",
+            f"{spread([each / 3600 for each in column(runs, 'simulated_s')])} h",
+        ]
+        for name, runs in evidence.lab.items()
+    ]
+    return [Table(["policy", "mean completion", "against A-SRPT-Perfect", "makespan", "simulated"], rows)]
 
 
 def _columns(figure: str) -> Callable[[Evidence], list[Table]]:
@@ -292,6 +320,7 @@ def _table2(evidence: Evidence) -> list[Table]:
 TABLES: Mapping[str, Callable[[Evidence], list[Table]]] = {
     "fig4": _fig4,
     "fig5": _fig5,
+    FIGURE: _fig5_lab,
     "fig6": _columns("fig6"),
     "fig7": _columns("fig7"),
     "fig8": _columns("fig8"),
@@ -356,6 +385,20 @@ def _only(text: str) -> Callable[[Evidence], list[str]]:
     return lambda _: [text]
 
 
+def _lab_notes(evidence: Evidence) -> list[str]:
+    if not evidence.lab:
+        return [ABOUT[FIGURE], "No run is recorded."]
+    runs = [run for each in evidence.lab.values() for run in each]
+    sets, ended = counted(len(evidence.lab[IDEAL]), "set"), sum(int(run["completed"]) for run in runs)
+    speeds = ", ".join(f"{speed:g}" for speed in sorted({float(run["speed"]) for run in runs}))
+    return [
+        ABOUT[FIGURE],
+        f"{sets} of {TESTBED_JOBS} jobs under {len(evidence.lab)} policies on clocks {speeds} times as fast as the "
+        f"machine's; {ended} of {len(runs) * TESTBED_JOBS} jobs completed. From the time at which a job was due to its "
+        f"submission it takes {fmean(column(runs, 'late_s')):.0f} s of the lab on average.",
+    ]
+
+
 def _map_notes(evidence: Evidence) -> list[str]:
     found = evidence.views("map")
     fixed = [fmean(over(each.fixed, each.others[each.rival])) < 1 for each in found]
@@ -372,6 +415,7 @@ def _map_notes(evidence: Evidence) -> list[str]:
 NOTES: Mapping[str, Callable[[Evidence], list[str]]] = {
     "fig4": _only(ABOUT["fig4"]),
     "fig5": _only(ABOUT["fig5"]),
+    FIGURE: _lab_notes,
     "fig6": _why("fig6"),
     "fig7": _why("fig7"),
     "fig8": _why("fig8"),

@@ -167,24 +167,39 @@ def play_on(lab: Lab, site: Site, window: Window, setup: Setup, progress: Listen
     began = time.monotonic()
     with ExitStack() as stack:
         learn = _start_asrptd(lab, site, window, stack, "debug" if setup.logs else "info")
-        looked = 0.0
-
-        def each_look(submitted: int) -> Queue | None:
-            """What there is to do now and then. Returns the queue, if it is time to look at it."""
-            nonlocal looked
-            setup.check()
-            learn()
-            if time.monotonic() < looked + LOOK_S:
-                return None
-            progress(queue := _queue(lab, submitted))
-            looked = time.monotonic()
-            return queue
-
-        names, start = submit_all(lab, window.jobs, site.fewest, setup.speed, each_look)
-        while not ((queue := each_look(len(names))) and _over(queue, setup.to_the_end)):
-            time.sleep(LOOK_S / 4)
-        found = records(lab, window.jobs, names, start, setup.to_the_end)
+        names, found = play_jobs(lab, window.jobs, site.fewest, setup, progress, learn)
     return Played(site, found, cost, time.monotonic() - began, names)
+
+
+def play_jobs(
+    lab: Lab,
+    jobs: Sequence[SiteJob],
+    fewest: bool,
+    setup: Setup,
+    progress: Listener,
+    now_and_then: Callable[[], None] = lambda: None,
+) -> tuple[list[str], list[Record]]:
+    """Submit the jobs when they are due, until the last one has ended, or started. Returns their ids and records.
+
+    Raises AsrptError.
+    """
+    looked = 0.0
+
+    def each_look(submitted: int) -> Queue | None:
+        """What there is to do now and then. Returns the queue, if it is time to look at it."""
+        nonlocal looked
+        setup.check()
+        now_and_then()
+        if time.monotonic() < looked + LOOK_S:
+            return None
+        progress(queue := _queue(lab, submitted))
+        looked = time.monotonic()
+        return queue
+
+    names, start = submit_all(lab, jobs, fewest, setup.speed, each_look)
+    while not ((queue := each_look(len(names))) and _over(queue, setup.to_the_end)):
+        time.sleep(LOOK_S / 4)
+    return names, records(lab, jobs, names, start, setup.to_the_end)
 
 
 def _over(queue: Queue, to_the_end: bool) -> bool:
@@ -218,7 +233,7 @@ def _spec_in(directory: Path, site: Site, window: Window, setup: Setup) -> LabSp
         accounting=site.needs_accounting,
         multifactor=True,
         scheduler_parameters=f"{BACKFILL},bf_window={round(setup.longest_s / 60)},default_queue_depth=1000",
-        slurm_conf_extra=f"{site.slurm_conf}\nJobCompType=jobcomp/filetxt\nJobCompLoc={_completion_file(directory)}",
+        slurm_conf_extra=f"{site.slurm_conf}\n{completion_conf(directory)}",
         settings={"daemon": daemon_settings(setup.speed), **site.settings},
         speed=setup.speed,
     )
@@ -334,6 +349,11 @@ def completed_runs(lab: Lab) -> list[dict[str, str]]:
 
 def _instant(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
+
+
+def completion_conf(directory: Path) -> str:
+    """The lines of slurm.conf with which ``records`` finds the ends of jobs of a lab in this directory."""
+    return f"JobCompType=jobcomp/filetxt\nJobCompLoc={_completion_file(directory)}"
 
 
 def _completion_file(directory: Path) -> Path:
