@@ -300,7 +300,7 @@ def train(
     first = checkpoint.read() if checkpoint else 0
     training = SimulatedTraining(iterations, seconds_each, first)
     reporter.begin_at(first)
-    reporter.report(training.done, iterations)
+    reporter.report(training.done, iterations, loss_at(training.done, converges))
     with reporter:
         try:
             while (left := training.left_s) > 0:

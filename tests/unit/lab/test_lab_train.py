@@ -132,6 +132,14 @@ def test_progress_is_written_at_the_end(tmp_path):
     assert os.listdir(tmp_path) == ["iterations"]
 
 
+def test_a_loss_is_reported_that_has_converged_after_so_many_iterations(tmp_path):
+    train.train(20, 0.005, Reporter({"ASRPT_PROGRESS_DIR": str(tmp_path)}), converges=40)
+    assert (tmp_path / "iterations").read_text() == f"20 20 {train.loss_at(20, 40):.6g} 0\n"
+    assert (tmp_path / "losses").read_text().startswith("0 1.5\n")
+    assert [train.loss_at(done, 40) for done in (0, 40)] == [1.5, 0.51]
+    assert train.loss_at(3, 0) is None
+
+
 def test_other_ranks_and_missing_directories_write_no_progress(tmp_path):
     train.train(0, 1.0, Reporter({"ASRPT_PROGRESS_DIR": str(tmp_path), "SLURM_PROCID": "1"}))
     train.train(0, 1.0, Reporter({"ASRPT_PROGRESS_DIR": "/nowhere"}))

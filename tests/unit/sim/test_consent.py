@@ -53,6 +53,14 @@ def test_a_policy_that_cannot_preempt_any_job_is_named(
     assert ("cannot preempt any" in done.output) == warned
 
 
+@pytest.mark.parametrize("command", ["run", "compare"])
+@pytest.mark.parametrize(("policy", "told"), [("hlas:predict=loss", True), ("hlas", False)])
+def test_a_policy_that_predicts_by_losses_is_told_that_there_are_none(command: str, policy: str, told: bool) -> None:
+    done = ask(command, *TRACE, "--jobs", "40", "-p", policy, "--consent", "0.5")
+    assert done.exit_code == 0, done.output
+    assert ("simulated jobs report no loss" in done.output) == told
+
+
 def test_hlas_preempts_as_in_the_daemon() -> None:
     (hlas,) = json.loads(ask("compare", *TRACE, "-p", "hlas:first_gpu_s=600", "--consent", "1", "--json").stdout)[
         "policies"
