@@ -72,6 +72,7 @@ class Document(BaseModel):
     preemption: dict[str, PreemptionClass] = Field(default_factory=dict)
     preemptable: Preemptable | None = None
     turns: dict[str, float] = Field(default_factory=dict)
+    interruptible: frozenset[str] = frozenset()
 
 
 _PREEMPTABLE = TypeAdapter(Preemptable)
@@ -88,15 +89,17 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
     limits = {"headroom": dict(inputs.headroom), "charges": charges} if charges else {}  # most sites have none
     weights = {str(job.id): job.weight for job in inputs.jobs if job.weight != 1.0}
     turns = {str(job.id): job.turn for job in inputs.jobs if job.turn is not None}
+    interruptible = sorted([job.id for job in inputs.jobs if job.interruptible])
     return {
         **limits,
         **({"weights": weights} if weights else {}),
         **_preemption(inputs),
         **({"turns": turns} if turns else {}),
+        **({"interruptible": interruptible} if interruptible else {}),
         "now": inputs.now,
         "policy": inputs.policy,
         "settings": dict(inputs.settings),
-        "fabric": {"inter": inputs.fabric.inter, "intra": inputs.fabric.intra},
+        "fabric": _fabric(inputs.fabric),
         "nodes": [_node(node) for node in inputs.nodes],
         "free": dict(inputs.free),
         "free_cpus": inputs.free_cpus and dict(inputs.free_cpus),
@@ -126,10 +129,18 @@ def _numbered(values: Iterable[T]) -> tuple[tuple[T, ...], dict[int, int]]:
     return tuple(distinct), index
 
 
+def _fabric(fabric: Fabric) -> dict[str, Any]:
+    """The fabric; the bandwidths beyond the first switches only if it has any, as few have."""
+    whole = {"inter": fabric.inter, "intra": fabric.intra}
+    return {**whole, "beyond": list(fabric.beyond)} if fabric.beyond else whole
+
+
 def _node(node: Node) -> dict[str, Any]:
-    """A node; its speed only if it is not 1, as on most nodes."""
-    whole = {"name": node.name, "gpus": node.gpus, "index": node.index, "gpu_type": node.gpu_type}
-    return whole if node.speed == 1.0 else {**whole, "speed": node.speed}
+    """A node; its speed only if it is not 1, as on most nodes, and its switches only if Slurm has a topology."""
+    whole: dict[str, Any] = {"name": node.name, "gpus": node.gpus, "index": node.index, "gpu_type": node.gpu_type}
+    if node.speed != 1.0:
+        whole["speed"] = node.speed
+    return {**whole, "switches": list(node.switches)} if node.switches else whole
 
 
 def _row(job: Job, profile: int, request: int) -> list[Any]:
@@ -153,10 +164,11 @@ def from_document(raw: Any) -> Inputs:
 
 
 def _ruled(job: Job, found: Document) -> Job:
-    """The job with what the site's rules say of it."""
+    """The job with what the site's rules and its owner's consent say of it."""
     charges, weight = found.charges.get(job.id, ()), found.weights.get(job.id, 1.0)
     preemption, turn = found.preemption.get(job.id), found.turns.get(job.id)
-    return replace(job, charges=charges, weight=weight, preemption=preemption, turn=turn)
+    consents = job.id in found.interruptible
+    return replace(job, charges=charges, weight=weight, preemption=preemption, turn=turn, interruptible=consents)
 
 
 def _job(row: Row, profiles: Sequence[JobProfile], requests: Sequence[Request]) -> Job:

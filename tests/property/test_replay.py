@@ -27,12 +27,20 @@ NORMAL_FIRST = PreemptionRules(
     },
     PreemptionDefaults("qos", "REQUEUE"),
 )
+LEVELS = {"n1": ("leaf1", "top"), "n2": ("leaf2", "top"), "n3": ("leaf1", "top"), "n4": ("leaf2", "top")}
 submissions = st.tuples(
     st.just("submit"), st.sampled_from([1, 1, 2, 3, 4, 6, 8, 10, 40]), st.sampled_from([0, 0, 5, 100, 10**6])
 )
 events = submissions | st.tuples(
     st.sampled_from(["end", "end", "cancel", "requeue", "node", "restart", "stuck"]), st.integers(0, 99), st.just(0)
 )
+
+
+def bench_of(folder: Path, policy: str, preempt: PreemptionRules, levels: bool) -> Bench:
+    """levels: whether the nodes are under two switches, with a slower one above."""
+    slurm = FakeSlurm(SIZES, preempt=preempt, switches=dict(LEVELS) if levels else {})
+    fabric = {"inter_bytes_per_s": 1.25e9, "beyond_bytes_per_s": [1e8]} if levels else {}
+    return Bench(folder, slurm, policy=policy, tau=20.0, tables={"fabric": fabric})
 
 
 def happens(bench: Bench, what: str, pick: int, more: int) -> None:
@@ -69,12 +77,12 @@ def check_replay(bench: Bench) -> None:
 @pytest.mark.parametrize("preempt", [PreemptionRules(), NORMAL_FIRST], ids=["", "preempting"])
 @pytest.mark.parametrize("policy", ["asrpt", "asrpt-gated", "easy-backfill", "wcs-duration"])
 @settings(max_examples=25, deadline=None)
-@given(walk=st.lists(st.tuples(st.lists(events, max_size=4), PAUSES), min_size=1, max_size=12))
+@given(levels=st.booleans(), walk=st.lists(st.tuples(st.lists(events, max_size=4), PAUSES), min_size=1, max_size=12))
 def test_every_decision_is_replayed_byte_for_byte(
-    policy: str, preempt: PreemptionRules, walk: list[tuple[list[Any], float]]
+    policy: str, preempt: PreemptionRules, levels: bool, walk: list[tuple[list[Any], float]]
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="asrpt-replay-") as folder:
-        bench = Bench(Path(folder), FakeSlurm(SIZES, preempt=preempt), policy=policy, tau=20.0)
+        bench = bench_of(Path(folder), policy, preempt, levels)
         try:
             for happenings, pause in walk:
                 for happening in happenings:

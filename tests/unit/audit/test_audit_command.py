@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 from slurm_asrpt.audit.inputs import Inputs, canonical, from_document, to_document
 from slurm_asrpt.audit.snapshot import KIND, VERSION, WANTED, Snapshot, from_bytes, read, replay, to_bytes
+from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.job import Job, JobId, JobProfile, PreemptionClass, Request, Stage
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
 from slurm_asrpt.errors import InputError
@@ -292,5 +294,44 @@ def test_a_device_is_not_accepted_as_a_snapshot() -> None:
 def test_bands_weights_and_turns_of_jobs_are_replayed() -> None:
     moment = moment_of([waiting(number) for number in range(1, 4)], "asrpt-gated")
     inputs = {field.name: getattr(moment, field.name) for field in fields(PolicySnapshot)}
-    jobs = tuple(replace(each.job, weight=4.0, band=2, turn=7.5) for each in moment.waiting)
+    jobs = tuple(replace(each.job, weight=4.0, band=2, turn=7.5, interruptible=True) for each in moment.waiting)
     assert from_document(json.loads(canonical(to_document(Inputs(**inputs, jobs=jobs))))).jobs == jobs
+
+
+FABRIC = Fabric(1.25e9, 300e9, beyond=(6.25e8, 3.1e8))
+NODE = Node("n1", 8, 3, "a100", 1.7, ("leaf1", "top"))
+JOB = Job(
+    JobId("7_1"),
+    "ann",
+    2,
+    JobProfile("flat", (Stage(2, 1.0, 1.0),)),
+    5.0,
+    3.0,
+    "group",
+    Request(unit=2, within=(frozenset({"n1"}),)),
+    60.0,
+    1,
+    (("qos gpu", 2.0),),
+    2.0,
+    PreemptionClass("low", frozenset({"lower"})),
+    4.0,
+    True,
+)
+
+
+@pytest.mark.parametrize("value", [FABRIC, NODE, JOB], ids=["fabric", "node", "job"])
+def test_a_snapshot_has_every_field_of(value: Any) -> None:
+    """The values differ from the defaults, so that a new field that is not saved fails here."""
+    left = [each.name for each in fields(value) if getattr(value, each.name) == each.default]
+    assert not left, f"give the example a value of its own: {left}"
+    inputs = Inputs(0.0, "asrpt-gated", {}, {}, FABRIC, (NODE,), {"n1": 8}, None, None, jobs=(JOB,))
+    assert from_document(json.loads(canonical(to_document(inputs)))) == inputs
+
+
+def test_a_snapshot_without_switches_is_as_in_earlier_releases() -> None:
+    """Their snapshots can be read, and they can read ours."""
+    inputs = Inputs(0.0, "asrpt-gated", {}, {}, Fabric(1e9, 2e9), (Node("n1", 8),), {"n1": 8}, None, None, jobs=())
+    document = to_document(inputs)
+    assert document["fabric"] == {"inter": 1e9, "intra": 2e9}
+    assert document["nodes"] == [{"name": "n1", "gpus": 8, "index": 0, "gpu_type": ""}]
+    assert from_document(json.loads(canonical(document))) == inputs
