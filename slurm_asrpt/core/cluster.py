@@ -23,18 +23,24 @@ class Fabric:
     inter: B_inter, of one server to those under the same switch of level 1: its NIC, or NVLink in a block of servers.
     intra: B_intra, GPU to GPU inside a server.
     beyond: of one server through a switch of level 2, 3 ...; the last holds for all levels above, without any, inter.
+    domain: GPUs of a server that reach each other with ``intra``, its NVLink domain; 0 for all of the server.
+    across: A, GPU to GPU between domains of a server.
 
-    Raises ValueError for a bandwidth that is not above 0.
+    Raises ValueError for a bandwidth that is not above 0, or a domain below 0.
     """
 
     inter: float
     intra: float
     beyond: tuple[float, ...] = ()
+    domain: int = 0
+    across: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (self.inter > 0 and self.intra > 0 and all(speed > 0 for speed in self.beyond)):
-            speeds = ", ".join(map(str, (self.inter, self.intra, *self.beyond)))
-            raise ValueError(f"bandwidths must be above 0 bytes/s, not {speeds}")
+        speeds = (self.inter, self.intra, *self.beyond, *((self.across,) if self.domain else ()))
+        if not all(speed > 0 for speed in speeds):
+            raise ValueError(f"bandwidths must be above 0 bytes/s, not {', '.join(map(str, speeds))}")
+        if self.domain < 0:
+            raise ValueError(f"an NVLink domain has at least one GPU, not {self.domain}")
 
     def through(self, level: int) -> float:
         """Bandwidth of one server through a switch of that level, from 1."""

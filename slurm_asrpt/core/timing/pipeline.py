@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.domains import Layouts, divided, packed
 from slurm_asrpt.core.job import JobProfile, Pipeline
 from slurm_asrpt.core.timing.stage import Block, StageCost, stage_cost
 from slurm_asrpt.core.topology import Blocks
 
 
 def iteration_time(
-    profile: JobProfile, ranks: Sequence[int], server_gpus: Sequence[float], fabric: Fabric, blocks: Blocks = ()
+    profile: JobProfile,
+    ranks: Sequence[int],
+    server_gpus: Sequence[float],
+    fabric: Fabric,
+    blocks: Blocks = (),
+    layouts: Layouts = (),
 ) -> float:
     """alpha, seconds per iteration (7): the largest comp + comm + all-reduce over stages and servers.
 
     ranks: the server of each GPU, shape (profile.gpus,), values are indexes into server_gpus.
     server_gpus: g of each server, all GPUs it has; a job reserves x/g of a server's NIC.
     blocks: the switch of each server at the levels above (``blocks_of``); () for the paper's fabric.
+    layouts: the GPUs in each NVLink domain of each server; on a server, the ranks have them in this order.
     Raises ValueError if ranks does not place every GPU once, or splits the tensor slices of a replica.
     """
-    costs = _costs(profile, _replica_servers(profile, ranks), server_gpus, fabric, blocks)
+    costs = _all_costs(profile, ranks, server_gpus, fabric, blocks, layouts)
     if profile.pipeline is Pipeline.ASYNCHRONOUS:
         return max(cost.total for _, cost in costs)
     return fill_and_drain(_worst_per_stage(len(profile.stages), costs), profile.micro_batches)
 
 
 def stage_costs(
-    profile: JobProfile, ranks: Sequence[int], server_gpus: Sequence[int], fabric: Fabric, blocks: Blocks = ()
+    profile: JobProfile,
+    ranks: Sequence[int],
+    server_gpus: Sequence[int],
+    fabric: Fabric,
+    blocks: Blocks = (),
+    layouts: Layouts = (),
 ) -> list[StageCost]:
     """The cost of each stage on its slowest server. Arguments and errors as in ``iteration_time``."""
-    costs = _costs(profile, _replica_servers(profile, ranks), server_gpus, fabric, blocks)
+    costs = _all_costs(profile, ranks, server_gpus, fabric, blocks, layouts)
     return _worst_per_stage(len(profile.stages), costs)
 
 
@@ -39,9 +53,11 @@ def worst_iteration_time(profile: JobProfile, server_gpus: int, fabric: Fabric, 
 
     levels: how many levels of switches connect the cluster; the bandwidth is that through the slowest of them.
     """
-    slowest = Fabric(min([fabric.through(level) for level in range(1, levels + 1)]), fabric.intra)
+    inter = min([fabric.through(level) for level in range(1, levels + 1)])
     ranks = [replica for replica in range(profile.replicas) for _ in range(profile.tensor)]
-    return iteration_time(profile, ranks, [server_gpus] * profile.replicas, slowest)
+    layouts = packed([profile.tensor] * profile.replicas, fabric.domain)
+    slowest = replace(fabric, inter=inter, beyond=())
+    return iteration_time(profile, ranks, [server_gpus] * profile.replicas, slowest, layouts=layouts)
 
 
 def _replica_servers(profile: JobProfile, ranks: Sequence[int]) -> Sequence[int]:
@@ -55,33 +71,95 @@ def _replica_servers(profile: JobProfile, ranks: Sequence[int]) -> Sequence[int]
     return [group[0] for group in groups]
 
 
-def _costs(
-    profile: JobProfile, servers: Sequence[int], server_gpus: Sequence[float], fabric: Fabric, blocks: Blocks
+class _Domains(NamedTuple):
+    """The NVLink domains that a job uses, each as a server of its own.
+
+    places: the domain of each replica; one whose slices are in several has a place for itself. apart: these places.
+    server_gpus: g of the server of each place. blocks: of each place, with its server as the lowest level.
+    """
+
+    places: Sequence[int]
+    server_gpus: Sequence[float]
+    blocks: Blocks
+    apart: frozenset[int]
+
+
+def _all_costs(
+    profile: JobProfile,
+    ranks: Sequence[int],
+    server_gpus: Sequence[float],
+    fabric: Fabric,
+    blocks: Blocks,
+    layouts: Layouts,
 ) -> Iterator[tuple[int, StageCost]]:
-    """(stage, cost) for each stage and each of its servers."""
+    """(stage, cost) for each stage and each of its servers or NVLink domains."""
+    servers = _replica_servers(profile, ranks)
+    if not divided(layouts):
+        return _costs(profile, servers, server_gpus, fabric, blocks)
+    found = _domains(profile, servers, server_gpus, blocks, layouts)
+    return _costs(profile, found.places, found.server_gpus, fabric, found.blocks, found.apart)
+
+
+def _domains(
+    profile: JobProfile, servers: Sequence[int], server_gpus: Sequence[float], blocks: Blocks, layouts: Layouts
+) -> _Domains:
+    """The domain of each replica, if the ranks on a server have its GPUs in the order of their indexes."""
+    left = [[at for at, gpus in enumerate(layout) for _ in range(gpus)] for layout in layouts]
+    if [len(each) for each in left] != [profile.tensor * servers.count(server) for server in range(len(left))]:
+        raise ValueError(f"the layouts {layouts} do not hold the {profile.gpus} GPUs of {profile.name}")
+    number: dict[tuple[int, object], int] = {}
+    places, apart = list[int](), set[int]()
+    for replica, server in enumerate(servers):
+        slices, left[server] = left[server][: profile.tensor], left[server][profile.tensor :]
+        together = len(set(slices)) == 1
+        places.append(number.setdefault((server, slices[0] if together else f"replica {replica}"), len(number)))
+        if not together:
+            apart.add(places[-1])
+    of = [server for server, _ in number]
+    levels = (tuple(of), *[tuple([switches[server] for server in of]) for switches in blocks])
+    return _Domains(places, [server_gpus[server] for server in of], levels, frozenset(apart))
+
+
+def _costs(
+    profile: JobProfile,
+    servers: Sequence[int],
+    server_gpus: Sequence[float],
+    fabric: Fabric,
+    blocks: Blocks,
+    apart: frozenset[int] | None = None,
+) -> Iterator[tuple[int, StageCost]]:
+    """(stage, cost) for each stage and each of its servers.
+
+    apart: None; if the "servers" are NVLink domains, those between whose slices the bandwidth is A.
+    """
     placed: dict[int, list[int]] = {}
     for stage, server in zip(profile.stage_of_replica, servers, strict=True):
         placed.setdefault(server, [0] * len(profile.stages))[stage] += 1
     experts = any(stage.routing for stage in profile.stages)
-    around = _around(placed, server_gpus, fabric, blocks) if blocks else {}
+    across = 0.0 if apart is None else fabric.across
+    around = _around(placed, server_gpus, fabric, blocks, first=2 if apart is None else 1) if blocks else {}
     for server, counts in placed.items():
-        share = fabric.inter / server_gpus[server]
+        share = across or fabric.inter / server_gpus[server]
+        intra = fabric.across if apart and server in apart else fabric.intra
         for stage, here in enumerate(counts):
             if here:
                 hosted = _hosted(profile, stage, server, servers) if experts else ()
                 near = around[server] if around else ()
                 if experts and blocks:
                     near = _with_hosted(near, profile, stage, server, servers, blocks)
-                yield stage, stage_cost(profile, stage, counts, share, fabric.intra, hosted, near)
+                yield stage, stage_cost(profile, stage, counts, share, intra, hosted, near, across)
 
 
 def _around(
-    placed: dict[int, list[int]], server_gpus: Sequence[float], fabric: Fabric, blocks: Blocks
+    placed: dict[int, list[int]], server_gpus: Sequence[float], fabric: Fabric, blocks: Blocks, first: int
 ) -> dict[int, list[Block]]:
-    """The blocks of each server, from level 1. placed: replicas of every stage by server."""
+    """The blocks of each server, from the lowest. placed: replicas of every stage by server.
+
+    first: the level of the switch that connects the lowest blocks.
+    """
     found: dict[int, list[Block]] = {server: [] for server in placed}
-    for level, switches in enumerate(blocks, start=1):
-        speed = fabric.through(level + 1)
+    for level, switches in enumerate(blocks, start=first):
+        speed = fabric.through(level)
         members: dict[int, list[int]] = {}
         for server in placed:
             members.setdefault(switches[server], []).append(server)

@@ -1,7 +1,7 @@
 """The cost of a stage on a server: computation, communication and all-reduce, (4)-(6), extended as in section VI.
 
 With levels of the fabric above the server, bytes take the bandwidth of the level that they cross
-(docs/decisions/0038).
+(docs/decisions/0038). NVLink domains smaller than a server are one more level (0046).
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class StageCost(NamedTuple):  # half the cost of a frozen dataclass; placement c
 class Block(NamedTuple):
     """A server's surroundings: all servers under its switch of one level, and the way out of there, the next level.
 
+    Of an NVLink domain, the first is its server.
+
     counts: replicas of each stage in the block. gpu_share: bandwidth of a GPU of this server on the way out, bytes/s.
     out: the bandwidths of all GPUs of each stage in the block on the way out, divided by t.
     hosted: the replicas of the stage in the block, 0..k_s-1; only needed with experts.
@@ -48,12 +50,14 @@ def stage_cost(
     intra: float,
     hosted: Sequence[int] = (),
     around: Sequence[Block] = (),
+    across: float = 0.0,
 ) -> StageCost:
-    """The cost of one stage on one server that hosts some of its replicas.
+    """The cost of one stage on one server, or in one NVLink domain, that hosts some of its replicas.
 
     counts: x_s^m of this server for every stage, in replicas. gpu_share: B_inter/g, the NIC share of one GPU, bytes/s.
     intra: B_intra, bytes/s. hosted: the replicas of the stage on this server, 0..k_s-1; only needed with experts.
     around: the blocks of this server from level 1, if the job's servers are under several switches.
+    across: A, bytes/s, in an NVLink domain; then gpu_share is A, too, and ``around`` begins with the server.
 
     The t slices of a replica transfer its bytes in parallel, 1/t each (the scatter/gather of Narayanan et al., SC 2021,
     section 4.1; slice i all-reduces h_s/t with the slices i of the other replicas). A replica therefore has t shares of
@@ -64,7 +68,10 @@ def stage_cost(
     outside, inside = _neighbor_bytes(profile.stages, stage, counts)
     # (5): the replicas' bytes divided by their reserved share, x (...) / ((x/g) B_inter); x cancels out
     communication = outside / replica_share + inside / links
-    allreduce = allreduce_time(this, counts[stage], replica_share, links)
+    if across:
+        allreduce = _domain_allreduce_time(this, counts[stage], around[0].counts[stage], replica_share, links)
+    else:
+        allreduce = allreduce_time(this, counts[stage], replica_share, links)
     shares = [replica_share]  # of a replica, by level
     for block in around:
         shares.append(profile.tensor * block.gpu_share)
@@ -107,6 +114,16 @@ def allreduce_time(stage: Stage, here: int, replica_share: float, links: float) 
     if stage.replicas == 1:
         return 0.0
     return allreduce_bytes(stage) / (links if here == stage.replicas else here * replica_share)
+
+
+def _domain_allreduce_time(stage: Stage, here: int, on_server: int, across: float, links: float) -> float:
+    """(6) inside the server: of a ring in several domains, each link between two GPUs may be one between domains.
+
+    here, on_server: replicas in the domain and on its server. across, links: of a replica, between domains and inside.
+    """
+    if here < on_server:
+        return allreduce_bytes(stage) / across
+    return allreduce_bytes(stage) / links if here == stage.replicas else 0.0
 
 
 def _routing_time(stage: Stage, near: Sequence[Sequence[int]], shares: Sequence[float], links: float) -> float:
