@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.domains import Layouts, divided, packed
+from slurm_asrpt.core.domains import Layouts, divided
 from slurm_asrpt.core.job import JobProfile, Pipeline
 from slurm_asrpt.core.timing.stage import Block, StageCost, stage_cost
 from slurm_asrpt.core.topology import Blocks
@@ -51,11 +51,13 @@ def stage_costs(
 def worst_iteration_time(profile: JobProfile, server_gpus: int, fabric: Fabric, levels: int = 1) -> float:
     """alpha_max: each replica alone on a server of ``server_gpus`` GPUs, with B_inter/g for each of its slices.
 
-    levels: how many levels of switches connect the cluster; the bandwidth is that through the slowest of them.
+    levels: how many levels of switches connect the cluster; the bandwidth is that through the slowest of them. If a
+    server has several NVLink domains, the slices of a replica are in several.
     """
     inter = min([fabric.through(level) for level in range(1, levels + 1)])
     ranks = [replica for replica in range(profile.replicas) for _ in range(profile.tensor)]
-    layouts = packed([profile.tensor] * profile.replicas, fabric.domain)
+    divisible = profile.tensor > 1 and 0 < fabric.domain < server_gpus
+    layouts = ((1,) * profile.tensor,) * profile.replicas if divisible else ()
     slowest = replace(fabric, inter=inter, beyond=())
     return iteration_time(profile, ranks, [server_gpus] * profile.replicas, slowest, layouts=layouts)
 
