@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from slurm_asrpt.core.domains import Layouts, layouts_of, lowest
 from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
 from slurm_asrpt.core.limits import Headroom
 from slurm_asrpt.core.placement.splitter import Split
@@ -177,6 +178,7 @@ class ClusterView:
     startup: nodes that are not up yet; their GPUs count as free. None if all are up.
     preemptable: running jobs that the site lets others preempt; None if there are none. Their GPUs are not free here.
     split: how the GPUs of a job are split over its servers. A real cluster has Slurm's split.
+    indexes: the free GPU indexes of each server, as masks; jobs take the lowest. None if domains do not count.
 
     Raises ValueError if the free GPUs of a node would fall below zero or exceed its GPUs: no GPU is allocated twice.
     """
@@ -190,6 +192,7 @@ class ClusterView:
         headroom: Headroom | None = None,
         startup: Startup | None = None,
         split: Split = Split.SLURM,
+        indexes: Mapping[str, int] | None = None,
     ) -> None:
         self.headroom = headroom or Headroom()
         self.startup = startup
@@ -220,6 +223,7 @@ class ClusterView:
         self.names = tuple([node.name for node in self.nodes])
         number: dict[tuple[int, str, float], int] = {}  # nodes of one hardware model are equivalent for a job
         self.makes = tuple([number.setdefault((n.gpus, n.gpu_type, n.speed), len(number)) for n in self.nodes])
+        self.indexes = None if indexes is None else dict(indexes)
         self.mapped: dict[int, MappingCache] = {}  # for core/free_index.py: by id() of the profile; shared by copies
 
     def _check(self, name: str, free: int) -> None:
@@ -251,10 +255,23 @@ class ClusterView:
         self.version += 1
         if self._limited:
             self._adjust_stocks(gpus, request, -1)
+        if self.indexes is not None:
+            for name, indexes in self.next_indexes(gpus).items():
+                self.indexes[name] ^= indexes
         return taken
 
-    def give(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
-        """Free these GPUs. Raises ValueError if a node would have more free GPUs than GPUs."""
+    def next_indexes(self, gpus: Mapping[str, int]) -> dict[str, int]:
+        """The indexes that a job with these GPUs would get, by server; empty if they do not count."""
+        free = self.indexes or {}
+        return {name: lowest(free.get(name, 0), count) for name, count in gpus.items() if name in free}
+
+    def give(
+        self, gpus: Mapping[str, int], request: Request = ANYWHERE, indexes: Mapping[str, int] | None = None
+    ) -> None:
+        """Free these GPUs. Raises ValueError if a node would have more free GPUs than GPUs.
+
+        indexes: those of the GPUs, by server; unknown ones count as the lowest that are in use.
+        """
         free, masks, places = self.free, self.masks, self._places
         name, given = "", 0
         try:
@@ -275,6 +292,14 @@ class ClusterView:
         self.version += 1
         if self._limited:
             self._adjust_stocks(gpus, request, +1)
+        if self.indexes is not None:
+            self._give_indexes(gpus, indexes or {})
+
+    def _give_indexes(self, gpus: Mapping[str, int], indexes: Mapping[str, int]) -> None:
+        assert self.indexes is not None  # noqa: S101  (the caller asks)
+        for name, count in gpus.items():
+            free, whole = self.indexes.get(name, 0), (1 << self.by_name[name].gpus) - 1
+            self.indexes[name] = free | (indexes[name] if name in indexes else lowest(whole & ~free, count))
 
     def _undo(self, gpus: Mapping[str, int], failed: str, back: Callable[[Mapping[str, int]], object]) -> None:
         """Restore the nodes before the one that failed: a change is all or nothing."""
@@ -292,6 +317,10 @@ class ClusterView:
                 left = self.free_memory[name] = self.free_memory.get(name, 0) + sign * memory
                 self.overdrawn = self.overdrawn or left < 0
 
+    def layouts(self, gpus: Mapping[str, int], domain: int) -> Layouts:
+        """How the indexes that a job with these GPUs would get are divided over NVLink domains."""
+        return layouts_of(self.next_indexes(gpus).values(), domain) if self.indexes and domain else ()
+
     def set_aside(self, name: str, cpus: float, memory: float) -> None:
         """Take CPUs and memory (MiB) of a node without GPUs, down to nothing left. Unknown nodes are ignored."""
         for stock, amount in ((self.free_cpus, cpus), (self.free_memory, memory)):
@@ -306,4 +335,5 @@ class ClusterView:
         clone.free, clone.masks, clone.headroom = self.free.copy(), self.masks.copy(), self.headroom.copy()
         clone.free_cpus = None if self.free_cpus is None else self.free_cpus.copy()
         clone.free_memory = None if self.free_memory is None else self.free_memory.copy()
+        clone.indexes = None if self.indexes is None else self.indexes.copy()
         return clone

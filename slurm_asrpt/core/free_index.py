@@ -48,13 +48,13 @@ class Plan:
         "_room",
         "_starts",
         "_view",
+        "counts_only",
         "free",
-        "memoryless",
     )
 
     def __init__(self, cluster: ClusterView) -> None:
         self.free = cluster.total_free
-        self.memoryless = cluster.free_memory is None  # then no node can run short of memory
+        self.counts_only = cluster.free_memory is None and cluster.indexes is None  # of plain requests, on all nodes
         self._cluster = self._view = cluster
         self._masks = cluster.masks
         self._headroom: Headroom | None = None  # that of the cluster until a start counts against it
@@ -97,7 +97,7 @@ class Plan:
         """``quick_place`` after the planned starts."""
         if job.gpus > self.free:
             return None
-        if (job.request is not ANYWHERE or not self.memoryless) and not self._plain(job):
+        if (job.request is not ANYWHERE or not self.counts_only) and not self._plain(job):
             return place(self.view(), job, strategy, fabric)
         cluster, masks = self._cluster, self._masks if self._in_masks == len(self._starts) else self.masks()
         return (_by_kind if cluster.kinds else _place_plain)(cluster, masks, job, strategy, fabric)
@@ -121,7 +121,7 @@ class Plan:
         return found
 
     def _plain(self, job: Job) -> bool:
-        if self.memoryless:
+        if self.counts_only:
             return job.request is ANYWHERE or job.request == ANYWHERE
         return plain(job, self.view())  # the planned starts can also make nodes short of memory
 
@@ -157,7 +157,9 @@ class Plan:
 
 
 def plain(job: Job, view: ClusterView) -> bool:
-    """Whether only free GPUs count: any servers, any split, no request for CPUs or memory."""
+    """Whether only the numbers of free GPUs count: any servers, any split, no request for CPUs or memory."""
+    if view.indexes is not None and job.gpus > 1:
+        return False
     return (job.request is ANYWHERE or job.request == ANYWHERE) and not view.overdrawn
 
 

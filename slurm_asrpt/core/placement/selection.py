@@ -9,6 +9,7 @@ from functools import lru_cache
 from operator import attrgetter, itemgetter
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, Ranks, kinds_of
+from slurm_asrpt.core.domains import Layouts, layout_of, lowest, packed
 from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile, Request
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.placement.splitter import Split, even_split, fill
@@ -91,7 +92,30 @@ def least_alpha(found: Iterable[Placement | None]) -> Placement | None:
 
 def _place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
     servers = _servers(view, job, strategy)
-    return None if servers is None else placement_on(*servers, job.profile, fabric)
+    if servers is None:
+        return None
+    found = placement_in(view, *servers, job.profile, fabric)
+    undivided = (
+        undivided_servers(view, job, fabric) if len(found.gpus) == 1 and job.communication_known else frozenset()
+    )
+    if not undivided or not undivided.isdisjoint(found.gpus):
+        return found
+    nearer = _servers_among(view, replace(job, request=replace(job.request, candidates=undivided)), strategy)
+    return least_alpha([found, placement_in(view, *nearer, job.profile, fabric) if nearer else None])
+
+
+def undivided_servers(view: ClusterView, job: Job, fabric: Fabric) -> frozenset[str]:
+    """The servers on each of which the job could start, with GPUs in as few NVLink domains as it needs.
+
+    None for a job that it makes no difference to.
+    """
+    if view.indexes is None or not fabric.domain or job.gpus == 1 or not job.communication_known:
+        return frozenset()
+    fewest, indexes = -(-job.gpus // fabric.domain), view.indexes
+    able = [node.name for node, usable in offers(view, job.request) if usable >= job.gpus]
+    return frozenset(
+        [name for name in able if len(layout_of(lowest(indexes[name], job.gpus), fabric.domain)) <= fewest]
+    )
 
 
 def _servers(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list[Node], tuple[int, ...]] | None:
@@ -168,32 +192,44 @@ def split(request: Request, usable: Sequence[int], gpus: int) -> tuple[int, ...]
     return even_split(len(usable), request.per_node)
 
 
-def placement_on(nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric) -> Placement:
-    """The placement by Heavy-Edge on exactly these GPUs per node."""
+def placement_in(
+    view: ClusterView, nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric
+) -> Placement:
+    """``placement_on`` with the GPU indexes that the job would get now."""
+    if view.indexes is None:
+        return placement_on(nodes, counts, profile, fabric)
+    gpus = dict(zip(map(_NAME, nodes), counts, strict=True))
+    return placement_on(nodes, counts, profile, fabric, view.layouts(gpus, fabric.domain))
+
+
+def placement_on(
+    nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric, layouts: Layouts = ()
+) -> Placement:
+    """The placement by Heavy-Edge on exactly these GPUs per node. layouts: in the NVLink domains of each node."""
     names = tuple(map(_NAME, nodes))
-    ranks, alpha, speed = mapping_on(nodes, counts, profile, fabric)
+    ranks, alpha, speed = mapping_on(nodes, counts, profile, fabric, layouts)
     return Placement(dict(zip(names, counts, strict=True)), ranks(names), alpha, speed)
 
 
 def mapping_on(
-    nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric
+    nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric, layouts: Layouts = ()
 ) -> tuple[Ranks, float, float]:
     """The function from the nodes' names to the ranks; alpha; the speed of the slowest GPU."""
     speed = slowest(profile, nodes)
     here = profile if speed == 1.0 else at_speed(profile, speed)
-    return *_mapped_on(nodes, counts, here, fabric), speed
+    return *_mapped_on(nodes, counts, here, fabric, layouts), speed
 
 
 _NAME, _GPUS = attrgetter("name"), attrgetter("gpus")
 
 
 def _mapped_on(
-    nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric
+    nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric, layouts: Layouts = ()
 ) -> tuple[Ranks, float]:
-    blocks = blocks_in(fabric, nodes)
-    if not blocks:  # two floats hash faster than a Fabric
-        return _mapped(profile, counts, tuple(map(_GPUS, nodes)), fabric.inter, fabric.intra)
-    return _mapped(profile, counts, tuple(map(_GPUS, nodes)), fabric.inter, fabric.intra, fabric.beyond, blocks)
+    blocks, sizes = blocks_in(fabric, nodes), tuple(map(_GPUS, nodes))
+    if not (blocks or layouts):  # two floats hash faster than a Fabric
+        return _mapped(profile, counts, sizes, fabric.inter, fabric.intra)
+    return _mapped(profile, counts, sizes, fabric.inter, fabric.intra, fabric, blocks, layouts)
 
 
 @lru_cache(maxsize=65536)
@@ -203,12 +239,13 @@ def _mapped(
     server_gpus: tuple[int, ...],
     inter: float,
     intra: float,
-    beyond: tuple[float, ...] = (),
+    fabric: Fabric | None = None,
     blocks: Blocks = (),
+    layouts: Layouts = (),
 ) -> tuple[Ranks, float]:
-    """The function from the servers' names to the ranks, and alpha."""
+    """The function from the servers' names to the ranks, and alpha. fabric: only needed with blocks or layouts."""
     ranks = heavy_edge(profile, counts, blocks=blocks) if blocks else heavy_edge(profile, counts)
-    alpha = iteration_time(profile, ranks, server_gpus, Fabric(inter, intra, beyond), blocks)
+    alpha = iteration_time(profile, ranks, server_gpus, fabric or Fabric(inter, intra), blocks, layouts)
     return (tuple if ranks == (0,) else itemgetter(*ranks)), alpha
 
 
@@ -408,14 +445,19 @@ def packed_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
     profile = at_speed(job.profile, slowest(job.profile, servers))
     levels = len(blocks_in(fabric, servers))
     if not levels or len(counts) == 1:
-        return _mapped_on(servers[: len(counts)], counts, profile, fabric)[1]
+        return _idle_alpha(servers[: len(counts)], counts, profile, fabric)
     for level in range(1, levels + 1):
         under = [_packed_under(job, some, len(counts)) for some in by_switch(servers, level)]
-        found = [_mapped_on(*one, profile, fabric)[1] for one in under if one is not None]
+        found = [_idle_alpha(*one, profile, fabric) for one in under if one is not None]
         if found:
             return min(found)
     together = _switches_together(servers, levels)
-    return _mapped_on(together[: len(counts)], _best_counts(job, together), profile, fabric)[1]
+    return _idle_alpha(together[: len(counts)], _best_counts(job, together), profile, fabric)
+
+
+def _idle_alpha(servers: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric) -> float:
+    """α on these servers if they were idle: with their lowest indexes."""
+    return _mapped_on(servers, counts, profile, fabric, packed(counts, fabric.domain))[1]
 
 
 def _packed_under(job: Job, servers: Sequence[Node], most: int) -> tuple[Sequence[Node], tuple[int, ...]] | None:

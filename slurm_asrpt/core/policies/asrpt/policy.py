@@ -310,7 +310,7 @@ class ASrpt(Policy):
             return Wait(job, reason(_WAITING, "capacity", need=job.gpus))
         free = plan.free
         if job.gpus > free:
-            if job.request is ANYWHERE and plan.memoryless and not self._delays:  # the result of no_room, but faster
+            if job.request is ANYWHERE and plan.counts_only and not self._delays:  # the result of no_room, but faster
                 return Wait(job, Reason(_WAITING, "gpus", {"need": job.gpus, "free": free}))
             return self._no_room(job, plan)
         if kind.state != self._state:  # jobs of one kind have the same placement

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from slurm_asrpt.core.cluster import Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobProfile
-from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on
+from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on, undivided_servers
 from slurm_asrpt.core.policies.gated.gpu_types import Choice
 from slurm_asrpt.core.policies.gated.servers import Servers, bits
 from slurm_asrpt.core.policies.nic_contention import NicContention
@@ -112,10 +112,14 @@ class Placer:
         size = choice.group.size
         if not size or choice.group.free_times.needs(job).servers > 1:
             return allowed
-        view = servers.view
-        able = [view.bits[node.name] for node, usable in offers(view, job.request) if usable >= job.gpus]
-        at = servers.nearest(job.gpus, size, sum(able) & allowed, end, protected=0)
-        return 0 if at is None else 1 << at
+        view, undivided = servers.view, undivided_servers(servers.view, job, self._fabric)
+        able = [node.name for node, usable in offers(view, job.request) if usable >= job.gpus]
+        for names in (undivided, able):
+            among = sum([view.bits[name] for name in names]) & allowed
+            at = servers.nearest(job.gpus, size, among, end, protected=0) if among else None
+            if at is not None:
+                return 1 << at
+        return 0
 
     def general(self, job: Job, choice: Choice, servers: Servers, allowed: int, gate: float) -> Placement | None:
         """The placement of any request on any servers: on the fewest servers that could hold it, within the gate."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.domains import packed
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.placement.selection import best_counts, candidate_nodes, fewest_servers
@@ -58,4 +59,5 @@ class Reach:
         sizes = tuple([node.gpus for node in servers[: len(counts)]])
         blocks = (tuple(range(len(counts))),) * (level - 1)
         profile = at_speed(job.profile, slowest(job.profile, servers))
-        return iteration_time(profile, heavy_edge(profile, counts, blocks=blocks), sizes, self._fabric, blocks)
+        ranks, layouts = heavy_edge(profile, counts, blocks=blocks), packed(counts, self._fabric.domain)
+        return iteration_time(profile, ranks, sizes, self._fabric, blocks, layouts)

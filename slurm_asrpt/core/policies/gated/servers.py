@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from slurm_asrpt.core.cluster import ClusterView, Placement
-from slurm_asrpt.core.free_index import Plan
+from slurm_asrpt.core.free_index import Plan, plain
 from slurm_asrpt.core.job import ANYWHERE, Job
 from slurm_asrpt.core.policies.running_jobs import RunningJobs
 from slurm_asrpt.core.preemptable import PreemptableJob, PreemptionPlan
@@ -96,7 +96,7 @@ class Servers:
         """Whether only free GPUs count (see ``free_index.plain``)."""
         if job.request is not ANYWHERE and job.request != ANYWHERE:
             return False
-        return self.plan.memoryless or not self.view.overdrawn
+        return self.plan.counts_only or plain(job, self.view)
 
     def with_free(self, least: int, most: int) -> int:
         """The servers with ``least`` to ``most`` free GPUs."""
