@@ -70,6 +70,12 @@ def _scenario(
     beyond: Annotated[
         str, seldom(metavar="GBITS,...", help="Bandwidth of a server beyond its first switch, beyond the next ...")
     ] = "",
+    nvlink_domain: Annotated[
+        int, seldom(min=0, metavar="N", help="GPUs of each NVLink domain of a server; 0: the whole server.")
+    ] = Cluster.domain,
+    across: Annotated[
+        float, seldom(metavar="GBYTES", help="Bandwidth between GPUs of two NVLink domains of a server, GB/s.")
+    ] = Cluster.across_gbyte,
     contention: Annotated[
         float | None, seldom(metavar="A", help="Jobs share NICs: each of k gets 1/(k+A(k-1)).")
     ] = None,
@@ -109,6 +115,8 @@ def _scenario(
         "types": types,
         "switches": parse_numbers("--switches", switches, int),
         "beyond_gbit": parse_numbers("--beyond", beyond, float),
+        "domain": nvlink_domain,
+        "across_gbyte": across,
     }
     options = {
         "models": models or default_models(trace),

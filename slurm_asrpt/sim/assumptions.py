@@ -42,8 +42,9 @@ def network(scenario: Scenario) -> str:
     shared = "" if cluster.contention is None else f"shared by jobs, contention {cluster.contention:g}"
     speeds = f"{cluster.nic_gbit:g} Gbit/s per server, {cluster.intra_gbyte:g} GB/s inside"
     beyond = "/".join([f"{gbit:g}" for gbit in cluster.beyond_gbit or (cluster.nic_gbit,)])
+    domains = f"{cluster.across_gbyte:g} GB/s between NVLink domains of {cluster.domain} GPUs" if cluster.domain else ""
     racks = f"{cluster.switches[0]} servers under each switch, {beyond} Gbit/s beyond" if cluster.switches else ""
-    return ", ".join(filter(None, (speeds, racks, used or shared)))
+    return ", ".join(filter(None, (speeds, domains, racks, used or shared)))
 
 
 def predictor(scenario: Scenario, notes: Mapping[str, Any]) -> str:

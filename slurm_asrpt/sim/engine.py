@@ -224,6 +224,7 @@ class PlainRun:
         self.arrived = self.waiting = self.done = self.events = 0
         self.idle = 0  # wake-ups without a start while no job runs and no job is to arrive
         self.running: list[Running] = []  # a heap
+        self.held: dict[int, Mapping[str, int]] = {}  # the GPU indexes of running jobs by row, where these count
         self.clock = self.submit[0] if len(table) else 0.0
         # as compact as numpy arrays, and much faster to set one by one
         self.start, self.alpha = (array("d", [math.nan]) * len(table) for _ in range(2))
@@ -276,7 +277,7 @@ class PlainRun:
         while self.next_end <= now:
             _, row, job, gpus = heappop(running)
             self.next_end = running[0][0] if running else _NEVER
-            give(gpus, job.request)
+            give(gpus, job.request, self.held.pop(row, None))
             if job.charges:
                 self.view.headroom.give(job.charges)
             finished(job.id, now)

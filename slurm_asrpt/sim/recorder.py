@@ -16,6 +16,7 @@ from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Decision, Policy, PreemptivePolicy, Run, Wait, may_interrupt
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.sim.contention import runner_of
+from slurm_asrpt.sim.domains import with_domains
 from slurm_asrpt.sim.engine import NODES, PERFECT, SPLIT, PolicyError, Progress, Result, Runner, prepared, simulate
 from slurm_asrpt.sim.interruptions import interrupting
 from slurm_asrpt.sim.scenario import PolicySpec
@@ -145,8 +146,11 @@ def preempts(spec: PolicySpec) -> bool:
 
 def _runner(workload: Workload, preempts: bool) -> Runner | None:
     """How jobs run. Raises InputError."""
-    if not preempts:
-        return runner_of(workload.cluster)
-    if workload.cluster.contention is not None:
-        raise InputError("preemption and contention cannot be simulated together; leave out --consent or --contention")
-    return interrupting(workload.consenting, workload.costs)
+    cluster = workload.cluster
+    kinds = {"--consent": preempts, "--contention": cluster.contention is not None, "--nvlink-domain": cluster.domain}
+    chosen = [option for option, wanted in kinds.items() if wanted]
+    if len(chosen) > 1:
+        raise InputError(f"{' and '.join(chosen)} cannot be simulated together; leave out one of them")
+    if preempts:
+        return interrupting(workload.consenting, workload.costs)
+    return with_domains(cluster.fabric) if cluster.domain else runner_of(cluster)

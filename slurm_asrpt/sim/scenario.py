@@ -146,6 +146,8 @@ class Scenario:
         for name in _NEWER:  # digests and results of earlier releases stay valid
             if getattr(self.options, name) == getattr(Options, name):
                 del found["options"][name]
+        if not self.cluster.domain:
+            del found["cluster"]["domain"], found["cluster"]["across_gbyte"]
         return found
 
     def workload(self) -> Workload:
@@ -170,7 +172,7 @@ def make_scenario(
         raise InputError(str(error)) from error
     if made.servers < 1 or made.gpus < 1:
         raise InputError(f"a cluster needs at least one server with one GPU, not {made.servers} x {made.gpus}")
-    speeds = (made.nic_gbit, made.intra_gbyte, *made.beyond_gbit)
+    speeds = (made.nic_gbit, made.intra_gbyte, *made.beyond_gbit, made.across_gbyte)
     if not all(map(math.isfinite, speeds)):
         raise InputError(f"bandwidths must be finite, not {', '.join([f'{speed:g}' for speed in speeds])}")
     if opts.jobs is not None and opts.jobs < 1:

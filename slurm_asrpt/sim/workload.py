@@ -47,6 +47,7 @@ class Cluster:
     switches: the servers under each switch of level 1, the switches of level 1 under each of level 2, and so on; one
     more switch connects those of the last level. Empty: one switch connects all servers.
     beyond_gbit: bandwidth of a server through a switch of level 2, 3 ..., Gbit/s (``Fabric.beyond``).
+    domain: GPUs of an NVLink domain, 0 for the whole server. across_gbyte: between GPUs of two domains, GB/s.
     Raises ValueError for lists that do not match ``servers`` and ``gpus``, invalid speeds, or contention below 0.
     """
 
@@ -59,6 +60,8 @@ class Cluster:
     types: tuple[tuple[int, str, float], ...] = ()
     switches: tuple[int, ...] = ()
     beyond_gbit: tuple[float, ...] = ()
+    domain: int = 0
+    across_gbyte: float = 25.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "node_gpus", tuple(self.node_gpus))  # JSON has lists
@@ -74,6 +77,8 @@ class Cluster:
             raise ValueError(f"{sum(counts)} servers have a type of GPU, not {self.servers}")
         if not all(0 < speed < float("inf") for _, _, speed in self.types):
             raise ValueError(f"the speed of a GPU must be a finite number above 0, not {self.types}")
+        if self.domain < 0:
+            raise ValueError(f"an NVLink domain has at least one GPU, not {self.domain}")
         if self.contention is not None and not 0 <= self.contention < float("inf"):
             raise ValueError(f"contention must be a finite number of at least 0, not {self.contention:g}")
         sizes = self.node_gpus
@@ -118,7 +123,8 @@ class Cluster:
     @property
     def fabric(self) -> Fabric:
         beyond = tuple([gbit * 1e9 / 8 for gbit in self.beyond_gbit])
-        return Fabric(inter=self.nic_gbit * 1e9 / 8, intra=self.intra_gbyte * 1e9, beyond=beyond)
+        across = self.across_gbyte * 1e9 if self.domain else 0.0
+        return Fabric(self.nic_gbit * 1e9 / 8, self.intra_gbyte * 1e9, beyond, self.domain, across)
 
 
 @dataclass(frozen=True)
