@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from slurm_asrpt.config.settings import parse_policy_settings
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Startup
 from slurm_asrpt.core.job import Job, JobId, JobProfile, PreemptionClass, Request
-from slurm_asrpt.core.limits import Charges, Headroom
+from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies import power_saving
 from slurm_asrpt.core.policies.base import Decision, Preempt, Reason, Start
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
@@ -37,8 +37,8 @@ class Inputs(PolicySnapshot):
     preemptable: Preemptable | None = None
 
     def view(self) -> ClusterView:
-        headroom = Headroom(self.headroom)
-        view = ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, headroom, self.startup)
+        view = super().view()
+        view.startup = self.startup
         view.preemptable = self.preemptable
         return view
 
@@ -73,6 +73,7 @@ class Document(BaseModel):
     preemptable: Preemptable | None = None
     turns: dict[str, float] = Field(default_factory=dict)
     interruptible: frozenset[str] = frozenset()
+    indexes: dict[str, int] | None = None
 
 
 _PREEMPTABLE = TypeAdapter(Preemptable)
@@ -96,6 +97,7 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
         **_preemption(inputs),
         **({"turns": turns} if turns else {}),
         **({"interruptible": interruptible} if interruptible else {}),
+        **({"indexes": dict(inputs.indexes)} if inputs.indexes is not None else {}),
         "now": inputs.now,
         "policy": inputs.policy,
         "settings": dict(inputs.settings),
@@ -130,9 +132,10 @@ def _numbered(values: Iterable[T]) -> tuple[tuple[T, ...], dict[int, int]]:
 
 
 def _fabric(fabric: Fabric) -> dict[str, Any]:
-    """The fabric; the bandwidths beyond the first switches only if it has any, as few have."""
-    whole = {"inter": fabric.inter, "intra": fabric.intra}
-    return {**whole, "beyond": list(fabric.beyond)} if fabric.beyond else whole
+    """The fabric; the bandwidths beyond the first switches, and NVLink domains, only if it has any, as few have."""
+    beyond = {"beyond": list(fabric.beyond)} if fabric.beyond else {}
+    domains = {"domain": fabric.domain, "across": fabric.across} if fabric.domain else {}
+    return {"inter": fabric.inter, "intra": fabric.intra, **beyond, **domains}
 
 
 def _node(node: Node) -> dict[str, Any]:

@@ -244,10 +244,22 @@ class FabricSettings(Section):
         "the bandwidth within that. If empty, all placements on several servers are equally fast. "
         "With topology/block, level 1 is the block.",
     )
+    nvlink_domain: Annotated[int, Field(ge=0, le=1024)] = Field(
+        0,
+        description="Number of GPUs with consecutive indexes on a node that reach each other with intra_bytes_per_s: 2 "
+        "for NVLink bridges between pairs, 4 for nodes with two groups of four. 0: all GPUs of the node.",
+    )
+    across_bytes_per_s: Annotated[float, Field(gt=0)] = Field(
+        25e9,
+        description="GPU-to-GPU bandwidth between NVLink domains of a node, without effect if nvlink_domain is 0. "
+        "25e9 is PCIe 4.0 x16.",
+    )
 
     def to_core(self) -> Fabric:
         """As the timing formulas take them."""
-        return Fabric(self.inter_bytes_per_s, self.intra_bytes_per_s, tuple(self.beyond_bytes_per_s))
+        across = self.across_bytes_per_s if self.nvlink_domain else 0.0
+        beyond = tuple(self.beyond_bytes_per_s)
+        return Fabric(self.inter_bytes_per_s, self.intra_bytes_per_s, beyond, self.nvlink_domain, across)
 
 
 class GpuSettings(Section):

@@ -95,12 +95,14 @@ class Placement:
     ranks: the node of each replica, len(ranks) = sum of gpus.
     alpha: seconds per iteration in this placement (7).
     speed: speed of its slowest GPU for this job, relative to the reference GPU.
+    layouts: its GPUs in the NVLink domains of each node; () if it uses one of each.
     """
 
     gpus: Mapping[str, int]
     ranks: tuple[str, ...]
     alpha: float
     speed: float = 1.0
+    layouts: Layouts = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.domains import Layouts
 from slurm_asrpt.core.job import LEARNED, Job, JobProfile, Stage
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.topology import Blocks, blocks_in, blocks_of
@@ -40,26 +41,31 @@ class Spread(NamedTuple):
 UNKNOWN = Spread()
 
 
-def spread_of(servers: Sequence[Node], counts: Sequence[int], fabric: Fabric) -> Spread:
-    """The spread of a placement: ``counts`` GPUs on these servers."""
+def spread_of(servers: Sequence[Node], counts: Sequence[int], fabric: Fabric, layouts: Layouts = ()) -> Spread:
+    """The spread of a placement: ``counts`` GPUs on these servers. layouts: in their NVLink domains."""
     if not servers or any(count > node.gpus for node, count in zip(servers, counts, strict=True)):
         return UNKNOWN
     levels = blocks_of(servers)
-    return Spread(seconds_per_gigabyte(servers, counts, fabric), len(set(levels[0])) if levels else 1)
+    return Spread(seconds_per_gigabyte(servers, counts, fabric, layouts), len(set(levels[0])) if levels else 1)
 
 
-def seconds_per_gigabyte(servers: Sequence[Node], counts: Sequence[int], fabric: Fabric) -> float:
+def seconds_per_gigabyte(
+    servers: Sequence[Node], counts: Sequence[int], fabric: Fabric, layouts: Layouts = ()
+) -> float:
     """t of a placement: seconds in which each GPU of a ring all-reduce has sent a gigabyte; 0 for a single GPU.
 
-    counts: the GPUs on each of these servers, shape of servers.
+    counts, layouts: the GPUs on each of these servers, and in their NVLink domains; shape of servers.
     """
-    return _seconds(tuple(counts), tuple([node.gpus for node in servers]), fabric, blocks_in(fabric, servers))
+    sizes = tuple([node.gpus for node in servers])
+    return _seconds(tuple(counts), sizes, fabric, blocks_in(fabric, servers), layouts)
 
 
 @lru_cache(maxsize=65536)
-def _seconds(counts: tuple[int, ...], sizes: tuple[int, ...], fabric: Fabric, blocks: Blocks) -> float:
+def _seconds(
+    counts: tuple[int, ...], sizes: tuple[int, ...], fabric: Fabric, blocks: Blocks, layouts: Layouts
+) -> float:
     ranks = [server for server, count in enumerate(counts) for _ in range(count)]
-    return iteration_time(ring(len(ranks), 0.0, 1.0), ranks, sizes, fabric, blocks)
+    return iteration_time(ring(len(ranks), 0.0, 1.0), ranks, sizes, fabric, blocks, layouts)
 
 
 def slowest_server_s(fabric: Fabric) -> float:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView, Node, host_of, with_reference_gpus
 from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room
+from slurm_asrpt.core.domains import lowest
 from slurm_asrpt.core.job import Job, Request
 from slurm_asrpt.core.placement.selection import BestAlphas, alpha_by_type, fits
 from slurm_asrpt.slurm.records import NodeRecord
@@ -137,6 +138,7 @@ class ClusterState:
             {n.name: max(0, n.gpus - n.gpus_used) if _may_start_jobs(n) else 0 for n in places},
             {n.name: n.cpus - n.cpus_used if _may_start_jobs(n) else 0 for n in ours},
             {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
+            indexes={n.name: _free_indexes(n) for n in places} if self.fabric.domain else None,
         )
         self.not_up = frozenset(n.name for n in places if n.powered_down or n.powering_down)
         self.has_mixed = any(n.other_gres and n.partitions & self._managed for n in usable)
@@ -213,6 +215,14 @@ class ClusterState:
 def _may_start_jobs(record: NodeRecord) -> bool:
     """A completing node shows its GPUs and CPUs as free, but Slurm does not start jobs there yet."""
     return not (record.completing or record.powering_down)
+
+
+def _free_indexes(record: NodeRecord) -> int:
+    """The free GPUs, as a mask. If Slurm does not show which are in use, they count as the lowest ones."""
+    if not _may_start_jobs(record):
+        return 0
+    whole, used = (1 << record.gpus) - 1, record.indexes_used
+    return whole & ~(used if used.bit_count() == record.gpus_used else lowest(whole, record.gpus_used))
 
 
 def _server(record: NodeRecord, speeds: Mapping[str, float], switches: tuple[str, ...]) -> Node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, host_of
+from slurm_asrpt.core.domains import Layouts, layouts_of
 from slurm_asrpt.core.job import JobProfile, Request
 from slurm_asrpt.core.placement.selection import placement_on
 from slurm_asrpt.core.preemptable import take_what_is_free
@@ -60,10 +61,19 @@ def real_placement(job: ManagedJob, cluster: ClusterState, profiles: Profiles) -
     if _splits_slices(profile, gpus):  # Slurm started it by itself, and no formula covers this
         return None
     counts = {n.name: gpus[n.name] for n in servers}
+    layouts = _layouts(counts, job.record.gpu_indexes, cluster.fabric)
     if job.mapped:
-        return placement_on(servers, tuple(counts.values()), profile, cluster.fabric)
-    alpha = _block_alpha(profile, servers, counts, cluster.fabric)
-    return Placement(counts, block_order(counts), alpha, slowest(profile, servers))
+        return placement_on(servers, tuple(counts.values()), profile, cluster.fabric, layouts)
+    alpha = _block_alpha(profile, servers, counts, cluster.fabric, layouts)
+    return Placement(counts, block_order(counts), alpha, slowest(profile, servers), layouts)
+
+
+def _layouts(gpus: Mapping[str, int], indexes: Mapping[str, int], fabric: Fabric) -> Layouts:
+    """How the GPUs of a running job are divided over NVLink domains; () if Slurm does not show which they are."""
+    shown = [indexes.get(name, 0) for name in gpus]
+    if not fabric.domain or [each.bit_count() for each in shown] != list(gpus.values()):
+        return ()
+    return layouts_of(shown, fabric.domain)
 
 
 def block_alpha(job: ManagedJob, cluster: ClusterState, profiles: Profiles) -> float | None:
@@ -74,7 +84,8 @@ def block_alpha(job: ManagedJob, cluster: ClusterState, profiles: Profiles) -> f
     servers = cluster.servers_of(counts)
     if len(servers) != len(counts):
         return None
-    return _block_alpha(_profile(job, sum(counts.values()), profiles), servers, counts, cluster.fabric)
+    profile = _profile(job, sum(counts.values()), profiles)
+    return _block_alpha(profile, servers, counts, cluster.fabric, job.placement.layouts)
 
 
 def spread(job: ManagedJob, cluster: ClusterState) -> Spread:
@@ -83,7 +94,8 @@ def spread(job: ManagedJob, cluster: ClusterState) -> Spread:
     servers = cluster.servers_of(gpus)
     if len(servers) != len(gpus):
         return UNKNOWN
-    return spread_of(servers, [gpus[node.name] for node in servers], cluster.fabric)
+    layouts = job.placement.layouts if job.placement else ()
+    return spread_of(servers, [gpus[node.name] for node in servers], cluster.fabric, layouts)
 
 
 def _profile(job: ManagedJob, gpus: int, profiles: Profiles) -> JobProfile:
@@ -93,10 +105,12 @@ def _profile(job: ManagedJob, gpus: int, profiles: Profiles) -> JobProfile:
     return profiles.of(job.tag, gpus)
 
 
-def _block_alpha(profile: JobProfile, servers: Sequence[Node], counts: Mapping[str, int], fabric: Fabric) -> float:
+def _block_alpha(
+    profile: JobProfile, servers: Sequence[Node], counts: Mapping[str, int], fabric: Fabric, layouts: Layouts
+) -> float:
     ranks = [server for server, node in enumerate(servers) for _ in range(counts[node.name])]
     here, sizes = at_speed(profile, slowest(profile, servers)), [node.gpus for node in servers]
-    return iteration_time(here, ranks, sizes, fabric, blocks_in(fabric, servers))
+    return iteration_time(here, ranks, sizes, fabric, blocks_in(fabric, servers), layouts)
 
 
 def reserve(view: ClusterView, job: ManagedJob) -> Mapping[str, int]:

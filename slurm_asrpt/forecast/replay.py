@@ -41,7 +41,7 @@ class Replay:
         self._next = next(arrivals, None)
         self._number = 0  # keeps the heap from comparing jobs
         self._running = [
-            (snapshot.now + left + self._rest, number, run.job_id, run.gpus, run.request, run.charges)
+            (snapshot.now + left + self._rest, number, run.job_id, run.gpus, run.request, run.charges, run.indexes)
             for number, (run, left) in enumerate(zip(snapshot.running, left_s, strict=True), start=-len(left_s))
         ]
         heapq.heapify(self._running)
@@ -72,8 +72,8 @@ class Replay:
 
     def _ends(self, now: float) -> None:
         while self._running and self._running[0][0] <= now:
-            _, _, job_id, gpus, request, charges = heapq.heappop(self._running)
-            self.view.give(gpus, request)
+            _, _, job_id, gpus, request, charges, indexes = heapq.heappop(self._running)
+            self.view.give(gpus, request, indexes)
             self.view.headroom.give(charges)
             self.policy.finished(job_id, now)
             self._following.ended(job_id)
@@ -91,11 +91,13 @@ class Replay:
 
     def _begin(self, start: Start, now: float) -> None:
         job, placement = start.job, start.placement
+        indexes = self.view.next_indexes(placement.gpus)
         self.view.take(placement.gpus, job.request)
         self.view.headroom.take(job.charges)
         self._number += 1
         end = now + min(self._iterations.pop(job.id) * placement.alpha, job.time_limit) + self._rest
-        heapq.heappush(self._running, (end, self._number, job.id, placement.gpus, job.request, job.charges))
+        entry = (end, self._number, job.id, placement.gpus, job.request, job.charges, indexes)
+        heapq.heappush(self._running, entry)
         self._following.started(job.id)
         if job.id in self.asked:
             self.started[job.id] = now

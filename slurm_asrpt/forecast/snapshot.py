@@ -33,7 +33,7 @@ class Waiting:
 @dataclass(frozen=True)
 class Running:
     """A job that holds GPUs. span: seconds of the whole run. ran_s: seconds so far. limit_s: seconds left of its time
-    limit."""
+    limit. indexes: its GPUs on each node, as masks, where these count."""
 
     job_id: JobId
     gpus: Mapping[str, int]
@@ -42,6 +42,7 @@ class Running:
     span: Quantiles
     limit_s: float
     charges: Charges = ()
+    indexes: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def update_record(record: JobRecord, before: bytes, line: bytes) -> tuple[JobRec
         changes |= {"start_time": record.start_time, "end_time": record.end_time}  # ignore Slurm's estimates
     moved = changes.get("nodes", record.nodes) != record.nodes
     if moved:
-        changes["gpus_by_node"] = changes["gpus_by_type"] = {}  # no column has the GPUs by node
+        changes |= {"gpus_by_node": {}, "gpus_by_type": {}, "gpu_indexes": {}}  # no column has the GPUs by node
     other = line[_STATE_BYTES:] != before[_STATE_BYTES:]
     lacks = other or len(now) < len(_STATE_COLUMNS) or bool(moved and changes["nodes"])
     ended = changes["state"] != PENDING and changes["state"] not in RUNNING_STATES  # an ended job has no CPUs

@@ -76,6 +76,29 @@ def gpu_count(gres: str) -> int:
     return sum(gpu_types(gres).values())
 
 
+_INDEXES = re.compile(r"(?:^|,)(?:gres[:/])?gpu[:\w.-]*\(IDX:([0-9,-]*)\)")
+MOST_INDEXES = 1024
+"""Larger indexes are absurd, and would only fill the memory."""
+
+
+def gpu_indexes(gres: str) -> int:
+    """The GPU indexes in a GRES text such as ``gpu:h100:3(IDX:0,4-5)``, as a mask; 0 if it has none.
+
+    Raises SlurmError for indexes that are no numbers.
+    """
+    found = 0
+    for text in _INDEXES.findall(gres) if "IDX" in gres else ():
+        for part in filter(None, text.split(",")):
+            first, _, last = part.partition("-")
+            try:
+                low, high = int(first), int(last or first)
+            except ValueError as error:
+                raise SlurmError(f"cannot parse the GPU indexes in {gres!r}") from error
+            if 0 <= low <= high < MOST_INDEXES:
+                found |= (1 << high + 1) - (1 << low)
+    return found
+
+
 def _sane(gres: str) -> str:
     return "" if gres in ("(null)", "N/A") else gres
 
@@ -104,7 +127,8 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
     """One job of squeue's JSON, of any release. order: the index of each node in Slurm's table, if it is known."""
     job_id, tasks = _array(raw)
     state = _state_word(raw.get("job_state"))
-    allocated = _allocated(_word(raw.get("nodes")), raw.get("gres_detail"), order)
+    details = _details(_word(raw.get("nodes")), raw.get("gres_detail"), order)
+    allocated = _allocated(details)
     return JobRecord(
         job_id=job_id,
         name=_word(raw.get("name")),
@@ -158,6 +182,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         nodes=_word(raw.get("nodes")),
         gpus_by_node={name: sum(types.values()) for name, types in allocated.items()},
         gpus_by_type=allocated,
+        gpu_indexes={name: indexes for name in allocated if (indexes := gpu_indexes(details[name]))},
     )
 
 
@@ -204,8 +229,8 @@ def _exit_code(raw: Any) -> int:
     return int(number(raw)) >> 8  # a wait status
 
 
-def _allocated(nodes: str, details: Any, order: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """GPUs by node and type: ``gres_detail`` has one entry per allocated node, in the order of Slurm's node table.
+def _details(nodes: str, details: Any, order: Mapping[str, int]) -> dict[str, str]:
+    """The GRES by node: ``gres_detail`` has one entry per allocated node, in the order of Slurm's node table.
 
     That is the order of the node list, which is sorted by name, unless slurm.conf or SwitchAsNodeRank has another one.
     """
@@ -216,7 +241,12 @@ def _allocated(nodes: str, details: Any, order: Mapping[str, int]) -> dict[str, 
         return {}
     if all(name in order for name in names):
         names.sort(key=order.__getitem__)
-    found = {name: gpu_types(str(detail)) for name, detail in zip(names, details, strict=True)}
+    return {name: str(detail) for name, detail in zip(names, details, strict=True)}
+
+
+def _allocated(details: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """GPUs by node and type."""
+    found = {name: gpu_types(detail) for name, detail in details.items()}
     return {name: types for name, types in found.items() if any(types.values())}
 
 
@@ -271,6 +301,7 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
             partitions=frozenset(filter(None, raw.get("Partitions", "").split(","))),
             other_gres=any(name in SHARED for name, _ in gres) or {""} < types.keys(),
             features=frozenset(raw.get("ActiveFeatures", "(null)").split(",")) - {"(null)", ""},
+            indexes_used=gpu_indexes(raw.get("GresUsed", "")),
             types=tuple(GpuType(kind, types[kind], used.get(kind, 0)) for kind in types) if len(types) > 1 else (),
         )
     except (KeyError, ValueError) as error:

@@ -70,7 +70,8 @@ class PyslurmClient(CliClient):
             job = self.library.Job.load(number)
         except self.library.RPCError:
             return {}  # Slurm has forgotten the job
-        counts = {node: sum(gpus.values()) for node, gpus in _layout(job).items()} if job.state == "RUNNING" else {}
+        layout = _layout(job) if job.state == "RUNNING" else {}
+        counts = {node: sum([int(facts["count"]) for facts in gpus.values()]) for node, gpus in layout.items()}
         return {node: count for node, count in counts.items() if count}
 
     def update(self, updates: Sequence[Update]) -> list[str]:
@@ -147,16 +148,21 @@ def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def details_of(job: Any) -> list[str]:
     """``gres_detail`` of squeue's JSON: the GPUs on each node."""
-    return [",".join(f"{name}:{count}" for name, count in gpus.items()) for gpus in _layout(job).values()]
+    return [",".join(map(_detail, gpus, gpus.values())) for gpus in _layout(job).values()]
 
 
-def _layout(job: Any) -> dict[str, dict[str, int]]:
-    """By node, in the order of the node list: its GPUs by name, ``gpu`` or ``gpu:h100``."""
-    counts = {}
+def _detail(name: str, facts: Mapping[str, Any]) -> str:
+    indexes = facts.get("indexes")
+    return f"{name}:{facts['count']}(IDX:{indexes})" if indexes else f"{name}:{facts['count']}"
+
+
+def _layout(job: Any) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """By node, in the order of the node list: count and indexes of its GPUs by name, ``gpu`` or ``gpu:h100``."""
+    found = {}
     for node, given in job.get_resource_layout_per_node().items():
         gres = given["gres"] or {}
-        counts[node] = {name: int(facts["count"]) for name, facts in gres.items() if name.split(":")[0] == "gpu"}
-    return counts
+        found[node] = {name: facts for name, facts in gres.items() if name.split(":")[0] == "gpu"}
+    return found
 
 
 @functools.lru_cache(maxsize=4096)

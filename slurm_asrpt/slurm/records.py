@@ -34,7 +34,7 @@ class JobRecord:
     exclusive: "node": shares its nodes with no job; "user", "mcs" or "topo": with some; "": with all.
     segment: nodes of each of its segments (--segment), 0 if it has none, None if this Slurm does not show it.
     gpus_by_node: the allocated GPUs. gpus_by_type: the same by node and type. After ``in_parts``, gpus_by_node has the
-    parts of nodes with several types.
+    parts of nodes with several types. gpu_indexes: which GPUs these are, by node, as masks; without those not shown.
     """
 
     job_id: str
@@ -89,6 +89,7 @@ class JobRecord:
     nodes: str = ""
     gpus_by_node: Mapping[str, int] = field(default_factory=dict)
     gpus_by_type: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    gpu_indexes: Mapping[str, int] = field(default_factory=dict)
 
     def in_parts(self, several: frozenset[str]) -> JobRecord:
         """The job with GPUs by part (``NodeRecord.parts``) on these nodes, which have several types."""
@@ -145,7 +146,7 @@ class NodeRecord:
 
     gpu_type: "" if it has several. types: these; empty if all its GPUs are of one type.
     other_gres: it has shards or MPS, or only some of its GPUs have a type.
-    features: the active ones.
+    features: the active ones. indexes_used: the GPUs in use, as a mask; 0 if they are not shown.
     """
 
     name: str
@@ -162,6 +163,7 @@ class NodeRecord:
     other_gres: bool = False
     features: frozenset[str] = frozenset()
     types: tuple[GpuType, ...] = ()
+    indexes_used: int = 0
 
     @property
     def parts(self) -> tuple[NodeRecord, ...]:
@@ -169,8 +171,8 @@ class NodeRecord:
         return tuple(map(self._part, self.types)) if self.types else (self,)
 
     def _part(self, kind: GpuType) -> NodeRecord:
-        name = part_name(self.name, kind.name)
-        return replace(self, name=name, gpus=kind.gpus, gpus_used=kind.used, gpu_type=kind.name, types=())
+        part = replace(self, name=part_name(self.name, kind.name), gpu_type=kind.name, types=(), indexes_used=0)
+        return replace(part, gpus=kind.gpus, gpus_used=kind.used)
 
     @property
     def usable(self) -> bool:

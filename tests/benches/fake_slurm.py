@@ -187,6 +187,7 @@ class FakeSlurm:
                 gpus_used=used[n.name],
                 cpus_used=cpus[n.name],
                 state=self.states.get(n.name, "IDLE"),
+                indexes_used=self.used_indexes(n.name),
                 types=tuple(kind._replace(used=by_type[n.name, kind.name]) for kind in n.types),
             )
             for n in self.table
@@ -380,7 +381,19 @@ class FakeSlurm:
         self.records[job.job_id] = dataclasses.replace(
             job, state="RUNNING" if up else "CONFIGURING", reason="None", nodes=",".join(sorted(names)),
             start_time=self.now, gpus_by_node=gpus, gpus_by_type=self._types_of(job, gpus),
+            gpu_indexes={name: self._lowest(name, count) for name, count in gpus.items() if count},
         )  # fmt: skip
+
+    def used_indexes(self, name: str) -> int:
+        """The GPUs of a node that jobs hold, as a mask."""
+        held = [r.gpu_indexes.get(name, 0) for r in self.records.values() if r.state in RUNNING_STATES]
+        return sum(held)
+
+    def _lowest(self, name: str, count: int) -> int:
+        """The lowest GPUs of a node that are free, as a mask."""
+        used = self.used_indexes(name)
+        free = [index for index in range(used.bit_length() + count) if not used >> index & 1]
+        return sum(1 << index for index in free[:count])
 
     def _types_of(self, job: JobRecord, gpus: Mapping[str, int]) -> dict[str, dict[str, int]]:
         """GPUs by type on nodes with several types: of the job's type, else the first ones that are free."""

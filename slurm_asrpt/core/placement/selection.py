@@ -208,7 +208,7 @@ def placement_on(
     """The placement by Heavy-Edge on exactly these GPUs per node. layouts: in the NVLink domains of each node."""
     names = tuple(map(_NAME, nodes))
     ranks, alpha, speed = mapping_on(nodes, counts, profile, fabric, layouts)
-    return Placement(dict(zip(names, counts, strict=True)), ranks(names), alpha, speed)
+    return Placement(dict(zip(names, counts, strict=True)), ranks(names), alpha, speed, layouts)
 
 
 def mapping_on(

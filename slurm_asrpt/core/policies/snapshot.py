@@ -19,7 +19,7 @@ class PolicySnapshot:
 
     policy, settings, state: the policy's name, its options and its saved state.
     free, free_cpus, free_memory: by node; None if CPUs or memory do not count.
-    headroom: what is left of the site's limits, by name.
+    headroom: what is left of the site's limits, by name. indexes: the free GPU indexes (``ClusterView``).
     """
 
     now: float
@@ -32,9 +32,11 @@ class PolicySnapshot:
     free_cpus: Mapping[str, float] | None
     free_memory: Mapping[str, float] | None
     headroom: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    indexes: Mapping[str, int] | None = field(default=None, kw_only=True)
 
     def view(self) -> ClusterView:
-        return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, Headroom(self.headroom))
+        headroom = Headroom(self.headroom)
+        return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, headroom, indexes=self.indexes)
 
     def policy_with(self, jobs: Iterable[Job]) -> Policy:
         """A copy of the policy at that time. Raises ValueError for an invalid state."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.domains import lowest
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.core.policies.base import Policy
@@ -65,6 +66,7 @@ class SnapshotMaker:
             free=self._free(running),
             free_cpus=view.free_cpus,
             free_memory=view.free_memory,
+            indexes=self._indexes(running),
             running=tuple(running),
             waiting=tuple(Waiting(*each) for each in lengths),
             recent=tuple(arrivals),
@@ -116,6 +118,17 @@ class SnapshotMaker:
             held.update(run.gpus)
         return {n.name: max(0, min(cleaning.get(n.name, view.free[n.name]), n.gpus - held[n.name])) for n in view.nodes}
 
+    def _indexes(self, running: Sequence[Running]) -> dict[str, int] | None:
+        """The GPU indexes that ``running`` leaves free; None if they do not count."""
+        if self._cluster.view.indexes is None:
+            return None
+        left = {node.name: (1 << node.gpus) - 1 for node in self._cluster.view.nodes}
+        for run in running:
+            for name, indexes in (run.indexes or {}).items():
+                left[name] &= ~indexes
+        free = self._free(running)
+        return {name: lowest(indexes, free[name]) for name, indexes in left.items()}
+
     def _running(self, job: ManagedJob, observed: Observed | None, unknown: Quantiles, now: float) -> Running:
         """A running job, or one that Slurm is about to start."""
         record, pin = job.record, job.pin
@@ -131,6 +144,7 @@ class SnapshotMaker:
             ran_s=over_s,
             span=span,
             limit_s=max(0.0, record.time_limit - ran_s) if record.time_limit else math.inf,
+            indexes={name: each for name, each in record.gpu_indexes.items() if name in self._cluster.view.by_name},
         )
 
 

@@ -298,7 +298,7 @@ def test_bands_weights_and_turns_of_jobs_are_replayed() -> None:
     assert from_document(json.loads(canonical(to_document(Inputs(**inputs, jobs=jobs))))).jobs == jobs
 
 
-FABRIC = Fabric(1.25e9, 300e9, beyond=(6.25e8, 3.1e8))
+FABRIC = Fabric(1.25e9, 300e9, beyond=(6.25e8, 3.1e8), domain=4, across=2.5e10)
 NODE = Node("n1", 8, 3, "a100", 1.7, ("leaf1", "top"))
 JOB = Job(
     JobId("7_1"),
@@ -324,7 +324,7 @@ def test_a_snapshot_has_every_field_of(value: Any) -> None:
     """The values differ from the defaults, so that a new field that is not saved fails here."""
     left = [each.name for each in fields(value) if getattr(value, each.name) == each.default]
     assert not left, f"give the example a value of its own: {left}"
-    inputs = Inputs(0.0, "asrpt-gated", {}, {}, FABRIC, (NODE,), {"n1": 8}, None, None, jobs=(JOB,))
+    inputs = Inputs(0.0, "asrpt-gated", {}, {}, FABRIC, (NODE,), {"n1": 2}, None, None, indexes={"n1": 5}, jobs=(JOB,))
     assert from_document(json.loads(canonical(to_document(inputs)))) == inputs
 
 

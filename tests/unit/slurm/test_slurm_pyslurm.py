@@ -148,4 +148,4 @@ def test_the_gpus_of_nodes_with_several_types_are_counted(client, library):
     job = SimpleNamespace(state="RUNNING", get_resource_layout_per_node=lambda: layout)
     library.Job = SimpleNamespace(load=lambda number: job)
     assert client.allocations(["7"]) == {"7": {"n1": 3, "n2": 4}}
-    assert pyslurm.details_of(job) == ["gpu:a100:2,gpu:1g.10gb:1", "gpu:4", ""]
+    assert pyslurm.details_of(job) == ["gpu:a100:2(IDX:0-1),gpu:1g.10gb:1(IDX:4)", "gpu:4(IDX:0-3)", ""]
