@@ -1,6 +1,6 @@
 """Sizes of jobs for HLAS-P: how much longer running jobs will go on at least, from the losses that they report.
 
-The estimate is Hare's (``predict.convergence``), in GPU-seconds: an iteration of one job is not one of another, and the
+The estimate is Hare's (``core.convergence``), in GPU-seconds: an iteration of one job is not one of another, and the
 policy's queues are in GPU-seconds. It stays until the job has attained it, also while the job is pending after a
 preemption and across restarts of asrptd. Then, or if there was none, the job is predicted again.
 """
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from slurm_asrpt.core.convergence import REDUCED, Fall, conservative_estimate, convergence, fall_of, lags
 from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.loss_curve import ReportedCurve
 from slurm_asrpt.core.policies.base import Policy, predicts_by_loss
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch
-from slurm_asrpt.predict.convergence import REDUCED, Fall, conservative_estimate, convergence, fall_of, lags
-from slurm_asrpt.predict.loss_curve import ReportedCurve
 
 AGAIN = 1.2
 """If there is no prediction for a job, the next attempt follows after this multiple of its attained service."""

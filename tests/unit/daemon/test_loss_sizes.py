@@ -9,9 +9,9 @@ import pytest
 from slurm_asrpt_cli.admin.audit import what
 from slurm_asrpt_cli.status.explain import explain_command
 
+from slurm_asrpt.core.convergence import REDUCED
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.lab.train import loss_at
-from slurm_asrpt.predict.convergence import REDUCED
 from slurm_asrpt.spool import progress_dir
 from slurm_asrpt.status.document import JobStatus
 from tests.benches.daemon import Bench
