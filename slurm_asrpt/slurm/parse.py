@@ -76,13 +76,15 @@ def gpu_count(gres: str) -> int:
     return sum(gpu_types(gres).values())
 
 
-_INDEXES = re.compile(r"(?:^|,)(?:gres[:/])?gpu[:\w.-]*\(IDX:([0-9,-]*)\)")
+_INDEXES = re.compile(r"(?:^|,)(?:gres[:/])?gpu:(?:\(null\):)?[:\w.-]*\(IDX:([0-9,-]*)\)")
 MOST_INDEXES = 1024
 """Larger indexes are absurd, and would only fill the memory."""
 
 
 def gpu_indexes(gres: str) -> int:
     """The GPU indexes in a GRES text such as ``gpu:h100:3(IDX:0,4-5)``, as a mask; 0 if it has none.
+
+    GPUs without a type are ``gpu:(null):3(IDX:0,4-5)`` in ``GresUsed``.
 
     Raises SlurmError for indexes that are no numbers.
     """

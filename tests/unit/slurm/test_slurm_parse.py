@@ -415,3 +415,33 @@ def test_gpus_by_node_are_in_the_order_of_slurms_node_table():
     assert parse.job_record(raw).gpus_by_node == {"n1": 4, "n3": 3, "n4": 1}
     assert parse.job_record(raw, {"n1": 0, "n4": 1, "n3": 2}).gpus_by_node == {"n1": 4, "n4": 3, "n3": 1}
     assert parse.job_record(raw, {"n1": 0, "n4": 1}).gpus_by_node == {"n1": 4, "n3": 3, "n4": 1}  # n3 is new
+
+
+@pytest.mark.parametrize(
+    ("gres", "indexes"),
+    [
+        ("gpu:h100:3(IDX:0,4-5)", {0, 4, 5}),
+        ("gpu:(null):2(IDX:1,3)", {1, 3}),
+        ("gres:gpu:4(IDX:0-3)", {0, 1, 2, 3}),
+        ("gpu:a100:2(IDX:0-1),gpu:1g.10gb:1(IDX:4)", {0, 1, 4}),
+        ("shard:(null):1(IDX:0),gpu:1(IDX:2)", {2}),
+        ("gpu:h100:0(IDX:N/A)", set()),
+        ("gpu:8(S:0-1)", set()),
+        ("gpu:0", set()),
+        ("gpu:1(IDX:5-2)", set()),
+        ("gpu:1(IDX:0-999999999)", set()),
+        ("N/A", set()),
+    ],
+)
+def test_the_indexes_of_gpus_are_read(gres, indexes):
+    assert parse.gpu_indexes(gres) == sum(1 << index for index in indexes)
+
+
+def test_indexes_that_are_no_numbers_are_refused():
+    with pytest.raises(SlurmError, match="cannot parse the GPU indexes"):
+        parse.gpu_indexes("gpu:1(IDX:-)")
+
+
+def test_the_gpus_in_use_on_a_node_and_those_of_a_job_are_known():
+    (node,) = parse.parse_nodes(NODE + " State=MIXED")
+    assert node.indexes_used == 0b11
