@@ -16,6 +16,7 @@ from slurm_asrpt.daemon.topology import TopologyWatch
 from slurm_asrpt.daemon.writes.leases import Leases
 from slurm_asrpt.daemon.writes.rank_maps import RankMaps
 from slurm_asrpt.slurm.client import SlurmClient
+from slurm_asrpt.slurm.records import with_indexes
 
 
 class SlurmReader:
@@ -33,6 +34,8 @@ class SlurmReader:
         several = frozenset(node.name for node in nodes if node.types)
         if several:
             records = [record.in_parts(several) for record in records]
+        if self._lifecycle.cluster.fabric.domain:
+            nodes = with_indexes(nodes, records)
         timer.done("read")
         self._rules.follow(nodes, records, now)
         self._topology.follow(now)

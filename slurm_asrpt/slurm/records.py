@@ -207,6 +207,16 @@ class NodeRecord:
         return "COMPLETING" in self.state
 
 
+def with_indexes(nodes: Sequence[NodeRecord], jobs: Iterable[JobRecord]) -> list[NodeRecord]:
+    """The nodes with the GPUs that these jobs hold, where Slurm shows none in use, as with GPUs without a type."""
+    held: dict[str, int] = {}
+    for job in jobs:
+        if job.state in RUNNING_STATES:
+            for name, indexes in job.gpu_indexes.items():
+                held[name] = held.get(name, 0) | indexes
+    return [node if node.indexes_used else replace(node, indexes_used=held.get(node.name, 0)) for node in nodes]
+
+
 def joined(parts: Iterable[NodeRecord]) -> list[NodeRecord]:
     """The nodes that have these parts: the inverse of ``NodeRecord.parts``."""
     nodes: dict[str, list[NodeRecord]] = {}

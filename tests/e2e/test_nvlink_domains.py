@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from slurm_asrpt.slurm.records import with_indexes
+
 from .conftest import QUICK, Cluster, own_cluster, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -28,6 +30,8 @@ formula = "none"
 replicas = 2
 forward_s = 0.5
 backward_s = 0.5
+bytes_in = 0
+bytes_out = 0
 param_bytes = 1e9
 """
 FORMS = (("--gpus=2", "-n2"), ("--gpus-per-task=1", "-n2"), ("--gres=gpu:2", "-N1"))
@@ -50,7 +54,8 @@ def fragmented(lab: Cluster) -> list[str]:
     jobs = [lab.block("n1", 1) for _ in range(4)]
     lab.cancel(jobs[0], jobs[2])
     wait_for(lambda: lab.client.nodes()[0].gpus_used == 2, "two GPUs are free", 15)
-    assert lab.client.nodes()[0].indexes_used == 0b1010
+    n1, _ = with_indexes(lab.client.nodes(), lab.client.jobs())
+    assert n1.indexes_used == 0b1010
     return [jobs[1], jobs[3]]
 
 
@@ -74,14 +79,29 @@ def test_a_job_that_communicates_runs_in_one_domain(lab: Cluster) -> None:
     lab.cancel(job, *holders)
 
 
-def test_the_speed_of_a_job_is_that_of_the_gpus_it_got(lab: Cluster) -> None:
-    """Where the only free GPUs of n1 are in two domains, a job whose owner names n1 runs at half the speed."""
-    holders = fragmented(lab)
+def test_a_job_waits_for_a_domain_of_the_node_that_its_owner_names(lab: Cluster) -> None:
+    """In two domains it would run at half the speed. After holder 1 has ended, GPU 0 and 1 are the lowest free ones."""
+    first, last = fragmented(lab)
     job = lab.submit("-w", "n1", "-N1", "-n2", "--gpus-per-task=1", "--comment=asrpt:profile=ring", script="sleep 600")
-    lab.wait(job, "PENDING")
-    lab.cancel(holders[1])  # now GPU 0 and 2, 3 are free: still two domains first
+    wait_for(lambda: lab.status().get(job), "asrptd manages the job", 15)
+    lab.cancel(last)  # GPUs 0, 2 and 3 are free: the lowest two are still in two domains
     wait_for(lambda: lab.client.nodes()[0].gpus_used == 1, "three GPUs are free", 15)
-    assert lab.state_of(job) == "PENDING"
-    lab.cancel(holders[0])
+    lab.sleep(3)
+    assert lab.job(job).state == "PENDING"
+    lab.cancel(first)
     assert lab.wait(job, "RUNNING").gpu_indexes == {"n1": 0b11}
     lab.cancel(job)
+
+
+def test_a_job_that_slurm_starts_is_timed_with_the_gpus_it_got(lab: Cluster) -> None:
+    holders = fragmented(lab)
+    lab.stop_daemon()
+    words = ("-w", "n1", "-N1", "-n2", "--gpus-per-task=1", "--comment=asrpt:profile=ring")
+    job = lab.submit(*words, script="sleep 600")
+    lab.scontrol("update", f"JobId={job}", "StartTime=now")
+    assert lab.wait(job, "RUNNING").gpu_indexes == {"n1": 0b101}
+    lab.start_daemon()
+    wait_for(lambda: lab.audit(job, "running"), "asrptd has read the allocation", 15)
+    (entry,) = lab.audit(job, "running")
+    assert entry["alpha"] == pytest.approx(2.0, abs=0.01)
+    lab.cancel(job, *holders)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,9 +121,20 @@ def test_forecasts_know_which_gpus_become_free(make: Make) -> None:
     assert {each.job_id: each.indexes for each in snapshot.running} == {"2": {"n1": 0b10}, "4": {"n1": 0b1000}}
 
 
+def test_where_nodes_do_not_show_their_gpus_jobs_do(make: Make) -> None:
+    """As for GPUs without a type."""
+    bench = make()
+    shown = bench.slurm.nodes
+    bench.slurm.nodes = lambda: [replace(node, indexes_used=0) for node in shown()]  # type: ignore[method-assign]
+    fragmented(bench)
+    assert bench.scheduler.decider.cluster.view.indexes == {"n1": 0b101, "n2": 0b1111}
+
+
 def test_gpus_that_slurm_does_not_show_count_as_the_lowest(make: Make) -> None:
     bench = make()
     bench.slurm.used_indexes = lambda name: 0  # type: ignore[method-assign]
-    bench.slurm.submit(3, 1000, required_nodes="n1")
-    bench.cycle(3)
+    job = bench.slurm.submit(3, 1000, required_nodes="n1")
+    bench.cycle(2)
+    bench.slurm.change(job, gpu_indexes={})
+    bench.cycle(2)
     assert bench.scheduler.decider.cluster.view.indexes == {"n1": 0b1000, "n2": 0b1111}
