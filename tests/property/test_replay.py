@@ -37,9 +37,10 @@ events = submissions | st.tuples(
 
 
 def bench_of(folder: Path, policy: str, preempt: PreemptionRules, levels: bool) -> Bench:
-    """levels: whether the nodes are under two switches, with a slower one above."""
+    """levels: whether the nodes are under two switches, with a slower one above, and have several NVLink domains."""
     slurm = FakeSlurm(SIZES, preempt=preempt, switches=dict(LEVELS) if levels else {})
-    fabric = {"inter_bytes_per_s": 1.25e9, "beyond_bytes_per_s": [1e8]} if levels else {}
+    domains = {"nvlink_domain": 2, "across_bytes_per_s": 2e8}
+    fabric = {"inter_bytes_per_s": 1.25e9, "beyond_bytes_per_s": [1e8], **domains} if levels else {}
     return Bench(folder, slurm, policy=policy, tau=20.0, tables={"fabric": fabric})
 
 
