@@ -22,6 +22,7 @@ from slurm_asrpt.core.cluster import with_reference_gpus
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import BestAlphas
 from slurm_asrpt.core.reasons import Phase
+from slurm_asrpt.core.sensitivity import planned
 from slurm_asrpt.core.units import Unit
 from slurm_asrpt.daemon.forecasts.run_lengths import span_of
 from slurm_asrpt.daemon.jobs.admission import request_of, with_prediction
@@ -34,6 +35,7 @@ from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Snapshot, from_js
 from slurm_asrpt.forecast.what_if import WhatIfResult, simulate_submission
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.tag import Tag
+from slurm_asrpt.predict.communication import rate_in
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, joined
@@ -54,6 +56,7 @@ class WhatIf:
 
     predicted_low, predicted_high: the table's, adjusted as asrptd does; unadjusted if asrptd has published nothing.
     predicted_unit: "seconds" of work if asrptd, which converts them into iterations, would not plan the job.
+    communicates: it has no profile, and asrptd has learned that nodes far apart slow down such jobs.
     trouble: why there is no placement or start. note: a problem with the prediction.
     unused_profile: why asrptd ignores the profile. array: the task IDs of a job array, of which this is the first task.
     """
@@ -82,6 +85,7 @@ class WhatIf:
     trouble: str = ""
     promise: bool = False
     array: str = ""
+    communicates: bool = False
 
 
 def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_json: bool) -> None:
@@ -134,12 +138,14 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         if record.array_tasks and status.mode != Mode.ENFORCE:
             raise LeftToSlurm("array")
         job, unused = _admitted(settings, record, tag, status)
+        job = _communicating(job, submission, snapshot)
         job, tag = _predicted(job, tag, snapshot)
     except LeftToSlurm as verdict:
         return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}")
     except AsrptError as error:
         return WhatIf(**known, trouble=str(error))
     known |= {"gpus": job.gpus, "unused_profile": unused}
+    known |= {"communicates": job.communication_known and not job.profiled}
     known |= {"predicted_iterations": tag.iterations, "predicted_low": tag.low, "predicted_high": tag.high}
     known |= {"predicted_unit": Unit.ITERATIONS}
     held = _waits_for_slurm(record)
@@ -150,9 +156,20 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     return _with(WhatIf(**known, as_of=snapshot.now), newcomer)
 
 
+def _communicating(job: Job, submission: Submission, snapshot: Snapshot) -> Job:
+    """The job as asrptd would plan it, if no profile is named and it has learned how much such jobs communicate."""
+    subject = submission.subject
+    rate = 0.0 if submission.profile else rate_in(snapshot.rates, subject.group, subject.program, subject.uid)
+    return planned(job, rate, _best_alphas(snapshot).alpha)
+
+
+def _best_alphas(snapshot: Snapshot) -> BestAlphas:
+    return BestAlphas(with_reference_gpus(snapshot.nodes), snapshot.fabric)
+
+
 def _predicted(job: Job, tag: Tag, snapshot: Snapshot) -> tuple[Job, Tag]:
     """The job and its tag with the prediction in iterations, as asrptd converts it."""
-    alpha = BestAlphas(with_reference_gpus(snapshot.nodes), snapshot.fabric).alpha(job) or 0.0
+    alpha = (_best_alphas(snapshot).alpha(job) or 0.0) if job.profiled else 1.0
     return with_prediction(job, tag, alpha), predicted(tag, job, alpha)
 
 
@@ -285,6 +302,9 @@ def _start(found: WhatIf) -> str:
 def _placement(found: WhatIf) -> str:
     if found.placement is None:
         return "decided when it starts" if found.alpha_min else ""
+    if found.communicates and found.alpha and found.alpha_min:
+        times = f"{found.alpha / found.alpha_min:.2f} times the runtime of the best placement"
+        return f"{fold_nodes(found.placement)}, {times}, learned from earlier runs"
     if found.profile and not found.unused_profile and found.alpha and found.alpha_min:
         times = found.alpha / found.alpha_min
         return f"{fold_nodes(found.placement)}, alpha {found.alpha:.4g} s per iteration, {times:.2f} times alpha~min"

@@ -7,7 +7,7 @@ takes 1 + r t times as long as its computation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -76,6 +76,17 @@ def slowest_server_s(fabric: Fabric) -> float:
 def communicating(job: Job, rate: float) -> Job:
     """The job with a profile of r = ``rate``, whose computation takes a second per iteration."""
     return replace(job, profile=ring(job.gpus, 1.0, rate))
+
+
+def planned(job: Job, rate: float, best_of: Callable[[Job], float | None]) -> Job:
+    """A job without a profile as it is planned: with r = ``rate``; unchanged for 0, unknown or too little.
+
+    best_of: α̃_min of a job on reference GPUs, None if it fits nowhere.
+    """
+    if not rate or job.gpus == 1 or job.profiled:
+        return job
+    best = best_of(communicating(job, rate))
+    return job if best is None else in_seconds(job, rate, best)
 
 
 def in_seconds(job: Job, rate: float, best: float) -> Job:

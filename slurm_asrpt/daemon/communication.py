@@ -6,11 +6,11 @@ import logging
 from pathlib import Path
 
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.sensitivity import communicating, in_seconds
+from slurm_asrpt.core.sensitivity import planned
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.hook.tag import Tag
-from slurm_asrpt.predict.communication import from_bytes, keys_for
+from slurm_asrpt.predict.communication import from_bytes, keys_for, to_rates
 from slurm_asrpt.predict.model_store import ModelError, active_name, load_beliefs
 from slurm_asrpt.predict.sensitivity import NOTHING, Belief, Beliefs
 
@@ -37,6 +37,11 @@ class LearnedCommunication:
         except (ModelError, ValueError) as error:
             LOG.error("communication of model %s: %s; the previous beliefs stay in force", name, one_line(error))
 
+    @property
+    def rates(self) -> dict[str, float]:
+        """For ``asrpt-status --what-if``: ``to_rates``."""
+        return to_rates(self._beliefs)
+
     def of(self, tag: Tag | None, uid: int) -> Belief | None:
         """What is known about a job without a profile, if that is of use."""
         if tag is None or tag.profile:
@@ -47,7 +52,4 @@ class LearnedCommunication:
 
 def with_communication(job: Job, known: Belief | None, cluster: ClusterState) -> Job:
     """The job with the profile that was learned, if there is one and it has several GPUs."""
-    if known is None or job.gpus == 1 or job.profiled:
-        return job
-    best = cluster.reference_alpha_of(communicating(job, known.rate))
-    return job if best is None else in_seconds(job, known.rate, best)
+    return planned(job, known.rate if known else 0.0, cluster.reference_alpha_of)

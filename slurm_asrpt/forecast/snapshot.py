@@ -54,6 +54,7 @@ class Snapshot(PolicySnapshot):
     recent: jobs that became eligible in the last ``window_s`` seconds, by submit time.
     margins: the conformal adjustment that is applied before estimates are published.
     unknown: runtime, in seconds, of a job without a prediction.
+    rates: how much jobs without a profile communicate (``predict.communication.to_rates``); only published.
     moves: current offsets of the intervals of predictions, of every user; only published.
     rest_s: seconds from the end of a job to the next start on its GPUs, if a job waits for them.
     """
@@ -67,6 +68,7 @@ class Snapshot(PolicySnapshot):
     margins: StartConformal = field(default_factory=StartConformal)
     unknown: Quantiles = UNKNOWN_S
     rest_s: float = 0.0
+    rates: Mapping[str, float] = field(default_factory=dict)
     moves: IntervalOffsets = field(default_factory=IntervalOffsets)
     arrays: tuple[PendingTasks, ...] = ()
 

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.sensitivity import slowest_server_s
 from slurm_asrpt.history.store import COMPLETED, History
-from slurm_asrpt.predict.sensitivity import KEPT, Belief, Beliefs, Sensitivity, Timed
+from slurm_asrpt.predict.sensitivity import KEPT, Belief, Beliefs, Sensitivity, Timed, keys_of
 
 LEAST_S, LEAST_ITERATIONS = 60, 10
 """Of shorter runs, starting and loading are too large a part."""
@@ -107,6 +107,21 @@ def _closest(runs: Sequence[Timed]) -> float:
 def keys_for(group: str, program: str, uid: int) -> tuple[str, str, str]:
     """The keys of a job's group, program ("" for none) and user."""
     return f"{uid} {group}", f"{uid} {program}" if program else "", str(uid)
+
+
+def to_rates(beliefs: Beliefs) -> dict[str, float]:
+    """r by a hash of the key, for everybody: each can look up their own jobs, and nobody sees whose the others are."""
+    return {_hidden(key): found.rate for key, found in beliefs.known.items()}
+
+
+def rate_in(rates: Mapping[str, float], group: str, program: str, uid: int) -> float:
+    """r of a job, as ``Beliefs.of`` finds it; 0 for none."""
+    keys = keys_of(*keys_for(group, program, uid))
+    return next((found for key in keys if (found := rates.get(_hidden(key))) is not None), 0.0)
+
+
+def _hidden(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def to_bytes(beliefs: Beliefs) -> bytes:

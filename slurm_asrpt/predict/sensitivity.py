@@ -134,11 +134,15 @@ class Beliefs:
 
     def of(self, group: str, program: str, user: str) -> Belief | None:
         """The belief of the narrowest key that there is one of."""
-        keys = (("group", group), ("program", program), ("user", user), ("cluster", ""))
-        return next((found for level, name in keys if (found := self.known.get(_key(level, name)))), None)
+        return next((found for key in keys_of(group, program, user) if (found := self.known.get(key))), None)
 
 
 NOTHING = Beliefs({})
+
+
+def keys_of(group: str, program: str, user: str) -> tuple[str, ...]:
+    """The keys of ``Beliefs`` that hold for a job, from narrow to wide."""
+    return _key("group", group), _key("program", program), _key("user", user), _key("cluster", "")
 
 
 def _key(level: str, name: str) -> str:

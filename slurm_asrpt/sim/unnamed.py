@@ -17,7 +17,7 @@ from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.placement.selection import BestAlphas
 from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies.base import Decision, Start
-from slurm_asrpt.core.sensitivity import communicating, in_seconds, seconds_per_gigabyte, slowest_server_s
+from slurm_asrpt.core.sensitivity import planned, seconds_per_gigabyte, slowest_server_s
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.speed import at_speed, slowest
 from slurm_asrpt.core.topology import blocks_in
@@ -141,10 +141,7 @@ class _Teller:
 
     def _told(self, job: Job) -> Job:
         belief = self._beliefs.of(*self._keys(int(job.id)))
-        if belief is None or not belief.rate or job.gpus == 1:
-            return job
-        best = self._best.alpha(communicating(job, belief.rate))
-        return job if best is None else in_seconds(job, belief.rate, best)
+        return planned(job, belief.rate if belief else 0.0, self._best.alpha)
 
     def _keys(self, row: int) -> tuple[str, str, str]:
         table = self._truth.table

@@ -159,6 +159,7 @@ class Forecaster:
             waiting=_nameless(snapshot.waiting),
             recent=_nameless(snapshot.recent),
             arrays=_nameless(snapshot.arrays),
+            rates=self._snapshots.communication.rates,
             moves=self._recent.run_adjustment.offsets(),
         )
         publish(self._run, PUBLISHED, to_json(nameless), private=self._private)

@@ -13,6 +13,7 @@ from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.communication import LearnedCommunication
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.run_lengths import iterations_of, run_of
 from slurm_asrpt.daemon.jobs.arrays import TaskCounts
@@ -41,7 +42,9 @@ class SnapshotMaker:
         cluster: ClusterState,
         progress: ProgressWatch,
         recent: RecentJobs,
+        communication: LearnedCommunication,
     ) -> None:
+        self.communication = communication
         self._settings, self._policy, self._jobs, self._cluster = settings, policy, jobs, cluster
         self._progress, self._recent = progress, recent
 
