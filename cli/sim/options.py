@@ -91,6 +91,10 @@ def _scenario(
     models: Annotated[
         str | None, seldom(metavar="NAME", help=f"Models that the jobs train: {' or '.join(MODELS)}.")
     ] = None,
+    communication: Annotated[
+        str,
+        seldom(metavar="KIND", help="What policies know of the models: known, unknown, or learned: reports, runtimes."),
+    ] = DEFAULTS.communication,
     history: Annotated[float, seldom(metavar="SHARE", help="Share of the trace to learn from.")] = DEFAULTS.history,
     seed: Annotated[int, seldom(min=0, metavar="N", help="Random seed.")] = DEFAULTS.seed,
     max_gpus_per_user: Annotated[
@@ -129,6 +133,7 @@ def _scenario(
         "seed": seed,
         "max_gpus_per_user": max_gpus_per_user,
         "consent": consent,
+        "communication": communication,
         **_costs(preemption_costs),
     }
     return make_scenario(trace, None, cluster, options, fmt, processors_as_gpus, column or [])

@@ -8,6 +8,7 @@ from typing import Any
 from slurm_asrpt.sim.predictors import PERFECT
 from slurm_asrpt.sim.recorder import preempts
 from slurm_asrpt.sim.scenario import PolicySpec, Scenario
+from slurm_asrpt.sim.workload import KNOWN, UNKNOWN
 from slurm_asrpt.text import counted
 
 WAITING_S = 60.0
@@ -32,7 +33,10 @@ def models(scenario: Scenario) -> str:
     """The models that the jobs train."""
     if scenario.options.models == "none":
         return "none: every placement is as fast as any other"
-    return "table1: each group trains a model drawn from the paper's Table I; placement decides how fast"
+    told = {KNOWN: "", UNKNOWN: ", which policies do not know"}
+    learned = f", which policies learn from {scenario.options.communication}"
+    models = "table1: each group trains a model drawn from the paper's Table I; placement decides how fast"
+    return models + told.get(scenario.options.communication, learned)
 
 
 def network(scenario: Scenario) -> str:

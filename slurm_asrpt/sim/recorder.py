@@ -20,6 +20,7 @@ from slurm_asrpt.sim.domains import with_domains
 from slurm_asrpt.sim.engine import NODES, PERFECT, SPLIT, PolicyError, Progress, Result, Runner, prepared, simulate
 from slurm_asrpt.sim.interruptions import interrupting
 from slurm_asrpt.sim.scenario import PolicySpec
+from slurm_asrpt.sim.unnamed import unnamed
 from slurm_asrpt.sim.workload import Workload
 
 Ints = NDArray[np.integer[Any]]
@@ -148,9 +149,12 @@ def _runner(workload: Workload, preempts: bool) -> Runner | None:
     """How jobs run. Raises InputError."""
     cluster = workload.cluster
     kinds = {"--consent": preempts, "--contention": cluster.contention is not None, "--nvlink-domain": cluster.domain}
+    kinds["--communication"] = workload.real is not None
     chosen = [option for option, wanted in kinds.items() if wanted]
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)} cannot be simulated together; leave out one of them")
     if preempts:
         return interrupting(workload.consenting, workload.costs)
+    if workload.real is not None:
+        return unnamed(workload.real, cluster.nodes, cluster.fabric, workload.measured)
     return with_domains(cluster.fabric) if cluster.domain else runner_of(cluster)

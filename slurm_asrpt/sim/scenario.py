@@ -102,7 +102,7 @@ def parse_policies(text: str) -> list[PolicySpec]:
     return list(specs.values())
 
 
-_NEWER = ("max_gpus_per_user", "consent", "checkpoint_s", "requeue_s", "restart_s")
+_NEWER = ("max_gpus_per_user", "consent", "checkpoint_s", "requeue_s", "restart_s", "communication")
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,14 @@ from slurm_asrpt.sim.predictors import (
     predictions,
     trained,
 )
+from slurm_asrpt.sim.unnamed import Measured, without_profiles
 from slurm_asrpt.traces.trace import Trace, recurrence_key
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 MODELS = ("table1", "none")
+KNOWN, UNKNOWN, REPORTS, RUNTIMES = COMMUNICATION = ("known", "unknown", "reports", "runtimes")
+"""What policies know about the communication of jobs: their profiles, nothing, or what runs have taught."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,7 @@ class Options:
     max_gpus_per_user: GPUs that the jobs of one user may hold at a time (Slurm's MaxTRESPU); None for no limit.
     consent: share of the jobs, drawn by ``seed``, that a policy may preempt. checkpoint_s, requeue_s, restart_s: what a
     preemption costs (``interruptions.Costs``).
+    communication: one of COMMUNICATION. Unless known, policies get jobs without profiles (``sim.unnamed``).
     """
 
     models: str = "table1"
@@ -155,12 +159,17 @@ class Options:
     checkpoint_s: float = Costs.checkpoint_s
     requeue_s: float = Costs.requeue_s
     restart_s: float = Costs.restart_s
+    communication: str = KNOWN
 
     def __post_init__(self) -> None:
         if self.models not in MODELS:
             raise ValueError(f"models must be one of {', '.join(MODELS)}, not {self.models!r}")
         if self.predictor not in PREDICTORS:
             raise ValueError(f"predictor must be one of {', '.join(PREDICTORS)}, not {self.predictor!r}")
+        if self.communication not in COMMUNICATION:
+            raise ValueError(f"communication must be one of {', '.join(COMMUNICATION)}, not {self.communication!r}")
+        if self.communication != KNOWN and self.models == "none":
+            raise ValueError("without models, jobs do not communicate, so nothing about it can be learned")
         if self.single_gpu is not None and not 0 <= self.single_gpu <= 1:
             raise ValueError(f"the share of single-GPU jobs must be between 0 and 1, not {self.single_gpu:g}")
         if not 0 <= self.history < 1:
@@ -181,6 +190,8 @@ class Workload:
     """Jobs to simulate on a cluster. notes: facts about them for reports, JSON values.
 
     consenting: rows of the jobs that a policy may preempt; costs: what that costs.
+    real: the same jobs with their profiles, if policies are not told these. measured: what is learned from their runs;
+    None for nothing.
     """
 
     table: JobTable
@@ -188,6 +199,8 @@ class Workload:
     notes: Mapping[str, Any] = field(default_factory=dict)
     consenting: Sequence[int] = ()
     costs: Costs = field(default_factory=Costs)
+    real: JobTable | None = None
+    measured: Measured | None = None
 
 
 def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options()) -> Workload:
@@ -234,9 +247,17 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
         table = _limited(table, options.max_gpus_per_user)
     notes = _notes(trace, table, cluster, own_load, first, moved)
     consenting = np.flatnonzero(np.random.default_rng(options.seed).random(len(table)) < options.consent).tolist()
-    return Workload(
-        table, cluster, notes, consenting, Costs(options.checkpoint_s, options.requeue_s, options.restart_s)
-    )
+    costs = Costs(options.checkpoint_s, options.requeue_s, options.restart_s)
+    made = Workload(table, cluster, notes, consenting, costs)
+    return made if options.communication == KNOWN else _hidden(made, options)
+
+
+def _hidden(made: Workload, options: Options) -> Workload:
+    """The same jobs, whose profiles policies do not know. Without retraining, nothing is learned."""
+    learns = options.communication != UNKNOWN and options.retrain_s > 0
+    measured = Measured(options.communication == REPORTS, retrain_s=options.retrain_s, seed=options.seed)
+    table = without_profiles(made.table, made.cluster.nodes, made.cluster.fabric)
+    return replace(made, table=table, real=made.table, measured=measured if learns else None)
 
 
 def _limited(table: JobTable, most: int) -> JobTable:
