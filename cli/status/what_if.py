@@ -303,8 +303,8 @@ def _placement(found: WhatIf) -> str:
     if found.placement is None:
         return "decided when it starts" if found.alpha_min else ""
     if found.communicates and found.alpha and found.alpha_min:
-        times = f"{found.alpha / found.alpha_min:.2f} times the runtime of the best placement"
-        return f"{fold_nodes(found.placement)}, {times}, learned from earlier runs"
+        slower = f"{found.alpha / found.alpha_min:.2f} times the runtime of the best placement"
+        return f"{fold_nodes(found.placement)}, {slower}, learned from earlier runs"
     if found.profile and not found.unused_profile and found.alpha and found.alpha_min:
         times = found.alpha / found.alpha_min
         return f"{fold_nodes(found.placement)}, alpha {found.alpha:.4g} s per iteration, {times:.2f} times alpha~min"
