@@ -17,7 +17,7 @@ from papers.asrpt.page import asrpt_page
 from papers.asrpt.simulations import ASRPT, GATED, IDEAL
 from papers.asrpt.workload import TESTBED_JOBS, Jobs, make
 from papers.seeded import Seeds
-from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.errors import AsrptError, MachineError
 from slurm_asrpt.lab.site.sides import Record, Setup
 
 
@@ -69,14 +69,14 @@ def test_a_run_has_its_figures_and_those_of_the_simulator(policy: str) -> None:
     found = fig5_lab.result_of(run, jobs, rows, 20.0)
     assert found["mean_jct_s"] == pytest.approx(fmean(each.end - each.submit for each in rows), abs=0.1)
     assert found["makespan_s"] == rows[-1].end - rows[0].submit
-    assert (found["late_s"], found["completed"]) == (3.0, TESTBED_JOBS)
+    assert (found["late_s"], found["longer_s"], found["completed"]) == (3.0, 0.0, TESTBED_JOBS)
     assert max(each.job.run_s for each in jobs) <= found["simulated_makespan_s"] < found["makespan_s"]
     assert fmean(each.job.run_s for each in jobs) <= found["simulated_s"] < found["mean_jct_s"]
     assert json.loads(json.dumps(found)) == found
 
 
 def result(run: LabRun, hours: float = 1.0) -> dict[str, object]:
-    figures = {"mean_jct_s": 3600 * hours, "makespan_s": 7200.0, "simulated_s": 3000.0, "late_s": 2.0}
+    figures = {"mean_jct_s": 3600 * hours, "makespan_s": 7200.0, "simulated_s": 3000.0, "late_s": 2.0, "longer_s": 9.0}
     return {**figures, "policy": run.policy, "seed": run.seed, "set": run.number, "speed": 20.0, "completed": 75}
 
 
@@ -98,6 +98,19 @@ def test_recorded_runs_are_not_played_again(tmp_path: Path, monkeypatch: pytest.
     play_missing(file, wanted, 20.0, 27000, 1, lambda done, total, name: told.append((done, total)))
     assert sorted([*first, *played]) == sorted(run.name for run in wanted)
     assert told == [(6, 8), (7, 8), (8, 8)]
+
+
+@pytest.mark.parametrize("slow", [{"late_s": 11.0}, {"longer_s": 41.0}])
+def test_a_run_on_a_machine_that_was_too_slow_is_played_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slow: dict[str, float]
+) -> None:
+    run = LabRun(ASRPT, 0, 0)
+    results = [{**result(run), **slow}, result(run, 2.0), *[{**result(run), **slow}] * 3]
+    monkeypatch.setattr(fig5_lab, "play", lambda *_: results.pop(0))
+    found = play_missing(tmp_path / "a.json", [run], 20.0, 27000, 1, lambda *_: None)
+    assert found[run.name]["mean_jct_s"] == 7200.0
+    with pytest.raises(MachineError, match="the machine is too busy; use a lower --speed"):
+        play_missing(tmp_path / "b.json", [run], 20.0, 27000, 1, lambda *_: None)
 
 
 def test_only_sets_that_all_policies_have_played_count() -> None:
