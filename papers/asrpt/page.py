@@ -395,8 +395,8 @@ def _lab_notes(evidence: Evidence) -> list[str]:
     return [
         ABOUT[FIGURE],
         f"{sets} of {TESTBED_JOBS} jobs under {len(evidence.lab)} policies on clocks {speeds} times as fast as the "
-        f"machine's; {ended} of {len(runs) * TESTBED_JOBS} jobs completed. On average, jobs were submitted {late:.0f} s "
-        f"of the lab late, and ran {longer:.0f} s longer than they should.",
+        f"machine's; {ended} of {len(runs) * TESTBED_JOBS} jobs completed. On average, jobs were submitted "
+        f"{late:.0f} s of the lab late, and ran {longer:.0f} s longer than they should.",
     ]
 
 
