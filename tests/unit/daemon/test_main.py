@@ -16,7 +16,7 @@ from slurm_asrpt.daemon import main, setup
 from slurm_asrpt.daemon.clock import MAX_PAUSE_S, pause_after
 from slurm_asrpt.daemon.leader import wait_to_lead
 from slurm_asrpt.daemon.main import Daemon
-from slurm_asrpt.errors import AsrptError, InputError, SlurmError
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError, as_one
 from slurm_asrpt.history.maintenance import DAY_S
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.history.store import History, HistoryError, Run
@@ -296,6 +296,17 @@ def test_a_daemon_reads_profiles_by_name_only(make_daemon, tmp_path):
     for name in (str(tmp_path / "mine.toml"), "../mine", "./mine.toml"):
         assert profiles.get(name, 4).name == UNPROFILED
         assert "is not a valid profile name" in profiles.problems[name][0]
+
+
+def test_all_errors_of_an_unusable_profile_are_logged_once(make_daemon, caplog):
+    daemon = make_daemon()
+    several = as_one([InputError("a.toml: batch: \x1b"), InputError("a.toml: name: no")])
+    daemon.profiles._load = lambda name: (_ for _ in ()).throw(several)
+    daemon.profiles.get("a", 2)
+    for _ in range(2):
+        daemon._log_profile_problems()
+    said = [record.message for record in caplog.records if "a.toml" in record.message]
+    assert said == [r"a.toml: batch: \x1b", "a.toml: name: no; its jobs count as unprofiled"]
 
 
 def test_a_clean_stop_makes_the_hook_lease_no_more_jobs(make_daemon):

@@ -125,6 +125,11 @@ def test_asrptd_reloads_the_file_and_keeps_the_previous_one_if_invalid(
     path.write_text("version = 1\n[group]\nnonsense")
     assert [following.current().groups for _ in range(3)] == [{ID: "p"}] * 3
     assert len([r for r in caplog.records if "the previous attachments stay in force" in r.message]) == 1
+    caplog.clear()
+    path.write_text("version = 1\n[group]\na = 1\nb = 2")
+    assert following.current().groups == {ID: "p"}
+    assert [(".a: " in r.message, ".b: " in r.message) for r in caplog.records] == [(True, False), (False, True)]
+    assert [r.message.endswith("stay in force") for r in caplog.records] == [False, True]
     too_large = {f"{i:0128}": "p" * 64 for i in range(MAX_ATTACHMENTS)}
     path.write_text(
         format_attachments(Attachments(too_large, {"é" * 100 + str(i): "p" * 64 for i in range(MAX_ATTACHMENTS)}))
