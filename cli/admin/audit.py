@@ -47,6 +47,11 @@ class Asked:
     jobs: Sequence[str]
     users: Sequence[str]
 
+    @property
+    def some(self) -> bool:
+        """Whether only some jobs are asked for."""
+        return bool(self.jobs or self.users)
+
     def wants_job(self, entry: Entry) -> bool:
         """Whether the entry belongs to one of these jobs, or to no job."""
         job = str(entry.get("job", ""))
@@ -94,7 +99,7 @@ def audit_command(
     everything = as_json and not (job or user)
     found = list(_read(asked, cycles or html is not None or everything))
     if html:
-        text = audit.page(found, begin or _first(found, now), min(asked.until, now), _what(asked))
+        text = audit.page(found, begin or _first(found, now), min(asked.until, now), _what(asked), asked.some)
         replace_file(html, text.encode("utf-8", "backslashreplace"), mode=0o600)
         print(f"{safe(str(html))}: open it in a browser; it needs no network. It contains user names.")
     elif as_json:

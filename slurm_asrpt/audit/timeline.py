@@ -14,6 +14,7 @@ from slurm_asrpt.audit.trail import Entry
 class JobRun:
     """One run of a job and the wait before it. Times are seconds since the epoch, None if unknown.
 
+    queued: when it was submitted or requeued, as in sacct; in trails of early releases, when the policy first saw it.
     gpus: allocated GPUs by node. ran_s, predicted_s: seconds that an ended run took, and the prediction of them.
     alpha, best: seconds per iteration where it ran, and at best. why: kinds of its pending reasons.
     """
@@ -61,6 +62,7 @@ class Timeline:
         self.queue: list[QueueLength] = []
         self.nodes: set[str] = set()
         self._open: dict[str, JobRun] = {}
+        self._ended_at: dict[str, float] = {}
         handlers = {
             "queued": self._queued,
             "wait": self._pending,
@@ -92,7 +94,7 @@ class Timeline:
         run = self._run(entry)
         run.name, run.size = str(entry.get("name", "")), int(entry["gpus"])
         if run.queued is None:  # a withdrawn start queues the job again, but its wait began here
-            run.queued = entry["time"]
+            run.queued = self._submitted(entry, float(entry["time"]))
 
     def _pending(self, entry: Entry) -> None:
         self._run(entry).why.append(str(entry["reason"]))
@@ -102,8 +104,8 @@ class Timeline:
         self._set_gpus(run, entry["gpus"])
         run.start = float(entry["began"])
         run.alpha, run.best = _number(entry.get("alpha")), _number(entry.get("alpha_min"))
-        if run.queued is None and "submitted" in entry:
-            run.queued = float(entry["submitted"])
+        if run.queued is None:
+            run.queued = self._submitted(entry, None)
 
     def _ended(self, entry: Entry) -> None:
         run = self._run(entry)
@@ -115,14 +117,25 @@ class Timeline:
         done, predicted = _number(entry.get("iterations")), _number(entry.get("predicted"))
         if done and predicted:
             run.predicted_s = run.ran_s * predicted / done
-        del self._open[run.job]
+        self._close(run)
 
     def _gone(self, entry: Entry) -> None:
         run = self._run(entry)
         run.end, run.state = float(entry["ended"]) or entry["time"], str(entry["state"])
         if run.start is not None:
             run.ran_s = max(0.0, run.end - run.start)
+        self._close(run)
+
+    def _close(self, run: JobRun) -> None:
         del self._open[run.job]
+        if run.end is not None:
+            self._ended_at[run.job] = run.end
+
+    def _submitted(self, entry: Entry, otherwise: float | None) -> float | None:
+        """When the wait of a run began. A requeued job did not wait while it ran, whatever its time of submission."""
+        submitted = _number(entry.get("submitted"))
+        began = otherwise if submitted is None else submitted
+        return None if began is None else max(began, self._ended_at.get(str(entry["job"]), began))
 
     def _vanished(self, entry: Entry) -> None:
         run = self._open.pop(str(entry["job"]), None)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from slurm_asrpt.audit.timeline import JobRun, Timeline, gpu_rows
+from slurm_asrpt.audit.timeline import JobRun, QueueLength, Timeline, gpu_rows
 from slurm_asrpt.audit.trail import Entry
 from slurm_asrpt.errors import printable
 from slurm_asrpt.reporting.html import duration, jobs, render
@@ -23,12 +24,15 @@ MAX_ROWS = 500
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#999999")
 
 
-def page(entries: Iterable[Entry], since: float, until: float, what: str) -> str:
-    """The HTML page. since, until: seconds since the epoch; what: which jobs, in words."""
+def page(entries: Iterable[Entry], since: float, until: float, what: str, some: bool = False) -> str:
+    """The HTML page. since, until: seconds since the epoch; what: which jobs, in words.
+
+    some: the entries are of some jobs only, so the charts show the time of these jobs.
+    """
     found = Timeline(entries)
     runs = [run for run in found.runs if run.start is not None or run.queued is not None]
     shown = runs[-MAX_RUNS:]
-    begin, end = _span(shown, found, since, until)
+    begin, end = _span(shown, [] if some else found.queue, since, until)
     data = _data(found, shown, begin, end)
     first = max(0, len(shown) - MAX_ROWS)
     return render(
@@ -45,12 +49,12 @@ def page(entries: Iterable[Entry], since: float, until: float, what: str) -> str
     )
 
 
-def _span(runs: Sequence[JobRun], found: Timeline, since: float, until: float) -> tuple[float, float]:
-    """The part of the period that has events; at least a second."""
+def _span(runs: Sequence[JobRun], queue: Sequence[QueueLength], since: float, until: float) -> tuple[float, float]:
+    """The part of the period in which the jobs waited and ran, or the queue is known; at least a second."""
     times = [time for run in runs for time in (run.queued, run.start, run.end) if time is not None]
-    times += [row.time for row in found.queue]
+    times += [row.time for row in queue]
     begin = max(since, min(times, default=since))
-    open_end = any(run.start is not None and run.end is None for run in runs)
+    open_end = any(run.end is None for run in runs)
     end = until if open_end else min(until, max(times, default=until))
     return begin, max(end, begin + 1.0)
 
@@ -71,8 +75,14 @@ def _data(found: Timeline, runs: Sequence[JobRun], begin: float, end: float) -> 
         "users": _users(runs),
         "runs": [_run(run) for run in runs],
         "bars": bars,
-        "queue": [[row.time, row.waiting] for row in found.queue],
+        "queue": [[row.time, row.waiting] for row in _within(found.queue, begin, end)],
     }
+
+
+def _within(queue: Sequence[QueueLength], begin: float, end: float) -> Sequence[QueueLength]:
+    """The lengths from ``begin`` to ``end``, the one in force at ``begin`` included."""
+    first = bisect_right(queue, begin, key=lambda row: row.time)
+    return queue[max(0, first - 1) : bisect_right(queue, end, key=lambda row: row.time)]
 
 
 def _natural(name: str) -> tuple[str, int, str]:

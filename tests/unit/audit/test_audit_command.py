@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from dataclasses import fields, replace
@@ -90,6 +91,15 @@ def test_with_job_all_its_entries_are_shown_however_old(site: Bench) -> None:
     assert "no entries for that job" in run(site, "audit", "--job", "77")
     run(site, "audit", "--job", "2", "--html", str(site.folder / "two.html"))
     assert "1970-01-01" not in (site.folder / "two.html").read_text()
+
+
+@pytest.mark.parametrize("words", [("--job", "2"), ("--user", "ben")])
+def test_the_page_of_some_jobs_shows_their_time_only(site: Bench, words: tuple[str, str]) -> None:
+    page = site.folder / "two.html"
+    run(site, "audit", *words, "--since", "yesterday", "--html", str(page))
+    began = re.search(r'"t0":([0-9.]+)', page.read_text().replace(" ", ""))
+    assert began
+    assert float(began[1]) == site.slurm.records["2"].submit_time > site.slurm.records["1"].submit_time
 
 
 @pytest.mark.parametrize("words", [["audit"], ["retrain"], ["models", "list"], ["history", "check"], ["enable"]])

@@ -62,6 +62,44 @@ def test_runs_are_drawn_at_their_nodes_and_times() -> None:
     assert found["queue"] == [[1000.0, 1], [1040.0, 1], [1110.0, 1]]
 
 
+def of_one_task(ended: bool = True) -> list[Entry]:
+    """A task of an array: the policy first sees it when Slurm splits it from the array, just before it starts."""
+    facts = {"job": "12_3", "user": "ann", "gpus": {"n1": 4}, "submitted": 5000.0, "began": 5152.0}
+    cycles = [
+        {"time": float(at), "event": "cycle", "queued": at // 100, "running": 0, "free": {}}
+        for at in range(0, 9001, 60)
+    ]
+    task = [
+        {"time": 5151.0, "event": "queued", "job": "12_3", "user": "ann", "name": "a", "gpus": 4, "submitted": 5000.0},
+        {"time": 5153.0, "event": "running", **facts, "alpha": 1.0},
+        {"time": 5200.0, "event": "ended", **facts, "ended": 5199.0, "predicted": 0, "iterations": 0},
+    ]
+    return sorted(cycles + task[: 3 if ended else 2], key=lambda entry: entry["time"])
+
+
+def test_the_page_of_a_job_shows_the_time_of_that_job() -> None:
+    found = data_of(page(of_one_task(), 0.0, 9000.0, "job 12_3", some=True))
+    assert (found["t0"], found["t1"]) == (5000.0, 5199.0)
+    assert found["queue"] == [[4980.0, 49], [5040.0, 50], [5100.0, 51], [5160.0, 51]]
+    everything = data_of(page(of_one_task(), 0.0, 9000.0, "all jobs"))
+    assert (everything["t0"], everything["t1"], len(everything["queue"])) == (0.0, 9000.0, 151)
+    later = data_of(page(of_one_task(), 5100.0, 5180.0, "job 12_3", some=True))
+    assert (later["t0"], later["t1"]) == (5100.0, 5180.0)  # what --since and --until leave of it
+
+
+@pytest.mark.parametrize("events", [["queued"], ["queued", "cycle"], ["queued", "running", "cycle"]])
+def test_the_page_of_a_job_that_waits_or_runs_ends_now(events: list[str]) -> None:
+    told = [entry for entry in of_one_task(ended=False) if entry["event"] in events]
+    found = data_of(page(told, 0.0, 9000.0, "job 12_3", some=True))
+    assert (found["t0"], found["t1"]) == (5000.0, 9000.0)
+
+
+def test_a_wait_begins_with_the_submission_as_in_the_text() -> None:
+    text = page(of_one_task(), 0.0, 9000.0, "job 12_3", some=True)
+    assert [run["wait"] for run in data_of(text)["runs"]] == [152.0]
+    assert "median wait 2.5 min" in text
+
+
 def test_a_period_without_jobs_gives_a_page() -> None:
     text = page([], 900.0, 1200.0, "all jobs")
     assert "No job ran or waited" in text

@@ -166,6 +166,21 @@ def test_a_requeued_job_has_two_runs(bench: Bench) -> None:
     assert found[0].end <= found[1].start
 
 
+def test_a_wait_begins_with_the_submission_the_last_end_or_the_first_entry() -> None:
+    facts = {"gpus": {"n1": 1}, "began": 50.0, "ended": 60.0, "iterations": 0, "predicted": 0}
+    told: list[dict[str, Any]] = [
+        {"time": 20.0, "event": "queued", "job": "1", "gpus": 1, "submitted": 10.0},
+        {"time": 30.0, "event": "queued", "job": "1", "gpus": 1, "submitted": 10.0},  # a start was withdrawn
+        {"time": 50.0, "event": "running", "job": "1", "submitted": 10.0, **facts},
+        {"time": 60.0, "event": "ended", "job": "1", "submitted": 10.0, **facts},
+        {"time": 70.0, "event": "queued", "job": "1", "gpus": 1, "submitted": 10.0},
+        {"time": 70.0, "event": "running", "job": "2", "submitted": 40.0, **facts},  # asrptd did not run before
+        {"time": 80.0, "event": "queued", "job": "3", "gpus": 1},
+        {"time": 90.0, "event": "running", "job": "4", **facts},
+    ]
+    assert [run.queued for run in Timeline(told).runs] == [10.0, 60.0, 40.0, 80.0, None]
+
+
 ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just({"n1": 4})
 FACTS = ("gpus", "began", "ended", "submitted", "reason", "state", "iterations", "predicted", "free", "queued", "user")
 
