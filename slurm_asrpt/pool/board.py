@@ -88,13 +88,19 @@ Result = Began | Gradient | Stepped | Failed
 
 @dataclass(frozen=True)
 class Send:
-    """Send a piece of work. snapshot: unless the slot holds it. mean, loss: of the round, for a step."""
+    """Send a piece of work. snapshot: unless the slot holds it. mean, loss: of the round, for a step.
+
+    sums: the slot has the gradients of all tasks before this one, and adds this one. step: this is the last one, and
+    the slot makes the optimizer's step without being told.
+    """
 
     slot: int
     work: Work
     snapshot: Snapshot | None
     mean: Packed | None = None
     loss: float = 0.0
+    sums: bool = False
+    step: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,8 +148,9 @@ class Slot:
     """A slot and its executor.
 
     live: an executor has joined. renewing: it is being replaced on purpose. idle: the policy has been told so.
-    owed: pieces that the policy assigned here and that have not ended. since: when what it does was sent. loaded, held:
-    the training and the snapshot (by its rounds) that the executor has.
+    owed: pieces that the policy assigned here and that have not ended. sent: what the executor does, and does next.
+    since: when it began that. loaded, held: the training and the snapshot (by its rounds) that it has then. summed: the
+    training and the round of which it has added gradients, and how many, from task 0 on.
     """
 
     number: int
@@ -151,11 +158,17 @@ class Slot:
     renewing: bool = False
     idle: bool = False
     owed: int = 0
-    busy: Work | None = None
+    sent: deque[Work] = field(default_factory=deque)
     since: float = 0.0
     queue: deque[Work] = field(default_factory=deque)
     loaded: str = ""
     held: int = -1
+    summed: tuple[str, int, int] = ("", 0, 0)
+
+    @property
+    def busy(self) -> Work | None:
+        """What the executor does."""
+        return self.sent[0] if self.sent else None
 
     def has(self, work: Work) -> tuple[bool, bool]:
         """Whether the executor has the work's training, and its snapshot."""
@@ -216,7 +229,7 @@ class Board:
     def joined(self, number: int) -> None:
         """A slot has a new executor. Raises KeyError for one that the fleet does not have."""
         slot = self.slots[number]
-        slot.live, slot.renewing, slot.loaded, slot.held = True, False, "", -1
+        slot.live, slot.renewing, slot.loaded, slot.held, slot.summed = True, False, "", -1, ("", 0, 0)
 
     def lost(self, number: int) -> None:
         """A slot has lost its executor. What it did runs again elsewhere, unless it is being replaced on purpose."""
@@ -237,22 +250,22 @@ class Board:
         """A slot has done its piece of work. Raises ValueError for an answer to another question."""
         self._now = now
         slot = self.slots[number]
-        work, slot.busy = slot.busy, None
-        if work is None:
+        if not slot.sent:
             raise ValueError("an answer without a question")
+        work, since, slot.since = slot.sent.popleft(), slot.since, now
         self._settle(work)
         if work.kind is Kind.GRADIENT:
-            self._times.add(work.training, self._fleet.kind[number], now - slot.since)
+            self._times.add(work.training, self._fleet.kind[number], now - since)
         training = self.trainings[work.training]
         if isinstance(result, Failed):
-            slot.held = -1
+            if slot.loaded == work.training:
+                slot.held = -1
             self._fail(training, result.why)
         elif isinstance(result, Began) and work.kind is Kind.BEGIN:
             self._begin(training, result)
         elif isinstance(result, Gradient) and work.kind is Kind.GRADIENT:
             self._collect(training, work, result)
         elif isinstance(result, Stepped) and work.kind is Kind.STEP:
-            slot.held = work.round + 1
             self._advance(training, result)
         else:
             raise ValueError("an answer to another question")
@@ -267,10 +280,12 @@ class Board:
         commands = list(self._hand_out(self._errands))
         if not self._lazy:
             commands += self._hand_out(self._begins)
-        self._schedule()
-        commands += self._hand_out(self._errands)
-        commands += [self._give(slot, slot.queue.popleft()) for slot in self._ready() if slot.queue]
-        return commands + list(self._hand_out(self._begins))
+        while True:
+            self._schedule()
+            more = [*self._hand_out(self._errands), *self._hand_out_assigned()]
+            commands += more
+            if not more:
+                return commands + list(self._hand_out(self._begins))
 
     # Trainings
 
@@ -317,8 +332,13 @@ class Board:
             self._fail(training, str(error))
             return
         self.tasks_done += 1
-        if training.sum.complete:
+        if training.sum.complete and not self._steps_itself(training):
             self._errands.appendleft(Work(Kind.STEP, training.name, work.round))
+
+    def _steps_itself(self, training: Training) -> bool:
+        """Whether a slot makes the step of the training's round without being told."""
+        works = (work for slot in self.slots.values() for work in slot.sent)
+        return any(work.kind is Kind.STEP and work.training == training.name for work in works)
 
     def _advance(self, training: Training, result: Stepped) -> None:
         if training.ended or training.snapshot is None or training.progress is None:
@@ -362,17 +382,17 @@ class Board:
 
     def _abandon(self, slot: Slot) -> None:
         """Move a slot's work to the errands. What had begun has been tried once more."""
-        if slot.busy:
-            slot.busy.attempts += 1
-            slot.queue.appendleft(slot.busy)
-        for work in slot.queue:
-            (self._begins if work.kind is Kind.BEGIN else self._errands).append(work)
+        if slot.sent:
+            slot.sent[0].attempts += 1
+        for work in (*slot.sent, *slot.queue):
+            if work.kind is not Kind.STEP or self.trainings[work.training].sum.complete:
+                (self._begins if work.kind is Kind.BEGIN else self._errands).append(work)
         slot.queue.clear()
-        slot.busy = None
+        slot.sent.clear()
 
     def _ready(self) -> list[Slot]:
         """Slots that can take a piece of work now."""
-        return [slot for _, slot in sorted(self.slots.items()) if slot.live and slot.busy is None]
+        return [slot for slot in self.slots.values() if slot.live and not slot.sent]
 
     def _hand_out(self, errands: deque[Work]) -> Iterator[Command]:
         """Give what policies do not know of to idle slots, each to the one that has most of what it needs."""
@@ -386,6 +406,16 @@ class Board:
             ready.remove(slot)
             yield self._give(slot, work)
 
+    def _hand_out_assigned(self) -> Iterator[Command]:
+        """Give slots what the policy assigned to them: while they compute a task, the next one, unless errands wait."""
+        for slot in self.slots.values():
+            if slot.live and slot.queue and (not slot.sent or self._takes_ahead(slot)):
+                yield self._give(slot, slot.queue.popleft())
+
+    def _takes_ahead(self, slot: Slot) -> bool:
+        alone = len(slot.sent) == 1 and slot.sent[0].kind is Kind.GRADIENT and not self._errands
+        return alone and not (self._renew and slot.queue[0].training != slot.loaded)
+
     def _give_up(self, work: Work) -> None:
         self._settle(work)
         where = f"task {work.task} of round {work.round}" if work.kind is Kind.GRADIENT else f"its {work.kind}"
@@ -394,10 +424,11 @@ class Board:
     def _schedule(self) -> None:
         """Let the policy assign tasks, until it has no idle slots or nothing to run."""
         while True:
-            self._free(slot for slot in self.slots.values() if slot.live and not slot.busy)
+            self._free(slot for slot in self.slots.values() if slot.live and not slot.owed and not slot.sent)
+            self._free(slot for slot in self.slots.values() if slot.live and self._ends_soon(slot))
             parts = self._feed.decide(self._now)
             if not parts and self._stuck():
-                self._free(self.slots.values())
+                self._free(slot for slot in self.slots.values() if not slot.owed)
                 parts = self._feed.decide(self._now)
             for part in parts:
                 self._assign(part)
@@ -405,18 +436,28 @@ class Board:
                 return
 
     def _free(self, slots: Iterable[Slot]) -> None:
-        """Tell the policy which of these slots are free and have been told of as busy."""
+        """Tell the policy which of these slots are free, if it does not know yet."""
         for slot in slots:
-            if not (slot.idle or slot.owed):
+            if not slot.idle:
                 slot.idle = True
                 self._feed.freed(slot.number)
+
+    def _ends_soon(self, slot: Slot) -> bool:
+        """Whether a slot may get another task while it computes one, so that it need not wait for it.
+
+        Only if the round has tasks for all slots: the last ones go where they begin first.
+        """
+        if slot.owed != 1 or slot.queue or len(slot.sent) != 1 or slot.sent[0].home != slot.number:
+            return False
+        progress = self.trainings[slot.sent[0].training].progress
+        return progress is not None and progress.left >= sum(each.live for each in self.slots.values())
 
     def _stuck(self) -> bool:
         """Whether nothing goes on although trainings could: the policy waits for slots that have no executor.
 
         It may take them for free then. What it assigns there runs elsewhere.
         """
-        works = any(slot.busy or slot.queue or slot.renewing for slot in self.slots.values())
+        works = any(slot.sent or slot.queue or slot.renewing for slot in self.slots.values())
         waits = any(each.progress and each.progress.left for each in self.trainings.values() if not each.ended)
         return waits and not (works or self._errands or self._begins)
 
@@ -445,12 +486,33 @@ class Board:
     def _send(self, slot: Slot, work: Work) -> Send:
         training = self.trainings[work.training]
         _, has = slot.has(work)
-        slot.busy, slot.since, slot.loaded = work, self._now, work.training
-        slot.held = -1 if work.kind is Kind.BEGIN else work.round
+        if not slot.sent:
+            slot.since = self._now
+        slot.sent.append(work)
+        slot.loaded = work.training
+        slot.held = -1 if work.kind is Kind.BEGIN else work.round + (work.kind is Kind.STEP)
         snapshot = None if has or work.kind is Kind.BEGIN else training.snapshot
         if work.kind is Kind.STEP:
             return Send(slot.number, work, snapshot, training.sum.mean(), training.sum.mean_loss)
-        return Send(slot.number, work, snapshot)
+        sums = work.kind is Kind.GRADIENT and self._sums(slot, work)
+        return Send(slot.number, work, snapshot, sums=sums, step=sums and self._steps(slot, work, training))
+
+    @staticmethod
+    def _sums(slot: Slot, work: Work) -> bool:
+        """Whether the slot has the gradients of all tasks of the round before this one."""
+        training, round, number = slot.summed
+        before = number if (training, round) == (work.training, work.round) else 0
+        slot.summed = work.training, work.round, before + (work.task == before)
+        return work.task == before
+
+    @staticmethod
+    def _steps(slot: Slot, work: Work, training: Training) -> bool:
+        """Let the slot make the step if it will have all gradients of the round."""
+        if training.ended or slot.summed[2] < training.tasks:
+            return False
+        slot.sent.append(Work(Kind.STEP, work.training, work.round))
+        slot.held = work.round + 1
+        return True
 
 
 def tasks_of(trainings: Iterable[Training]) -> tuple[int, int]:

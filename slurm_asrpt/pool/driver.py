@@ -354,6 +354,8 @@ class Driver:
             "task": work.task,
             "losses": list(snapshot.losses) if snapshot else None,
             "loss": command.loss,
+            "sums": command.sums,
+            "step": command.step,
         }
         parts = [snapshot.state if snapshot else None, command.mean]
         connection.send(header, *(part for part in parts if part is not None))

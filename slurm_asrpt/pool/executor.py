@@ -23,6 +23,7 @@ from slurm_asrpt.pool.board import Kind
 from slurm_asrpt.pool.keeper import ENDED, RENEW, Address, end_with_parent
 from slurm_asrpt.pool.memory import DoesNotFitError, Needs, check_fits, machine_bytes, used_bytes
 from slurm_asrpt.pool.snapshot import Snapshot
+from slurm_asrpt.pool.synchronization import RoundSum
 from slurm_asrpt.pool.training import DeviceLostError, Training, load, stops
 from slurm_asrpt.pool.wire import Channel, WireError
 
@@ -55,6 +56,8 @@ class Executor:
         self._folder, self._code, self._keep, self._memory = folder, code, keep, memory
         self._loaded: OrderedDict[str, Training] = OrderedDict()
         self._held: _Held | None = None
+        self._sum: tuple[str, int, RoundSum] = "", 0, RoundSum(1)
+        self._failed = ""
 
     def work(self, told: Mapping[str, Any], parts: list[Packed]) -> Answer:
         """Do a piece of work and return the answer: ``failed``, one line, if the training's code raises.
@@ -62,6 +65,8 @@ class Executor:
         Raises DeviceLostError.
         """
         began = time.monotonic()
+        if told["training"] == self._failed and told["do"] != Kind.BEGIN and told["losses"] is None:
+            return {"failed": "what was sent with it has failed", "seconds": 0.0}, []
         try:
             write_into(self._folder / told["training"] / LOG)
             answer, arrays = self._do(told, parts)
@@ -70,14 +75,18 @@ class Executor:
         except DoesNotFitError as error:
             print(error)
             self._drop()
-            answer, arrays = {"failed": str(error)}, []
+            answer, arrays = self._fail(told, str(error))
         except BaseException as error:  # whatever users' code raises, sys.exit included
             traceback.print_exc()
             self._held = None
-            answer, arrays = {"failed": f"{type(error).__name__}: {one_line(error)}"[:500]}, []
+            answer, arrays = self._fail(told, f"{type(error).__name__}: {one_line(error)}"[:500])
         sys.stdout.flush()
         sys.stderr.flush()
         return {**answer, "seconds": time.monotonic() - began}, arrays
+
+    def _fail(self, told: Mapping[str, Any], why: str) -> Answer:
+        self._failed = told["training"]
+        return {"failed": why}, []
 
     def _do(self, told: Mapping[str, Any], parts: list[Packed]) -> Answer:
         if told["do"] == Kind.BEGIN:
@@ -85,13 +94,30 @@ class Executor:
         training = self._training(told)
         if told["losses"] is not None:
             self._held = _Held(told["training"], Snapshot(parts.pop(0), tuple(told["losses"])))
+            self._failed = ""
         held, rounds = self._holds(told["training"], told["round"]), told["round"]
         if told["do"] == Kind.GRADIENT:
             gradient, loss = training.gradient(held.state, rounds, told["task"])
-            return {"loss": float(loss)}, [Packed.of(gradient)]
-        state = Packed.of(training.step(held.state, parts.pop(0).arrays(), rounds))
-        self._held = _Held(held.training, held.snapshot.after(state, told["loss"]))
+            found = Packed.of(gradient)
+            if told["sums"]:
+                self._sum_of(told, training.tasks).add(told["task"], found, float(loss))
+            return {"loss": float(loss)}, [found]
+        mean, loss = (parts.pop(0), told["loss"]) if parts else self._mean(told, training.tasks)
+        state = Packed.of(training.step(held.state, mean.arrays(), rounds))
+        self._held = _Held(held.training, held.snapshot.after(state, loss))
         return {"stop": stops(training, self._held.snapshot.losses)}, [state]
+
+    def _sum_of(self, told: Mapping[str, Any], tasks: int) -> RoundSum:
+        """Of the gradients of a training's round that this process has computed; it keeps those of one round."""
+        key = told["training"], told["round"]
+        if self._sum[:2] != key:
+            self._sum = *key, RoundSum(tasks)
+        return self._sum[2]
+
+    def _mean(self, told: Mapping[str, Any], tasks: int) -> tuple[Packed, float]:
+        """As the driver computes it, to the bit. Raises ValueError if gradients are missing."""
+        found = self._sum_of(told, tasks)
+        return found.mean(), found.mean_loss
 
     def _begin(self, told: Mapping[str, Any]) -> Answer:
         """Begin a training; if it does not fit beside others that are loaded, without these. Raises DoesNotFitError."""
@@ -178,6 +204,9 @@ def _serve(channel: Channel, slot: int) -> int:
             return RENEW
         answer, arrays = executor.work(told, parts)
         channel.send(answer, *arrays)
+        if told.get("step"):
+            answer, arrays = executor.work({**told, "do": Kind.STEP.value, "losses": None}, [])
+            channel.send(answer, *arrays)
 
 
 if __name__ == "__main__":
