@@ -93,7 +93,7 @@ def test_bad_input_is_refused(words: list[str], text: str) -> None:
 
 def test_contention_and_preemption_are_not_simulated_together() -> None:
     scenario = made(consent=0.5, cluster={"servers": 4, "contention": 0.2})
-    with pytest.raises(InputError, match="--consent or --contention"):
+    with pytest.raises(InputError, match="--consent and --contention cannot be simulated together"):
         run_scenario(scenario)
 
 
