@@ -156,6 +156,8 @@ def from_document(raw: Any) -> Inputs:
     found = Document.model_validate(raw)
     if any(node.gpus > MAX_GPUS for node in found.nodes):
         raise ValueError(f"a node with more than {MAX_GPUS} GPUs")
+    if found.fabric.domain > MAX_GPUS:
+        raise ValueError(f"an NVLink domain of more than {MAX_GPUS} GPUs")
     if not math.isfinite(found.now):
         raise ValueError(f"not a time: {found.now}")
     values = {name: getattr(found, name) for name in PolicySnapshot.__dataclass_fields__}

@@ -127,7 +127,7 @@ class Cluster:
     def fabric(self) -> Fabric:
         beyond = tuple([gbit * 1e9 / 8 for gbit in self.beyond_gbit])
         across = self.across_gbyte * 1e9 if self.domain else 0.0
-        return Fabric(self.nic_gbit * 1e9 / 8, self.intra_gbyte * 1e9, beyond, self.domain, across)
+        return Fabric(self.nic_gbit * 1e9 / 8, self.intra_gbyte * 1e9, beyond, min(self.domain, self.gpus), across)
 
 
 @dataclass(frozen=True)

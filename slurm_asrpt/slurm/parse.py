@@ -77,27 +77,16 @@ def gpu_count(gres: str) -> int:
 
 
 _INDEXES = re.compile(r"(?:^|,)(?:gres[:/])?gpu:(?:\(null\):)?[:\w.-]*\(IDX:([0-9,-]*)\)")
-MOST_INDEXES = 1024
-"""Larger indexes are absurd, and would only fill the memory."""
+_RANGE = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
 
 
 def gpu_indexes(gres: str) -> int:
-    """The GPU indexes in a GRES text such as ``gpu:h100:3(IDX:0,4-5)``, as a mask; 0 if it has none.
-
-    GPUs without a type are ``gpu:(null):3(IDX:0,4-5)`` in ``GresUsed``.
-
-    Raises SlurmError for indexes that are no numbers.
-    """
+    """The GPU indexes in a GRES text such as ``gpu:h100:3(IDX:0,4-5)``, as a mask. Others, or none, do not count."""
     found = 0
     for text in _INDEXES.findall(gres) if "IDX" in gres else ():
-        for part in filter(None, text.split(",")):
-            first, _, last = part.partition("-")
-            try:
-                low, high = int(first), int(last or first)
-            except ValueError as error:
-                raise SlurmError(f"cannot parse the GPU indexes in {gres!r}") from error
-            if 0 <= low <= high < MOST_INDEXES:
-                found |= (1 << high + 1) - (1 << low)
+        for part in filter(None, map(_RANGE.fullmatch, text.split(","))):
+            first, last = int(part[1]), int(part[2] or part[1])
+            found |= (1 << last + 1) - (1 << first) if first <= last else 0
     return found
 
 

@@ -95,9 +95,7 @@ def _place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> P
     if servers is None:
         return None
     found = placement_in(view, *servers, job.profile, fabric)
-    undivided = (
-        undivided_servers(view, job, fabric) if len(found.gpus) == 1 and job.communication_known else frozenset()
-    )
+    undivided = undivided_servers(view, job, fabric) if len(found.gpus) == 1 else frozenset()
     if not undivided or not undivided.isdisjoint(found.gpus):
         return found
     nearer = _servers_among(view, replace(job, request=replace(job.request, candidates=undivided)), strategy)
@@ -107,7 +105,7 @@ def _place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> P
 def undivided_servers(view: ClusterView, job: Job, fabric: Fabric) -> frozenset[str]:
     """The servers on each of which the job could start, with GPUs in as few NVLink domains as it needs.
 
-    None for a job that it makes no difference to.
+    Empty for a job to which it makes no difference.
     """
     if view.indexes is None or not fabric.domain or job.gpus == 1 or not job.communication_known:
         return frozenset()

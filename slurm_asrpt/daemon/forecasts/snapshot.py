@@ -122,15 +122,19 @@ class SnapshotMaker:
         return {n.name: max(0, min(cleaning.get(n.name, view.free[n.name]), n.gpus - held[n.name])) for n in view.nodes}
 
     def _indexes(self, running: Sequence[Running]) -> dict[str, int] | None:
-        """The GPU indexes that ``running`` leaves free; None if they do not count."""
-        if self._cluster.view.indexes is None:
+        """The GPU indexes that ``running`` and jobs of other partitions leave free; None if they do not count.
+
+        Jobs that do not have their GPUs yet get the lowest ones.
+        """
+        view, free = self._cluster.view, self._free(running)
+        if view.indexes is None:
             return None
-        left = {node.name: (1 << node.gpus) - 1 for node in self._cluster.view.nodes}
+        wholes, left = {node.name: (1 << node.gpus) - 1 for node in view.nodes}, dict(view.indexes)
+        left |= {n.name: wholes[n.name] for n in self._cluster.parts if n.completing and n.name in wholes}
         for run in running:
             for name, indexes in (run.indexes or {}).items():
                 left[name] &= ~indexes
-        free = self._free(running)
-        return {name: lowest(indexes, free[name]) for name, indexes in left.items()}
+        return {name: _with_so_many(indexes, free[name], wholes[name]) for name, indexes in left.items()}
 
     def _running(self, job: ManagedJob, observed: Observed | None, unknown: Quantiles, now: float) -> Running:
         """A running job, or one that Slurm is about to start."""
@@ -149,6 +153,12 @@ class SnapshotMaker:
             limit_s=max(0.0, record.time_limit - ran_s) if record.time_limit else math.inf,
             indexes={name: each for name, each in record.gpu_indexes.items() if name in self._cluster.view.by_name},
         )
+
+
+def _with_so_many(indexes: int, count: int, whole: int) -> int:
+    """As many indexes: without the lowest, or with the lowest others."""
+    most = indexes.bit_count() - count
+    return indexes ^ (lowest(indexes, most) if most > 0 else lowest(whole & ~indexes, -most))
 
 
 def with_room(running: Sequence[Running], nodes: Sequence[Node]) -> list[Running]:

@@ -118,7 +118,17 @@ def test_forecasts_know_which_gpus_become_free(make: Make) -> None:
     fragmented(bench)
     snapshot = bench.scheduling.snapshots.make(bench.slurm.now)
     assert snapshot.indexes == {"n1": 0b101, "n2": 0b1111}
+    assert snapshot.view().indexes == snapshot.indexes
     assert {each.job_id: each.indexes for each in snapshot.running} == {"2": {"n1": 0b10}, "4": {"n1": 0b1000}}
+
+
+def test_forecasts_know_of_the_gpus_of_other_partitions_and_of_jobs_about_to_start(make: Make) -> None:
+    bench = make()
+    bench.slurm.submit(1, 1000, required_nodes="n1", partition="other", leased=False)
+    bench.slurm.starts_jobs = False
+    bench.slurm.submit(2, 1000, "ring", required_nodes="n2")
+    bench.cycle()
+    assert bench.scheduling.snapshots.make(bench.slurm.now).indexes == {"n1": 0b1110, "n2": 0b1100}
 
 
 def test_where_nodes_do_not_show_their_gpus_jobs_do(make: Make) -> None:
