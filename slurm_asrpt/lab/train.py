@@ -22,16 +22,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.domains import layouts_of
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.topology import Blocks, blocks_of
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, error_lines
 from slurm_asrpt.progress import Reporter, to_count
+from slurm_asrpt.slurm.notation import gpu_indexes
 from slurm_asrpt.slurm.topology import parse_topology
 
 EXIT_TERMINATED = 143
 REPORT_EVERY_S = 1.0
 DEFAULT_INTER = 1.25e9  # as in config.settings.FabricSettings, which needs pydantic
 DEFAULT_INTRA = 300e9
+DEFAULT_ACROSS = 25e9
 UNPROFILED_ALPHA = 1.0  # without a profile, one iteration per second in any placement
 
 CHECK_EVERY_S = 1.0
@@ -48,11 +51,15 @@ _BRACKET = re.compile(r"([^\[\],]*)\[([^\]]+)\]([^\[\],]*)")
 
 @dataclass(frozen=True)
 class Allocation:
-    """The job's GPUs. counts: its GPUs on each node. totals: all GPUs of each node, g in the timing formulas."""
+    """The job's GPUs. counts: its GPUs on each node. totals: all GPUs of each node, g in the timing formulas.
+
+    indexes: which GPUs of each node it has, as masks; () if Slurm does not show them.
+    """
 
     nodes: tuple[str, ...]
     counts: tuple[int, ...]
     totals: tuple[int, ...]
+    indexes: tuple[int, ...] = ()
 
     def block_ranks(self) -> tuple[int, ...]:
         """The node of each rank in ``srun``'s default block order."""
@@ -77,12 +84,14 @@ def read_allocation(environment: Mapping[str, str]) -> Allocation:
     job = environment.get("SLURM_JOB_ID", "")
     if not job.isdigit():
         raise InputError("not in a Slurm job (no SLURM_JOB_ID); run this with sbatch or srun")
-    given = parse_job(_scontrol("-d", "-o", "show", "job", job))
+    shown = _scontrol("-d", "-o", "show", "job", job)
+    given = parse_job(shown)
     if not given:
         raise InputError(f"job {job} has no GPUs; request them, e.g. with -n4 --gpus-per-task=1")
     totals = parse_nodes(_scontrol("-o", "show", "node", ",".join(given)))
     counts = tuple(given.values())
-    return Allocation(tuple(given), counts, tuple(max(totals.get(n, 0), given[n]) for n in given))
+    all_gpus = tuple(max(totals.get(n, 0), given[n]) for n in given)
+    return Allocation(tuple(given), counts, all_gpus, parse_indexes(shown, given))
 
 
 def read_blocks(allocation: Allocation, beyond: Sequence[float]) -> Blocks:
@@ -115,6 +124,13 @@ def parse_job(text: str) -> dict[str, int]:
         if gpus:
             counts.update(dict.fromkeys(expand(nodes), gpus))
     return counts
+
+
+def parse_indexes(text: str, given: Mapping[str, int]) -> tuple[int, ...]:
+    """Which GPUs of each node, as masks; () if not all are shown. given: GPUs per node."""
+    lines = _NODES_LINE.findall(text)
+    found = {name: gpu_indexes(gres) for nodes, gres in lines for name in expand(nodes) if name in given}
+    return tuple(found.values()) if [each.bit_count() for each in found.values()] == list(given.values()) else ()
 
 
 def parse_nodes(text: str) -> dict[str, int]:
@@ -329,9 +345,11 @@ def alpha_here(profile: str, allocation: Allocation, ranks: Sequence[int], optio
         raise InputError(
             f"profile {profile} has {loaded.gpus} replicas, but this job has {len(ranks)} GPUs; request {loaded.gpus}"
         )
-    fabric, blocks = Fabric(options.inter, options.intra, options.beyond), read_blocks(allocation, options.beyond)
+    fabric = Fabric(options.inter, options.intra, options.beyond, options.domain, options.across)
+    blocks = read_blocks(allocation, options.beyond)
+    layouts = layouts_of(allocation.indexes, fabric.domain) if fabric.domain else ()
     try:
-        return iteration_time(loaded, ranks, allocation.totals, fabric, blocks=blocks)
+        return iteration_time(loaded, ranks, allocation.totals, fabric, blocks, layouts)
     except ValueError as error:  # tensor slices on several servers: the formulas do not cover that
         raise InputError(f"profile {profile}: {error}; leave the placement to asrptd") from None
 
@@ -435,6 +453,8 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.inter = options.inter or float(fabric.get("inter_bytes_per_s", DEFAULT_INTER))
     options.intra = options.intra or float(fabric.get("intra_bytes_per_s", DEFAULT_INTRA))
     options.beyond = tuple(map(float, fabric.get("beyond_bytes_per_s", ())))
+    options.domain = int(fabric.get("nvlink_domain", 0))
+    options.across = float(fabric.get("across_bytes_per_s", DEFAULT_ACROSS))
     options.folders = [Path(folder) for folder in _table(settings, "paths").get("profiles", [])]
     return options
 

@@ -24,6 +24,19 @@ _DATES = (
     re.compile(r"(?P<month>[0-9]{2})(?P<sep>[/.]?)(?P<day>[0-9]{2})(?:(?P=sep)(?P<year>[0-9]{2}))?"),
 )
 
+_INDEXES = re.compile(r"(?:^|,)(?:gres[:/])?gpu:(?:\(null\):)?[:\w.-]*\(IDX:([0-9,-]*)\)")
+_INDEX_RANGE = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
+
+
+def gpu_indexes(gres: str) -> int:
+    """The GPU indexes in a GRES text such as ``gpu:h100:3(IDX:0,4-5)``, as a mask. Others, or none, do not count."""
+    found = 0
+    for text in _INDEXES.findall(gres) if "IDX" in gres else ():
+        for part in filter(None, map(_INDEX_RANGE.fullmatch, text.split(","))):
+            first, last = int(part[1]), int(part[2] or part[1])
+            found |= (1 << last + 1) - (1 << first) if first <= last else 0
+    return found
+
 
 def read_tasks(text: str) -> tuple[range, ...]:
     """Array tasks such as ``0-3,7`` or ``1-19:3``; empty if any part is invalid."""

@@ -15,6 +15,7 @@ from typing import Any
 from ClusterShell.NodeSet import NodeSet
 
 from slurm_asrpt.errors import SlurmError, printable
+from slurm_asrpt.slurm.notation import gpu_indexes
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, GpuType, JobRecord, NodeRecord, Reservation
 
 # newer releases list these with the state; the first one is the single word of 22.05
@@ -74,20 +75,6 @@ def gpu_types(gres: str) -> dict[str, int]:
 def gpu_count(gres: str) -> int:
     """GPUs in a GRES text; 0 without any."""
     return sum(gpu_types(gres).values())
-
-
-_INDEXES = re.compile(r"(?:^|,)(?:gres[:/])?gpu:(?:\(null\):)?[:\w.-]*\(IDX:([0-9,-]*)\)")
-_RANGE = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
-
-
-def gpu_indexes(gres: str) -> int:
-    """The GPU indexes in a GRES text such as ``gpu:h100:3(IDX:0,4-5)``, as a mask. Others, or none, do not count."""
-    found = 0
-    for text in _INDEXES.findall(gres) if "IDX" in gres else ():
-        for part in filter(None, map(_RANGE.fullmatch, text.split(","))):
-            first, last = int(part[1]), int(part[2] or part[1])
-            found |= (1 << last + 1) - (1 << first) if first <= last else 0
-    return found
 
 
 def _sane(gres: str) -> str:

@@ -85,6 +85,33 @@ def test_alpha_equals_the_projects_iteration_time():
     assert train.alpha_here("vgg19-dp4", spread, (0, 0, 0, 1), options) == expected
 
 
+DIVIDED = """\
+JobId=7 ...
+     Nodes=n1 CPU_IDs=0-1 Mem=0 GRES=gpu:3(IDX:0,2-3)
+     Nodes=n2 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:3)
+"""
+
+
+def test_training_is_slower_in_several_nvlink_domains(tmp_path, monkeypatch):
+    nodes = "NodeName=n1 Gres=gpu:4\nNodeName=n2 Gres=gpu:4\n"
+    monkeypatch.setattr(train, "_scontrol", lambda *words: DIVIDED if "job" in words else nodes)
+    settings = tmp_path / "asrpt.toml"
+    settings.write_text("[fabric]\nnvlink_domain = 2\nacross_bytes_per_s = 1e8\n")
+    monkeypatch.setenv("ASRPT_CONFIG", str(settings))
+    options = train.parse_options(["--profile", "vgg19-dp4"])
+    allocation = train.read_allocation({"SLURM_JOB_ID": "7"})
+    assert allocation == Allocation(("n1", "n2"), (3, 1), (4, 4), (0b1101, 0b1000))
+    ranks, profile = (0, 0, 0, 1), load_profile("vgg19-dp4", [])
+    fabric = Fabric(1.25e9, 300e9, domain=2, across=1e8)
+    slow = iteration_time(profile, ranks, (4, 4), fabric, layouts=((1, 2), (1,)))
+    assert train.alpha_here("vgg19-dp4", allocation, ranks, options) == slow
+    assert slow > iteration_time(profile, ranks, (4, 4), fabric)
+
+
+def test_gpus_that_are_not_shown_count_as_in_one_domain():
+    assert train.parse_indexes(DIVIDED.replace("(IDX:3)", ""), {"n1": 3, "n2": 1}) == ()
+
+
 TOPOLOGY = """\
 SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]
 SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n3
