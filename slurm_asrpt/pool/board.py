@@ -43,7 +43,10 @@ class State(enum.StrEnum):
 
 @dataclass(eq=False)
 class Work:
-    """One piece of work. home: the slot to which the policy assigned it; None for what policies do not know of."""
+    """One piece of work. home: the slot to which the policy assigned it; None for what policies do not know of.
+
+    steps: where it was sent, the optimizer's step follows without being told.
+    """
 
     kind: Kind
     training: str
@@ -51,6 +54,7 @@ class Work:
     task: int = 0
     home: int | None = None
     attempts: int = 0
+    steps: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,10 +74,11 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Stepped:
-    """The state after a round. stop: whether the training ends before its last round."""
+    """The state after a round, and its mean loss. stop: whether the training ends before its last round."""
 
     state: Packed
     stop: bool
+    loss: float
 
 
 @dataclass(frozen=True)
@@ -90,8 +95,7 @@ Result = Began | Gradient | Stepped | Failed
 class Send:
     """Send a piece of work. snapshot: unless the slot holds it. mean, loss: of the round, for a step.
 
-    sums: the slot has the gradients of all tasks before this one, and adds this one. step: this is the last one, and
-    the slot makes the optimizer's step without being told.
+    sums: the slot has the gradients of all tasks before this one, and adds this one.
     """
 
     slot: int
@@ -100,7 +104,6 @@ class Send:
     mean: Packed | None = None
     loss: float = 0.0
     sums: bool = False
-    step: bool = False
 
 
 @dataclass(frozen=True)
@@ -265,7 +268,8 @@ class Board:
             self._begin(training, result)
         elif isinstance(result, Gradient) and work.kind is Kind.GRADIENT:
             self._collect(training, work, result)
-        elif isinstance(result, Stepped) and work.kind is Kind.STEP:
+        elif isinstance(result, Stepped) and (work.steps or work.kind is Kind.STEP):
+            self.tasks_done += work.steps
             self._advance(training, result)
         else:
             raise ValueError("an answer to another question")
@@ -332,27 +336,21 @@ class Board:
             self._fail(training, str(error))
             return
         self.tasks_done += 1
-        if training.sum.complete and not self._steps_itself(training):
+        if training.sum.complete:
             self._errands.appendleft(Work(Kind.STEP, training.name, work.round))
-
-    def _steps_itself(self, training: Training) -> bool:
-        """Whether a slot makes the step of the training's round without being told."""
-        works = (work for slot in self.slots.values() for work in slot.sent)
-        return any(work.kind is Kind.STEP and work.training == training.name for work in works)
 
     def _advance(self, training: Training, result: Stepped) -> None:
         if training.ended or training.snapshot is None or training.progress is None:
             return
-        loss = training.sum.mean_loss
-        training.snapshot = training.snapshot.after(result.state, loss)
-        training.losses.losses.append(loss)
+        training.snapshot = training.snapshot.after(result.state, result.loss)
+        training.losses.losses.append(result.loss)
         last = result.stop or training.done >= training.rounds
         if last:
             self._close(training, State.DONE)
             training.progress.done = training.done
         else:
             self._next_round(training)
-        self._feed.ended(training.progress, last, loss)
+        self._feed.ended(training.progress, last, result.loss)
 
     def _fail(self, training: Training, why: str) -> None:
         """End a training. Policies are told once they have none of its tasks left, as they cannot give up a round."""
@@ -385,8 +383,7 @@ class Board:
         if slot.sent:
             slot.sent[0].attempts += 1
         for work in (*slot.sent, *slot.queue):
-            if work.kind is not Kind.STEP or self.trainings[work.training].sum.complete:
-                (self._begins if work.kind is Kind.BEGIN else self._errands).append(work)
+            (self._begins if work.kind is Kind.BEGIN else self._errands).append(work)
         slot.queue.clear()
         slot.sent.clear()
 
@@ -495,7 +492,10 @@ class Board:
         if work.kind is Kind.STEP:
             return Send(slot.number, work, snapshot, training.sum.mean(), training.sum.mean_loss)
         sums = work.kind is Kind.GRADIENT and self._sums(slot, work)
-        return Send(slot.number, work, snapshot, sums=sums, step=sums and self._steps(slot, work, training))
+        work.steps = sums and slot.summed[2] == training.tasks
+        if work.steps:
+            slot.held = work.round + 1
+        return Send(slot.number, work, snapshot, sums=sums)
 
     @staticmethod
     def _sums(slot: Slot, work: Work) -> bool:
@@ -504,15 +504,6 @@ class Board:
         before = number if (training, round) == (work.training, work.round) else 0
         slot.summed = work.training, work.round, before + (work.task == before)
         return work.task == before
-
-    @staticmethod
-    def _steps(slot: Slot, work: Work, training: Training) -> bool:
-        """Let the slot make the step if it will have all gradients of the round."""
-        if training.ended or slot.summed[2] < training.tasks:
-            return False
-        slot.sent.append(Work(Kind.STEP, work.training, work.round))
-        slot.held = work.round + 1
-        return True
 
 
 def tasks_of(trainings: Iterable[Training]) -> tuple[int, int]:

@@ -186,7 +186,7 @@ class Driver:
                 await self._save(everything=True)
             finally:
                 await _end_all(keepers)
-                self._publish(ending or "failed")
+                await self._publish(ending or "failed")
                 self._reporter.flush()  # reports are a second apart
 
     async def _start(self, command: list[str], more: Mapping[str, str], port: int) -> Process:
@@ -200,7 +200,7 @@ class Driver:
         while not self._over.done():
             self._look(keepers)
             if time.monotonic() - published >= STATUS_S:
-                self._publish("running")
+                await self._publish("running")
                 published = time.monotonic()
             await self._save_quietly()
             await asyncio.wait([self._over], timeout=TICK_S)
@@ -327,7 +327,7 @@ class Driver:
         if work is None:
             raise WireError("an answer without a question")
         try:
-            return _parse(work.kind, answer, parts), work
+            return _parse(work, answer, parts), work
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise WireError("an answer that is not valid") from error
 
@@ -355,7 +355,7 @@ class Driver:
             "losses": list(snapshot.losses) if snapshot else None,
             "loss": command.loss,
             "sums": command.sums,
-            "step": command.step,
+            "step": work.steps,
         }
         parts = [snapshot.state if snapshot else None, command.mean]
         connection.send(header, *(part for part in parts if part is not None))
@@ -394,11 +394,11 @@ class Driver:
                 self._saved[training.name] = snapshot.rounds, done
                 self._save_after[training.name] = time.monotonic() + self._plan.settings.checkpoint_s
 
-    def _publish(self, state: str) -> None:
+    async def _publish(self, state: str) -> None:
         done, total = progress_of(self.board)
         self._reporter.report(done, total)
         with suppress(OSError):  # a full disk; it is told where checkpoints are written
-            self._folder.write_status(self.status(state).document())
+            await asyncio.to_thread(self._folder.write_status, self.status(state).document())
 
     def status(self, state: str) -> PoolStatus:
         """How far the pool is."""
@@ -422,14 +422,14 @@ class Driver:
         )
 
 
-def _parse(kind: Kind, answer: Mapping[str, Any], parts: Sequence[Packed]) -> Result:
+def _parse(work: Work, answer: Mapping[str, Any], parts: Sequence[Packed]) -> Result:
     if "failed" in answer:
         return Failed(str(answer["failed"]))
-    if kind is Kind.BEGIN:
+    if work.kind is Kind.BEGIN:
         return Began(int(answer["tasks"]), int(answer["rounds"]), Snapshot(parts[0]))
-    if kind is Kind.GRADIENT:
+    if work.kind is Kind.GRADIENT and not work.steps:
         return Gradient(parts[0], float(answer["loss"]))
-    return Stepped(parts[0], bool(answer["stop"]))
+    return Stepped(parts[0], bool(answer["stop"]), float(answer["loss"]))
 
 
 class _Signals:

@@ -96,28 +96,31 @@ class Executor:
             self._held = _Held(told["training"], Snapshot(parts.pop(0), tuple(told["losses"])))
             self._failed = ""
         held, rounds = self._holds(told["training"], told["round"]), told["round"]
-        if told["do"] == Kind.GRADIENT:
-            gradient, loss = training.gradient(held.state, rounds, told["task"])
-            found = Packed.of(gradient)
-            if told["sums"]:
-                self._sum_of(told, training.tasks).add(told["task"], found, float(loss))
-            return {"loss": float(loss)}, [found]
-        mean, loss = (parts.pop(0), told["loss"]) if parts else self._mean(told, training.tasks)
-        state = Packed.of(training.step(held.state, mean.arrays(), rounds))
+        if told["do"] == Kind.STEP:
+            return self._step(training, held, parts.pop(0), told["loss"])
+        gradient, loss = training.gradient(held.state, rounds, told["task"])
+        found = Packed.of(gradient)
+        if told["sums"]:
+            self._sum_of(told, training.tasks).add(told["task"], found, float(loss))
+        if told["step"]:
+            total = self._sum_of(told, training.tasks)
+            return self._step(training, held, total.mean(), total.mean_loss)
+        return {"loss": float(loss)}, [found]
+
+    def _step(self, training: Training, held: _Held, mean: Packed, loss: float) -> Answer:
+        state = Packed.of(training.step(held.state, mean.arrays(), held.snapshot.rounds))
         self._held = _Held(held.training, held.snapshot.after(state, loss))
-        return {"stop": stops(training, self._held.snapshot.losses)}, [state]
+        return {"stop": stops(training, self._held.snapshot.losses), "loss": loss}, [state]
 
     def _sum_of(self, told: Mapping[str, Any], tasks: int) -> RoundSum:
-        """Of the gradients of a training's round that this process has computed; it keeps those of one round."""
+        """The gradients of a training's round that this process has added; it keeps those of one round.
+
+        Added as the driver does, so that the mean is equal to the bit.
+        """
         key = told["training"], told["round"]
         if self._sum[:2] != key:
             self._sum = *key, RoundSum(tasks)
         return self._sum[2]
-
-    def _mean(self, told: Mapping[str, Any], tasks: int) -> tuple[Packed, float]:
-        """As the driver computes it, to the bit. Raises ValueError if gradients are missing."""
-        found = self._sum_of(told, tasks)
-        return found.mean(), found.mean_loss
 
     def _begin(self, told: Mapping[str, Any]) -> Answer:
         """Begin a training; if it does not fit beside others that are loaded, without these. Raises DoesNotFitError."""
@@ -204,9 +207,6 @@ def _serve(channel: Channel, slot: int) -> int:
             return RENEW
         answer, arrays = executor.work(told, parts)
         channel.send(answer, *arrays)
-        if told.get("step"):
-            answer, arrays = executor.work({**told, "do": Kind.STEP.value, "losses": None}, [])
-            channel.send(answer, *arrays)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from slurm_asrpt.pool.board import (
     State,
     Stepped,
     Training,
+    Work,
 )
 from slurm_asrpt.pool.decisions import document, parse_decision
 from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot
@@ -71,30 +72,56 @@ def alone(name: str) -> Snapshot:
 
 @dataclass
 class Played:
-    """An executor: what it holds, and the order that it is working on."""
+    """An executor: what it holds, the gradients that it adds up, and its orders: what it does, and does next."""
 
     held: tuple[str, Snapshot] | None = None
-    order: Send | None = None
+    orders: list[Send] = field(default_factory=list)
+    sum: tuple[str, int, RoundSum] = field(default_factory=lambda: ("", 0, RoundSum(1)))
+    failed: str = ""
+
+    @property
+    def order(self) -> Send | None:
+        return self.orders[0] if self.orders else None
 
     def work(self) -> Result:
-        order, self.order = self.order, None
-        assert order is not None
+        order = self.orders.pop(0)
         work, training = order.work, model(order.work.training)
         if work.kind is Kind.BEGIN:
             return Began(training.tasks, training.rounds, Snapshot(Packed.of(training.initial())))
         if order.snapshot:
-            self.held = work.training, order.snapshot
+            self.held, self.failed = (work.training, order.snapshot), ""
+        if self.failed == work.training:
+            return Failed("what was sent with it has failed")
         assert self.held is not None
         name, snapshot = self.held
         assert (name, snapshot.rounds) == (work.training, work.round), "the board is wrong about what is held"
         if work.kind is Kind.GRADIENT:
             gradient, loss = training.gradient(snapshot.state.arrays(), work.round, work.task)
-            return Gradient(Packed.of(gradient), loss)
+            if order.sums:
+                self.add(work, Packed.of(gradient), loss)
+            if not work.steps:
+                return Gradient(Packed.of(gradient), loss)
+            return self.step(training, work, self.sum[2].mean(), self.sum[2].mean_loss)
         assert order.mean is not None
-        state = Packed.of(training.step(snapshot.state.arrays(), order.mean.arrays(), work.round))
-        after = snapshot.after(state, order.loss)
+        return self.step(training, work, order.mean, order.loss)
+
+    def fail(self) -> None:
+        """The code of its training fails."""
+        work = self.orders.pop(0).work
+        self.failed = work.training
+
+    def add(self, work: Work, gradient: Packed, loss: float) -> None:
+        if self.sum[:2] != (work.training, work.round):
+            self.sum = work.training, work.round, RoundSum(model(work.training).tasks)
+        self.sum[2].add(work.task, gradient, loss)
+
+    def step(self, training: Line, work: Work, mean: Packed, loss: float) -> Stepped:
+        assert self.held is not None
+        name, snapshot = self.held
+        state = Packed.of(training.step(snapshot.state.arrays(), mean.arrays(), work.round))
+        after = snapshot.after(state, loss)
         self.held = name, after
-        return Stepped(state, stops(training, after.losses))
+        return Stepped(state, stops(training, after.losses), loss)
 
 
 @dataclass
@@ -130,8 +157,8 @@ class Play:
             self.board.lost(command.slot)
             return
         executor = self.executors[command.slot]
-        assert executor.order is None, "one piece of work at a time"
-        executor.order = command
+        assert len(executor.orders) < 2, "one piece of work, and the next"
+        executor.orders.append(command)
 
     def kill(self) -> None:
         slot = self.chance.choice(sorted(self.executors))
@@ -168,7 +195,7 @@ class Play:
         """Let executors end what they do: the board owes nothing then."""
         while self.step():
             pass
-        assert not any(slot.owed or slot.busy or slot.queue for slot in self.board.slots.values())
+        assert not any(slot.owed or slot.sent or slot.queue for slot in self.board.slots.values())
 
 
 def check(training: Training) -> None:
@@ -217,7 +244,7 @@ def test_the_simulator_decides_as_the_pool_did(
         failing -= 1
         busy = next((slot for slot, each in play.executors.items() if each.order), None)
         if not failing and busy is not None:
-            play.executors[busy] = Played()
+            play.executors[busy].fail()
             board.ended(busy, Failed("its own code"), play.now)
             play.turn()
         assert board.finished or play.step(), "the pool waits forever"
@@ -278,7 +305,7 @@ def test_a_training_that_fails_at_any_moment_ends_alone(
     while not board.finished:
         slot = next((s for s, each in play.executors.items() if each.order and each.order.work.training == "a"), None)
         if slot is not None and ends == failing:
-            play.executors[slot] = Played()
+            play.executors[slot].fail()
             board.ended(slot, Failed("its own code"), play.now)
             play.turn()
         ends += slot is not None

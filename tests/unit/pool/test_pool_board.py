@@ -33,9 +33,9 @@ class Bench:
         results = {
             Kind.BEGIN: Began(*self.sizes, Snapshot(STATE)),
             Kind.GRADIENT: Gradient(STATE, 1.0),
-            Kind.STEP: Stepped(STATE, given.get("stop", False)),
+            Kind.STEP: Stepped(STATE, given.get("stop", False), 1.0),
         }
-        self.board.ended(slot, results[work.kind], 0.0)
+        self.board.ended(slot, results[Kind.STEP if work.steps else work.kind], 0.0)
 
 
 def told(commands: list[Command]) -> list[tuple[int, str]]:
@@ -44,14 +44,64 @@ def told(commands: list[Command]) -> list[tuple[int, str]]:
 
 def test_a_state_is_sent_only_to_a_slot_that_does_not_hold_it() -> None:
     bench, sent = Bench("a"), []
-    for _ in range(7):
-        (command,) = bench.turn()
-        assert isinstance(command, Send)
-        sent.append((str(command.work.kind), command.snapshot is not None))
+    while not bench.board.finished:
+        sent.append([c.snapshot is not None for c in bench.turn() if isinstance(c, Send)])
         bench.answer(0)
-    assert sent == [("begin", False), ("gradient", True), *[(k, False) for k in ("gradient", "step") * 2][:1],
-                    ("step", False), ("gradient", False), ("gradient", False), ("step", False)]  # fmt: skip
-    assert bench.board.finished
+    assert sent == [[False], [True, False], [], [False, False], []]
+
+
+def test_the_next_task_is_sent_while_one_runs_and_the_step_follows_by_itself() -> None:
+    bench = Bench("a", tasks=3, rounds=1)
+    bench.turn()
+    bench.answer(0)
+    flow = []
+    while not bench.board.finished:
+        flow.append([(c.work.task, c.sums, c.work.steps) for c in bench.turn() if isinstance(c, Send)])
+        bench.answer(0)
+    assert flow == [[(0, True, False), (1, True, False)], [(2, True, True)], []]
+
+
+def test_the_last_tasks_of_a_round_go_where_they_begin_first() -> None:
+    """Only while the round has a task for each slot, slots get the next one ahead."""
+    bench = Bench("a", slots=2, tasks=5)
+    bench.turn()
+    bench.answer(0)
+    assert [(c.slot, c.work.task) for c in bench.turn() if isinstance(c, Send)] == [(0, 0), (1, 1), (0, 2), (1, 3)]
+    bench.answer(1)
+    assert told(bench.turn()) == []
+    bench.answer(1)
+    (last,) = bench.turn()
+    assert isinstance(last, Send)
+    assert (last.slot, last.work.task, last.sums) == (1, 4, False)
+
+
+def test_a_slot_that_lacks_gradients_of_the_round_is_sent_their_mean() -> None:
+    bench = Bench("a", slots=2)
+    bench.turn()
+    bench.answer(0)
+    assert told(bench.turn()) == [(0, "gradient a"), (1, "gradient a")]
+    bench.answer(1)
+    assert told(bench.turn()) == []
+    bench.answer(0)
+    (step,) = bench.turn()
+    assert isinstance(step, Send)
+    assert step.work.kind is Kind.STEP
+    assert step.mean is not None
+
+
+def test_what_was_sent_ahead_to_a_lost_slot_runs_elsewhere() -> None:
+    bench = Bench("a", tasks=3)
+    bench.turn()
+    bench.answer(0)
+    assert told(bench.turn()) == [(0, "gradient a")] * 2
+    bench.board.lost(0)
+    bench.board.joined(0)
+    first, *more = bench.turn()
+    assert isinstance(first, Send)
+    assert (first.work.task, first.work.attempts, first.snapshot is not None) == (0, 1, True)
+    assert more == []
+    bench.answer(0)
+    assert [(c.work.task, c.work.attempts) for c in bench.turn() if isinstance(c, Send)] == [(1, 0), (2, 0)]
 
 
 def test_a_step_goes_to_a_slot_that_holds_the_state() -> None:
@@ -77,7 +127,7 @@ def test_lost_work_goes_to_the_next_idle_slot() -> None:
     bench.answer(0)
     assert told(bench.turn()) == [(0, "gradient a")]
     bench.answer(0)
-    assert told(bench.turn()) == [(0, "step a")]
+    assert bench.board.trainings["a"].done == 1
 
 
 def test_work_that_always_ends_its_executor_fails_its_training() -> None:
@@ -93,7 +143,7 @@ def test_work_that_always_ends_its_executor_fails_its_training() -> None:
 
 def test_a_slot_that_turns_to_another_training_gets_a_new_process() -> None:
     bench = Bench("a", "b", renew=True, tasks=1, rounds=1)
-    for _ in ("begin", "gradient", "step"):
+    for _ in ("begin", "gradient"):
         bench.turn()
         bench.answer(0)
     assert told(bench.turn()) == [(0, "renew")]
@@ -106,7 +156,7 @@ def test_a_slot_that_turns_to_another_training_gets_a_new_process() -> None:
 
 def test_a_process_that_does_not_come_leaves_its_work_to_others() -> None:
     bench = Bench("a", "b", renew=True, tasks=1, rounds=1)
-    for _ in ("begin", "gradient", "step"):
+    for _ in ("begin", "gradient"):
         bench.turn()
         bench.answer(0)
     assert told(bench.turn()) == [(0, "renew")]
@@ -123,14 +173,13 @@ def test_trainings_begin_only_where_nothing_else_is_to_be_done() -> None:
         (command,) = told(bench.turn())
         seen.append(command[1])
         bench.answer(0)
-    assert seen == ["begin a", *["gradient a", "step a"] * 2, "begin b", *["gradient b", "step b"] * 2]
+    assert seen == ["begin a", "gradient a", "gradient a", "begin b", "gradient b", "gradient b"]
 
 
 def test_a_training_may_stop_early() -> None:
     bench = Bench("a", tasks=1, rounds=9)
-    for _ in range(2):
-        bench.turn()
-        bench.answer(0)
+    bench.turn()
+    bench.answer(0)
     bench.turn()
     bench.answer(0, stop=True)
     assert bench.board.finished
