@@ -228,7 +228,7 @@ def reproduce_all(
         typer.Argument(
             metavar="WHAT",
             help="fig4 ... fig9, fig5-lab, table2, map, steps or asrpt; bco-fig4 ... bco-fig7 or bco; hare-fig14 ..."
-            " hare-fig27, hare-intro, hare-abstract, hare-load or hare; or all.",
+            " hare-fig27, hare-intro, hare-abstract, hare-load, hare-switching or hare; or all.",
             show_default=False,
         ),
     ],
@@ -310,7 +310,9 @@ def reproduce_sjf_bco(
 def reproduce_hare(
     figure: Annotated[
         str,
-        typer.Argument(metavar="FIGURE", help="fig14 ... fig27, intro, abstract, load, or all.", show_default=False),
+        typer.Argument(
+            metavar="FIGURE", help="fig14 ... fig27, intro, abstract, load, switching, or all.", show_default=False
+        ),
     ],
     quick: Quick = False,
     divide: Divide = None,

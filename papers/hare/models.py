@@ -66,7 +66,34 @@ KINDS = ("CV", "NLP", "Speech", "Rec.")
 SWITCHING = {"hare": 0, "pipeswitch": 1, "default": 2}
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A way of asrpt-pool to turn to another training, as ``benchmarks.pool`` has measured it on a CPU.
+
+    fixed_ms: of a switch. mb_ms: for each MB (10^6 bytes) of weights and momentum.
+    """
+
+    fixed_ms: float
+    mb_ms: float
+
+    def seconds(self, model: Model) -> float:
+        return (self.fixed_ms + self.mb_ms * STATE_BYTES * model.parameters / 1e6) / 1000
+
+
+STATE_BYTES = 8.0
+"""Of a parameter: its weight and its momentum."""
+MEASURED = {"pool-warm": Measured(0.6, 0.9), "pool-process": Measured(200.0, 0.9)}
+FREE = "none"
+
+
 def switch_s(how: str) -> dict[str, float]:
-    """Table III: seconds to load a job of each model onto a GPU. Raises KeyError for an unknown method."""
+    """Seconds to load a job of each model onto a GPU: a column of Table III, a way of asrpt-pool, or FREE.
+
+    Raises KeyError for an unknown method.
+    """
+    if how == FREE:
+        return {model.name: 0.0 for model in MODELS}
+    if how in MEASURED:
+        return {model.name: MEASURED[how].seconds(model) for model in MODELS}
     column = SWITCHING[how]
     return {model.name: model.switch_ms[column] / 1000 for model in MODELS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from papers.hare.models import KINDS, switch_s
+from papers.hare.models import FREE, KINDS, switch_s
 from papers.hare.workload import RoundOptions, jobs_of
 from papers.seeded import Seeds
 from slurm_asrpt.sim.rounds import RoundResult, simulate_rounds
@@ -27,6 +27,16 @@ BANDWIDTHS = (10.0, 15.0, 20.0, 25.0)
 BATCHES = (0.5, 1.0, 2.0)
 LOADED = (10, 20, 40, 80)
 """GPUs of "hare-load", for 100 jobs: the paper has 160, where a job rarely waits."""
+SWITCHED = ("hlas", "2d-las", "srtf", "gavel-fifo")
+WAYS = {
+    "none": FREE,
+    "Hare": "hare",
+    "PipeSwitch": "pipeswitch",
+    "pool, warm": "pool-warm",
+    "pool, process": "pool-process",
+    "default": "default",
+}
+"""Ways to switch by column; those of pools have been measured on a CPU."""
 MORE = 3.0
 """Fig. 19: the share of one kind of job divided by that of each other kind."""
 
@@ -39,11 +49,12 @@ FINER: Settings = (("queues", 16), ("factor", 2.0))
 
 @dataclass(frozen=True)
 class Cell:
-    """One simulation without its seed. settings: of ``Hlas``, where they are not the defaults."""
+    """One simulation without its seed. settings: of ``Hlas``, where they are not the defaults. switching: its costs."""
 
     options: RoundOptions
     policy: str
     settings: Settings = ()
+    switching: str = "hare"
 
     @property
     def label(self) -> str:
@@ -53,7 +64,7 @@ class Cell:
         """The values of an ``Outcome`` for one seed."""
         options = replace(self.options, seed=seed)
         jobs, fleet = jobs_of(options), options.fleet
-        result: RoundResult = simulate_rounds(self.policy, fleet, jobs, dict(self.settings), switch_s("hare"))
+        result: RoundResult = simulate_rounds(self.policy, fleet, jobs, dict(self.settings), switch_s(self.switching))
         if result.interrupted:
             raise KeyboardInterrupt
         jct_s = tuple(result.jct_s.tolist())
@@ -78,7 +89,7 @@ class Outcome:
 class Figure:
     """A figure. columns: options by label on the x axis. weighted: total weighted completion time, else the mean.
 
-    settings: of HLAS, by column.
+    settings: of HLAS, by column. switching: by column, Hare's if not named.
     """
 
     name: str
@@ -86,10 +97,12 @@ class Figure:
     policies: tuple[str, ...]
     weighted: bool
     settings: Mapping[str, Settings] = field(default_factory=dict)
+    switching: Mapping[str, str] = field(default_factory=dict)
 
     def cell(self, column: str, policy: str, more: Settings = ()) -> Cell:
         hlas = policy.startswith("hlas")
-        return Cell(self.columns[column], policy, (*self.settings.get(column, ()), *more) if hlas else ())
+        settings = (*self.settings.get(column, ()), *more) if hlas else ()
+        return Cell(self.columns[column], policy, settings, self.switching.get(column, "hare"))
 
     @property
     def rows(self) -> Mapping[str, tuple[str, Settings]]:
@@ -134,6 +147,7 @@ def figures(divide: int = 1) -> dict[str, Figure]:
         Figure("hare-fig26", _small(_gpus(online), divide), PREDICTING, weighted=False),
         Figure("hare-fig27", _small(_jobs(online), divide), PREDICTING, weighted=False),
         _load(replace(online, jobs=100), divide),
+        _switching(replace(online, jobs=100, gpus=20), divide),
     ]
     return {figure.name: figure for figure in made}
 
@@ -158,6 +172,12 @@ def _load(base: RoundOptions, divide: int) -> Figure:
     columns = {**loads, **{f"20, {name}": options for name, options in {**families, **finer}.items()}}
     settings: dict[str, Settings] = {name: FINER for name in columns if "finer" in name}
     return Figure("hare-load", _small(columns, divide), PREDICTING, weighted=False, settings=settings)
+
+
+def _switching(base: RoundOptions, divide: int) -> Figure:
+    """The ways to switch of Table III and of asrpt-pool, on a loaded cluster: a GPU turns to another job often."""
+    columns = dict.fromkeys(WAYS, base)
+    return Figure("hare-switching", _small(columns, divide), SWITCHED, weighted=False, switching=WAYS)
 
 
 def _mixes(base: RoundOptions) -> Columns:
