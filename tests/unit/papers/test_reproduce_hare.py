@@ -5,7 +5,7 @@ import pytest
 from papers.hare.introduction import introduction, mixed, model, tails, utilization
 from papers.hare.models import MODELS, TESTBED, switch_s
 from papers.hare.page import hare_page, hare_sections
-from papers.hare.simulations import FIGURES, OFFLINE, ONLINE, Outcome, figures, run
+from papers.hare.simulations import FIGURES, OFFLINE, ONLINE, SWITCHED, WAYS, Outcome, figures, run
 from papers.hare.workload import FAMILIES, RoundOptions, curve_for, jobs_of
 from papers.report import FAILS, HOLDS, PARTLY
 from papers.seeded import Seeds
@@ -20,6 +20,23 @@ def test_models_are_as_in_table_iii_and_fig_1():
         mean_s = sum(n * each.compute_s(gpu) for gpu, n in TESTBED.items()) / sum(TESTBED.values())
         assert switch_s("hare")[each.name] / mean_s == pytest.approx(each.share)
         assert each.compute_s("K80", batch=2) == pytest.approx(2 * each.compute_s("K80"))
+
+
+def test_a_switch_costs_by_its_way_and_by_the_size_of_the_model():
+    free, warm, process = (switch_s(way) for way in ("none", "pool-warm", "pool-process"))
+    assert set(free.values()) == {0.0}
+    assert (
+        warm["FastGCN"] < switch_s("hare")["FastGCN"] < warm["VGG19"] < process["VGG19"] < switch_s("default")["VGG19"]
+    )
+    assert warm["Bert_base"] - warm["VGG19"] == pytest.approx(process["Bert_base"] - process["VGG19"])
+
+
+def test_all_schedulers_get_the_costs_of_a_column():
+    cells = figures()["hare-switching"].cells
+    assert {(cell.switching, cell.policy) for cell in cells} == {(w, p) for w in WAYS.values() for p in SWITCHED}
+    assert {cell.switching for name, each in figures().items() if name != "hare-switching" for cell in each.cells} == {
+        "hare"
+    }
 
 
 def test_columns_of_a_figure_differ_only_in_the_quantity_of_its_axis():
@@ -74,6 +91,7 @@ UNKNOWN = {
     "2d_las_released": 120.0,
     "hlas_whole": 150.0,
 }
+SWITCHING = {"2d_las": 150.0, "srtf": 120.0, "gavel_fifo": 500.0}
 OTHERS = {"srtf": 250.0, "sched_homo": 300.0, "sched_allox": 200.0, "gavel_fifo": 400.0}
 
 
@@ -118,6 +136,9 @@ OTHERS = {"srtf": 250.0, "sched_homo": 300.0, "sched_allox": 200.0, "gavel_fifo"
             {"hlas_p": 100.0, "hlas_l": 110.0, "hlas": 115.0, "gavel_fifo": 300.0, "hlas_known": 90.0},
             PARTLY,
         ),
+        ("hare-switching", {"hlas": [100.0, 102.0, 103.0, 200.0, 300.0, 3000.0], **SWITCHING}, HOLDS),
+        ("hare-switching", {"hlas": [100.0, 102.0, 103.0, 104.0, 104.0, 104.0], **SWITCHING}, PARTLY),
+        ("hare-switching", {"hlas": [100.0, 110.0, 103.0, 104.0, 104.0, 104.0], **SWITCHING}, FAILS),
         ("hare-load", {"hlas_p": 100.0, "hlas_l": 90.0, "hlas": 115.0, "gavel_fifo": 300.0, "hlas_known": 90.0}, FAILS),
     ],
 )
