@@ -147,6 +147,8 @@ LINES = [
     ("asrpt-pool", "status", "@missing"),
     ("asrpt-pool", "add", "@sweep", "@bad sweep"),
     ("asrpt-pool", "add", "@bad sweep", "@sweep"),
+    ("asrpt-pool", "replay", "@sweep"),
+    ("asrpt-pool", "replay", TAME),
     ("asrpt-pool", "stop", "@sweep"),
     ("asrpt-pool", "stop", "@script"),
     ("asrpt-sim", "formats"),
