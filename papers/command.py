@@ -23,7 +23,7 @@ from papers.asrpt import fig5_lab, table2
 from papers.asrpt import simulations as asrpt
 from papers.asrpt.evidence import Evidence
 from papers.asrpt.page import asrpt_page
-from papers.asrpt.workload import Jobs
+from papers.asrpt.workload import TESTBED_JOBS, Jobs
 from papers.claims import Claim, Sample, claims_table, document
 from papers.hare import claims as hare_claims
 from papers.hare import simulations as hare
@@ -133,7 +133,8 @@ def _lab_runs(request: Request, first_seed: int, play: bool) -> fig5_lab.Runs:
     file = request.keep / fig5_lab.FILE.name if play and request.keep else fig5_lab.FILE
     if not play:
         return fig5_lab.load(file)
-    wanted = fig5_lab.runs(first_seed, request.seeds or 1, 1 if request.quick else fig5_lab.SETS)
+    jobs = max(1, TESTBED_JOBS // (request.divide or 1))
+    wanted = fig5_lab.runs(first_seed, request.seeds or 1, 1 if request.quick else fig5_lab.SETS, jobs)
     with _progress_bar("playing") as on_progress:
         return fig5_lab.play_missing(file, wanted, request.speed, request.port, request.processes, on_progress)
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from papers.asrpt.simulations import ASRPT, BASELINES, DIVIDE, GATED, IDEAL
-from papers.asrpt.workload import TESTBED_SETS, Jobs, make
+from papers.asrpt.workload import TESTBED_JOBS, TESTBED_SETS, Jobs, make
 from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import unprofiled
@@ -81,15 +81,17 @@ OnProgress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class LabRun:
-    """One policy on one set of jobs; number: of the set, from 0."""
+    """One policy on one set of jobs. number: of the set, from 0. jobs: only its first ones."""
 
     policy: str
     seed: int
     number: int
+    jobs: int = TESTBED_JOBS
 
     @property
     def name(self) -> str:
-        return f"seed {self.seed}, set {self.number + 1}, {self.policy}"
+        some = "" if self.jobs == TESTBED_JOBS else f", {self.jobs} jobs"
+        return f"seed {self.seed}, set {self.number + 1}{some}, {self.policy}"
 
     @property
     def daemon_policy(self) -> str:
@@ -104,10 +106,10 @@ class LabJob:
     predicted_s: int
 
 
-def runs(seed: int, seeds: int, sets: int) -> list[LabRun]:
+def runs(seed: int, seeds: int, sets: int, jobs: int = TESTBED_JOBS) -> list[LabRun]:
     """All runs, set by set, so that a part of them compares all policies."""
     return [
-        LabRun(policy, each, number)
+        LabRun(policy, each, number, jobs)
         for each in range(seed, seed + seeds)
         for number in range(sets)
         for policy in POLICIES
@@ -119,15 +121,15 @@ def jobs_of(run: LabRun) -> list[LabJob]:
     workload = make(Jobs(divide=DIVIDE, testbed=run.number), run.seed)
     table, cluster = workload.table, workload.cluster
     alphas = table.best_alphas(cluster.nodes, cluster.fabric)
-    seconds = [np.maximum(1, np.rint(SCALE * work * alphas)) for work in (table.iterations, table.predicted)]
-    run_s = seconds[0].astype(int).tolist()
-    predicted = np.where(table.predicted > 0, seconds[1], 0).astype(int).tolist()
+    actual, known = (np.maximum(1, np.rint(SCALE * work * alphas)) for work in (table.iterations, table.predicted))
+    run_s, predicted = (each.astype(int).tolist() for each in (actual, np.where(table.predicted > 0, known, 0)))
     columns = zip(table.gpus.tolist(), (SCALE * table.submit).tolist(), run_s, predicted, strict=True)
     perfect = run.policy.endswith(PERFECT)
-    return [
-        LabJob(_job(row, gpus, submit, run), run if perfect else foreseen)
-        for row, (gpus, submit, run, foreseen) in enumerate(columns)
+    made = [
+        LabJob(_job(row, gpus, submit, seconds), seconds if perfect else foreseen)
+        for row, (gpus, submit, seconds, foreseen) in enumerate(columns)
     ]
+    return made[: run.jobs]
 
 
 def _job(row: int, gpus: int, submit_s: float, run_s: int) -> SiteJob:
@@ -163,11 +165,15 @@ def load(file: Path) -> Runs:
 
 
 def by_policy(recorded: Runs) -> dict[str, list[Result]]:
-    """The results of each policy, one for each set that all policies have played; empty if there is no such set."""
-    sets: dict[tuple[int, int], dict[str, Result]] = {}
+    """The results of each policy, one for each set that all policies have played; empty if there is no such set.
+
+    Of the largest sets only, if there are some of which only the first jobs were played.
+    """
+    sets: dict[tuple[int, int, int], dict[str, Result]] = {}
     for result in recorded.values():
-        sets.setdefault((result["seed"], result["set"]), {})[result["policy"]] = result
-    whole = [found for _, found in sorted(sets.items()) if found.keys() >= POLICIES.keys()]
+        sets.setdefault((result["jobs"], result["seed"], result["set"]), {})[result["policy"]] = result
+    played = {which: found for which, found in sorted(sets.items()) if found.keys() >= POLICIES.keys()}
+    whole = [found for which, found in played.items() if which[0] == max(jobs for jobs, _, _ in played)]
     return {name: [found[name] for found in whole] for name in POLICIES} if whole else {}
 
 
@@ -263,6 +269,7 @@ def result_of(run: LabRun, jobs: Sequence[LabJob], records: Sequence[Record], sp
         "policy": run.policy,
         "seed": run.seed,
         "set": run.number,
+        "jobs": len(jobs),
         "speed": speed,
         "mean_jct_s": round(fmean(each.end - each.submit for each in records), 1),
         "makespan_s": max(each.end for each in records) - first,

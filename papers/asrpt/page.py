@@ -391,12 +391,13 @@ def _lab_notes(evidence: Evidence) -> list[str]:
     runs = [run for each in evidence.lab.values() for run in each]
     sets, ended = counted(len(evidence.lab[IDEAL]), "set"), sum(int(run["completed"]) for run in runs)
     speeds = ", ".join(f"{speed:g}" for speed in sorted({float(run["speed"]) for run in runs}))
+    jobs = sum(int(run["jobs"]) for run in runs)
     late, longer = (fmean(column(runs, key)) for key in ("late_s", "longer_s"))
     return [
         ABOUT[FIGURE],
-        f"{sets} of {TESTBED_JOBS} jobs under {len(evidence.lab)} policies on clocks {speeds} times as fast as the "
-        f"machine's; {ended} of {len(runs) * TESTBED_JOBS} jobs completed. On average, jobs were submitted "
-        f"{late:.0f} s of the lab late, and ran {longer:.0f} s longer than they should.",
+        f"{sets} of {jobs // len(runs)} jobs under {len(evidence.lab)} policies on clocks {speeds} times as fast as "
+        f"the machine's; {ended} of {jobs} jobs completed. On average, jobs were submitted {late:.0f} s of the lab late, "
+        f"and ran {longer:.0f} s longer than they should.",
     ]
 
 

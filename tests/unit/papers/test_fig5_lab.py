@@ -77,7 +77,15 @@ def test_a_run_has_its_figures_and_those_of_the_simulator(policy: str) -> None:
 
 def result(run: LabRun, hours: float = 1.0) -> dict[str, object]:
     figures = {"mean_jct_s": 3600 * hours, "makespan_s": 7200.0, "simulated_s": 3000.0, "late_s": 2.0, "longer_s": 9.0}
-    return {**figures, "policy": run.policy, "seed": run.seed, "set": run.number, "speed": 20.0, "completed": 75}
+    return {
+        **figures,
+        "policy": run.policy,
+        "seed": run.seed,
+        "set": run.number,
+        "jobs": run.jobs,
+        "speed": 20.0,
+        "completed": 75,
+    }
 
 
 def test_recorded_runs_are_not_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +125,7 @@ def test_only_sets_that_all_policies_have_played_count() -> None:
     assert by_policy({}) == {}
     recorded = {run.name: result(run) for run in runs(0, 1, 2)}
     del recorded[LabRun(GATED, 0, 0).name]
+    recorded |= {run.name: result(run) for run in runs(0, 1, 3, 25)}
     sets = {name: [each["set"] for each in found] for name, found in by_policy(recorded).items()}
     assert sets == {name: [1] for name in POLICIES}
 
@@ -142,12 +151,17 @@ def test_the_page_compares_the_policies_of_the_lab() -> None:
 def test_without_a_run_the_page_says_so() -> None:
     text, evidence = page({})
     assert "No run is recorded." in text
-    assert claims([FIGURE], evidence) == []
+    (claim,) = claims([FIGURE], evidence)
+    assert (claim.verdict, claim.region) == ("cannot be tested", "no run is recorded")
+
+
+def test_the_first_jobs_of_a_set_are_a_smaller_set() -> None:
+    assert jobs_of(LabRun(ASRPT, 0, 0, 25)) == jobs_of(LabRun(ASRPT, 0, 0))[:25]
+    assert LabRun(ASRPT, 0, 0, 25).name == "seed 0, set 1, 25 jobs, asrpt"
 
 
 def test_the_reproduction_page_has_the_recorded_runs() -> None:
     docs = Path(__file__).parents[3] / "docs" / "reproduction.md"
     text, _ = page(by_policy(load(fig5_lab.FILE)))
-    rows = [line for line in text.splitlines() if line.startswith("| wcs-")]
-    assert rows
-    assert all(row in docs.read_text(encoding="utf-8") for row in rows)
+    section = text[text.index("## Fig. 5") :]
+    assert section.strip() in docs.read_text(encoding="utf-8")
