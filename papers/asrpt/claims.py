@@ -116,7 +116,7 @@ def _fig5_lab(evidence: Evidence) -> list[Claim]:
     if not evidence.lab:
         nothing, command = "no run is recorded", evidence.command(FIGURE)
         seeds = evidence.seeds.number
-        return [Claim(PAPER, LAB_ITEM, "the testbed", "", "", "", seeds, UNTESTED, nothing, command)]
+        return [Claim(PAPER, LAB_ITEM, "the testbed", "", "not played", "", seeds, UNTESTED, nothing, command)]
     sets = len(evidence.lab[IDEAL])
     return [replace(claim, seeds=sets) for claim in _testbed(evidence, FIGURE, LAB_ITEM, evidence.lab)]
 

@@ -387,7 +387,7 @@ def _only(text: str) -> Callable[[Evidence], list[str]]:
 
 def _lab_notes(evidence: Evidence) -> list[str]:
     if not evidence.lab:
-        return [ABOUT[FIGURE], "No run is recorded."]
+        return [ABOUT[FIGURE]]
     runs = [run for each in evidence.lab.values() for run in each]
     sets, ended = counted(len(evidence.lab[IDEAL]), "set"), sum(int(run["completed"]) for run in runs)
     speeds = ", ".join(f"{speed:g}" for speed in sorted({float(run["speed"]) for run in runs}))
@@ -396,8 +396,8 @@ def _lab_notes(evidence: Evidence) -> list[str]:
     return [
         ABOUT[FIGURE],
         f"{sets} of {jobs // len(runs)} jobs under {len(evidence.lab)} policies on clocks {speeds} times as fast as "
-        f"the machine's; {ended} of {jobs} jobs completed. On average, jobs were submitted {late:.0f} s of the lab late, "
-        f"and ran {longer:.0f} s longer than they should.",
+        f"the machine's; {ended} of {jobs} jobs completed. On average, jobs were submitted {late:.0f} s of the lab "
+        f"late, and ran {longer:.0f} s longer than they should.",
     ]
 
 

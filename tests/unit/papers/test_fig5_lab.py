@@ -150,7 +150,7 @@ def test_the_page_compares_the_policies_of_the_lab() -> None:
 
 def test_without_a_run_the_page_says_so() -> None:
     text, evidence = page({})
-    assert "No run is recorded." in text
+    assert "**Cannot be tested:** no run is recorded." in text
     (claim,) = claims([FIGURE], evidence)
     assert (claim.verdict, claim.region) == ("cannot be tested", "no run is recorded")
 
