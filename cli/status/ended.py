@@ -11,6 +11,7 @@ from slurm_asrpt_cli.status.explain import Facts, identity, iteration, predictio
 from slurm_asrpt_cli.status.table import date, gpu_hours, print_jobs
 
 from slurm_asrpt.status.document import JobStatus, Status
+from slurm_asrpt.status.reason_texts import why_open
 from slurm_asrpt.status.review import Review, review
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time
 
@@ -62,7 +63,7 @@ def _forecast(job: JobStatus) -> str:
     """The first forecast of its start, and whether the start was in it."""
     if job.start_earliest is None or job.start_time is None:
         return UNKNOWN
-    until = f"to {date(job.start_latest)}" if job.start_latest is not None else "or later"
+    until = f"to {date(job.start_latest)}" if job.start_latest is not None else f"or later ({why_open(job.start_open)})"
     late = job.start_latest is not None and job.start_time > job.start_latest
     began = "earlier" if job.start_time < int(job.start_earliest) else "later" if late else "in this interval"
     return f"{date(job.start_earliest)} {until} (10-90%), as of {date(job.start_made)}: it started {began}"

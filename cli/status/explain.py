@@ -26,6 +26,7 @@ from slurm_asrpt.status.document import (
     Status,
 )
 from slurm_asrpt.status.explain import Ahead, Ending, Explanation, explain
+from slurm_asrpt.status.reason_texts import why_open
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time
 
 Facts = list[tuple[str, str]]
@@ -224,19 +225,18 @@ def expected_start(job: JobStatus) -> Facts:
         return [("Expected start", f"unknown: {safe(job.start_unknown)}")] if told else []
     asof = f"(10-90%), as of {date(job.start_made)}; an estimate, not a promise"
     if job.reason != "array":
-        return [("Expected start", f"{_between(job.start_earliest, job.start_latest)} {asof}")]
-    lines = [("Next start", f"{_between(job.start_earliest, job.start_latest)} {asof}")]
+        return [("Expected start", f"{_between(job.start_earliest, job.start_latest, job.start_open)} {asof}")]
+    lines = [("Next start", f"{_between(job.start_earliest, job.start_latest, job.start_open)} {asof}")]
     if job.last_start_earliest is None:
-        return [*lines, ("Last start", "no upper bound yet")]
-    return [*lines, ("Last start", f"{_between(job.last_start_earliest, job.last_start_latest)} (10-90%)")]
+        return [*lines, ("Last start", "no upper bound: not within a day, or too many tasks are ahead")]
+    last = _between(job.last_start_earliest, job.last_start_latest, job.last_start_open)
+    return [*lines, ("Last start", f"{last} (10-90%)")]
 
 
-def _between(earliest: float, latest: float | None) -> str:
-    return (
-        f"{date(earliest)} to {date(latest)}"
-        if latest is not None
-        else f"{date(earliest)} or later, no upper bound yet"
-    )
+def _between(earliest: float, latest: float | None, why: str) -> str:
+    if latest is not None:
+        return f"{date(earliest)} to {date(latest)}"
+    return f"{date(earliest)} or later, no upper bound ({why_open(why)})"
 
 
 def _within(job: JobStatus) -> str:

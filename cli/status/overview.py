@@ -11,7 +11,7 @@ from pathlib import Path
 from slurm_asrpt_cli._app.tables import Line, clip, print_lines, safe, table_lines
 from slurm_asrpt_cli.status.selection import own_name
 from slurm_asrpt_cli.status.status_file import screenful, warn_if_stale
-from slurm_asrpt_cli.status.table import SHORT, Field, columns, fit
+from slurm_asrpt_cli.status.table import SHORT, Field, columns, fit, open_note
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import JobStatus, Status
@@ -35,12 +35,16 @@ def overview(found: Status, user: str, width: int, height: int) -> list[Line]:
     own = [job for job in found.jobs if job.user == user]
     queue = _queue(found.jobs)
     head = [*summary(found, width), ()]
-    room = height - len(head) - 1
+    note = open_note(found.jobs)
+    room = height - len(head) - 1 - bool(note)
     below = min(len(queue), LEAST_ROWS) + 3
     mine = _block(f"Your jobs: {by_state(own)}", own, OWN, width, room - below) if own else [_none(user, width)]
     title = f"Queue: {_in_words((state, jobs, gpus) for state, (jobs, gpus) in found.counts.items())}"
     total = sum(jobs for jobs, _ in found.counts.values())
-    return [*head, *mine, (), *_block(title, queue, SHORT, width, room - len(mine), total)]
+    lines = [*head, *mine, (), *_block(title, queue, SHORT, width, room - len(mine), total)]
+    if note and any("START" in text for line in lines for text, _ in line):  # a narrow terminal has no such column
+        lines.append(((clip(note, width), "dim"),))
+    return lines
 
 
 def summary(found: Status, width: int) -> list[Line]:

@@ -100,8 +100,10 @@ def _withdrawn(job: JobStatus) -> JobStatus:
         start_earliest=None,
         start_median=None,
         start_latest=None,
+        start_open="",
         last_start_earliest=None,
         last_start_latest=None,
+        last_start_open="",
         start_made=None,
         start_unknown="the last estimate has expired",
     )

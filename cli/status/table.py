@@ -24,6 +24,7 @@ from slurm_asrpt_cli._app.tables import (
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.slurm.notation import fold_gpus
 from slurm_asrpt.status.document import JobStatus, Status
+from slurm_asrpt.status.explain import open_ends
 from slurm_asrpt.text import UNKNOWN, slurm_time
 
 REASON_WIDTH = 28
@@ -201,6 +202,12 @@ def _before(some: Sequence[Column]) -> int:
     return sum(column.width + len(GAP) for column in some[:-1])
 
 
+def open_note(jobs: Iterable[JobStatus], shown: Iterable[Column] | None = None) -> str:
+    """Why intervals in the column START have no end; empty if all have one, or if that column is not ``shown``."""
+    whys = open_ends(jobs) if shown is None or any(column.title == "START" for column in shown) else []
+    return f"? in START: {', '.join(whys)}" if whys else ""
+
+
 def print_jobs(shown: Status, *, long: bool = False, parsable: bool = False, header: bool = True) -> None:
     """Print the jobs as a table: with --long all columns, with --parsable separated by ``|``."""
     if parsable:
@@ -209,6 +216,9 @@ def print_jobs(shown: Status, *, long: bool = False, parsable: bool = False, hea
         return
     made = columns(FIELDS if long else SHORT, shown.jobs)
     width = None if long else terminal_width()
-    print_table(fit(made, width) if width else made, header, width)
+    fitted = fit(made, width) if width else made
+    print_table(fitted, header, width)
+    if sys.stdout.isatty() and (note := open_note(shown.jobs, fitted)):
+        print(note)
     if not shown.jobs and sys.stdout.isatty():  # titles alone look as if something were missing
         print("no matching jobs", file=sys.stderr)

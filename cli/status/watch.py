@@ -23,7 +23,7 @@ from slurm_asrpt_cli._app.tables import Line, clip, safe, table_lines
 from slurm_asrpt_cli.status.overview import by_state
 from slurm_asrpt_cli.status.selection import Selection, ordered
 from slurm_asrpt_cli.status.status_file import published, staleness
-from slurm_asrpt_cli.status.table import SHORT, columns, fit
+from slurm_asrpt_cli.status.table import SHORT, columns, fit, open_note
 
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.status.document import FILE_NAME, JobStatus, Status
@@ -125,8 +125,9 @@ def screen(found: Status, view: View, width: int, height: int, now: float) -> tu
     rows, room = shown_jobs(found.jobs, view), max(1, height - FIXED)
     view = replace(view, page=room, offset=max(0, min(view.offset, len(rows) - room)))
     part = rows[view.offset : view.offset + room]
-    table = table_lines(fit(columns(SHORT, part), width), True, width)
-    lines = [*_head(found, rows, width, now), *table]
+    fitted = fit(columns(SHORT, part), width)
+    lines = [*_head(found, rows, width, now), *table_lines(fitted, True, width)]
+    lines[2] = ((clip(open_note(part, fitted), width), "dim"),)
     lines += [()] * (height - 1 - len(lines))
     return [*lines[: height - 1], _foot(view, len(rows), width)], view
 

@@ -42,7 +42,7 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord, joined
 from slurm_asrpt.slurm.request import LeftToSlurm
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import Status, read_published, read_status, withdrawn_after
-from slurm_asrpt.status.reason_texts import text_of
+from slurm_asrpt.status.reason_texts import text_of, why_open
 from slurm_asrpt.text import counted, slurm_time
 
 BUDGET_S = 20.0
@@ -82,6 +82,7 @@ class WhatIf:
     start_earliest: float | None = None
     start_median: float | None = None
     start_latest: float | None = None
+    start_open: str = ""
     trouble: str = ""
     promise: bool = False
     array: str = ""
@@ -246,6 +247,7 @@ def _with(known: WhatIf, found: WhatIfResult) -> WhatIf:
     if start is not None:
         times = [at if math.isfinite(at) else None for at in (start.earliest, start.median, start.latest)]
         facts |= dict(zip(("start_earliest", "start_median", "start_latest"), times, strict=True))
+        facts["start_open"] = str(start.open_end)
     return WhatIf(**facts)
 
 
@@ -291,7 +293,8 @@ def _start(found: WhatIf) -> str:
     if found.placement is not None:
         return "immediately, unless the queue has changed"
     if found.start_earliest is not None and found.as_of is not None:
-        return f"{clock_interval(found.start_earliest, found.start_latest, found.as_of)} (10-90%)"
+        why = f", no upper bound: {why_open(found.start_open)}" if found.start_latest is None else ""
+        return f"{clock_interval(found.start_earliest, found.start_latest, found.as_of)} (10-90%){why}"
     if found.reason == "left":
         return "Slurm decides"
     if found.reason == "capacity":

@@ -297,10 +297,11 @@ def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: flo
         row.start_unknown = forecaster.why_not(job, row.text)
         return
     row.start_earliest, row.start_median, row.start_latest = found.earliest, found.median, found.latest
-    row.start_made = found.made
+    row.start_made, row.start_open = found.made, found.open_end
     last = forecaster.last(job, now)
     if last is not None:
         row.last_start_earliest, row.last_start_latest = last.earliest, last.latest
+        row.last_start_open = last.open_end
 
 
 def _why(job: ManagedJob, reasons: Mapping[str, Reason]) -> Reason:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from slurm_asrpt.core.conformal import PSEUDO_OUTCOMES, STEP, TAIL, next_level
 from slurm_asrpt.forecast.survival import kaplan_meier_quantile
@@ -38,13 +39,25 @@ SHORTEST_S = 1.0
 """Shortest wait that is distinguished: Slurm's starts are whole seconds."""
 
 
+class OpenEnd(StrEnum):
+    """Why an interval has no upper end."""
+
+    HORIZON = "horizon"  # in more than a tenth of the simulated futures the job does not start
+    FEW_STARTS = "few-starts"
+    LATE_STARTS = "late-starts"  # too many jobs still wait beyond their intervals
+
+
 @dataclass(frozen=True, slots=True)
 class StartInterval:
-    """Start time of a job, seconds: quantiles at 10, 50 and 90%; inf beyond the horizon."""
+    """Start time of a job, seconds: quantiles at 10, 50 and 90%; inf beyond the horizon.
+
+    open_end: why ``latest`` is inf, an ``OpenEnd``; empty if it is not, or for an interval that is not adjusted.
+    """
 
     earliest: float
     median: float
     latest: float
+    open_end: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +103,13 @@ class StartConformal:
         latest = math.inf
         if len(self.misses) >= MIN_STARTS:
             latest = _adjusted(start.latest, made, ((score.latest, score.waits) for score in nearest), self.high)
-        return StartInterval(*sorted((earliest, median, latest)))
+        earliest, median, latest = sorted((earliest, median, latest))
+        return StartInterval(earliest, median, latest, self._open_end(start) if latest == math.inf else "")
+
+    def _open_end(self, simulated: StartInterval) -> OpenEnd:
+        if simulated.latest == math.inf:
+            return OpenEnd.HORIZON  # more starts would not help
+        return OpenEnd.FEW_STARTS if len(self.misses) < MIN_STARTS else OpenEnd.LATE_STARTS
 
     def updated(self, simulated: StartInterval, shown: StartInterval, made: float, began: float) -> StartConformal:
         """Learn from a start at ``began``. simulated: the interval simulated at ``made``; shown: the interval

@@ -13,6 +13,7 @@ from slurm_asrpt.errors import printable
 from slurm_asrpt.reporting.html import render
 from slurm_asrpt.slurm.notation import fold_gpus
 from slurm_asrpt.status.document import JobStatus, NodeStatus, Status, stale_after
+from slurm_asrpt.status.explain import open_ends
 from slurm_asrpt.status.reason_texts import rule_of
 from slurm_asrpt.status.usage import HOLDING, STEP_S, UNUSABLE, Usage, gpus_held, gpus_used
 
@@ -42,6 +43,7 @@ def page(status: Status, usage: Usage, *, anonymous: bool = False, written_every
     return render(
         "dashboard.html.j2",
         anonymous=anonymous,
+        open_ends=open_ends(status.jobs),
         status=status,
         used=status.gpus_total - status.gpus_free,
         written=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(status.written)),

@@ -86,13 +86,17 @@ class JobStatus:
         "10th percentile of the start time of a waiting job; for array tasks that wait together, of the next task.",
     ] = None
     start_median: Annotated[float | None, "Median start time."] = None
-    start_latest: Annotated[float | None, "90th percentile of the start time; null: beyond the simulated horizon."] = (
-        None
-    )
+    start_latest: Annotated[float | None, "90th percentile of the start time; null: start_open says why."] = None
+    start_open: Annotated[
+        str,
+        "Why start_latest is null: few-starts (of jobs with an estimate), horizon (perhaps not within a day), or "
+        "late-starts (too many jobs have waited beyond their estimates); else empty.",
+    ] = ""
     last_start_earliest: Annotated[
         float | None, "10th percentile of the start time of the last of the tasks that wait together."
     ] = None
-    last_start_latest: Annotated[float | None, "90th percentile of the same; null: no upper bound yet."] = None
+    last_start_latest: Annotated[float | None, "90th percentile of the same; null: last_start_open says why."] = None
+    last_start_open: Annotated[str, "As start_open, for the last task."] = ""
     start_made: Annotated[float | None, "When the start times were estimated."] = None
     start_unknown: Annotated[str, "Why a waiting job has no estimated start time."] = ""
     priority: Annotated[str, "What gave the job its priority class, such as QOS high; empty if nothing did."] = ""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import NEAREST, JobStatus, Status
-from slurm_asrpt.status.reason_texts import LEFT_CHANGES, change_of, rule_of
+from slurm_asrpt.status.reason_texts import LEFT_CHANGES, change_of, rule_of, why_open
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,12 @@ def explain(found: Status, job: JobStatus) -> Explanation:
         free={node.name: node.gpus_free for node in found.nodes if node.gpus_free} if waits else {},
         ends=_ends(found, job) if waits else [],
     )
+
+
+def open_ends(jobs: Iterable[JobStatus]) -> list[str]:
+    """Why expected starts of these jobs have no upper end, in a few words each."""
+    found = (job for job in jobs if job.start_earliest is not None and job.start_latest is None)
+    return list(dict.fromkeys(why_open(job.start_open) for job in found))
 
 
 def work(job: JobStatus) -> float | None:

@@ -261,6 +261,19 @@ LEFT_CHANGES = {
 """What the owner can do so that asrptd schedules such a job. Some kinds have no entry."""
 
 
+OPEN_ENDS = {
+    "few-starts": "too few starts yet",
+    "horizon": "perhaps over a day",
+    "late-starts": "waits outlast estimates",
+}
+"""Why the interval of a start has no upper end, in a few words."""
+
+
+def why_open(kind: str) -> str:
+    """In words. kind: as in ``start_open``; empty in a status of an earlier release."""
+    return OPEN_ENDS.get(kind, "no upper bound yet")
+
+
 def by_slurm_text(word: str) -> str:
     """What is added to the text of a waiting job whose nodes Slurm must choose, for a key of LEFT_WORDS."""
     return f" (at its turn, Slurm will choose its nodes: {LEFT_WORDS.get(word, word)})"

@@ -273,7 +273,8 @@ def _nameless(jobs: Sequence[_Named]) -> tuple[_Named, ...]:
 def _shown(times: Sequence[float | None], made: float, adjustment: StartConformal) -> Forecast:
     """A computed forecast, with the conformal adjustment."""
     start = adjustment.adjusted(_start(times), made)
-    return Forecast(made, start.earliest, _known(start.median), _known(start.latest), tuple(times))
+    latest = _known(start.latest)
+    return Forecast(made, start.earliest, _known(start.median), latest, tuple(times), str(start.open_end))
 
 
 def _known(time: float) -> float | None:

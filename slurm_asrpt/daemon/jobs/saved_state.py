@@ -54,7 +54,7 @@ class Forecast:
 
     The job starts by ``earliest`` with a probability of 10%, by ``median`` with 50%, by ``latest`` with 90%; None is
     beyond the horizon. simulated: the three before the conformal adjustment, which learns from them; empty in forecasts
-    of earlier releases.
+    of earlier releases. open_end: why ``latest`` is None, as in ``forecast.conformal``; empty if that is not known.
     """
 
     made: float
@@ -62,6 +62,7 @@ class Forecast:
     median: float | None
     latest: float | None
     simulated: tuple[float | None, ...] = ()
+    open_end: str = ""
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ def ended_row(row: JobStatus, job: ManagedJob, run: Run | None, waits: Mapping[s
         start_earliest=forecast.earliest if forecast else None,
         start_median=forecast.median if forecast else None,
         start_latest=forecast.latest if forecast else None,
+        start_open=forecast.open_end if forecast else "",
     )
 
 

@@ -10,7 +10,7 @@ from slurm_asrpt import throttle
 from slurm_asrpt.core.job import JobId, Request
 from slurm_asrpt.daemon.forecasts.snapshot import with_room
 from slurm_asrpt.forecast.calibration import Calibration, calibration
-from slurm_asrpt.forecast.conformal import MIN_STARTS, ConformityScore, StartConformal, StartInterval
+from slurm_asrpt.forecast.conformal import MIN_STARTS, ConformityScore, OpenEnd, StartConformal, StartInterval
 from slurm_asrpt.forecast.sampling import UNKNOWN_S
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Running, from_json
 from slurm_asrpt.history.store import Run
@@ -106,10 +106,10 @@ def test_the_latest_estimate_is_shown_and_the_first_is_judged(forecasts, waiting
     made = forecasts.estimate(waiting, begin + 80, begin + 100, begin + 200.5)
     row = forecasts.row(waiting)
     assert (row.start_earliest, row.start_median, row.start_latest) == (begin + 80, begin + 100, begin + 200.5)
-    assert (row.start_made, row.start_unknown) == (made, "")
+    assert (row.start_made, row.start_unknown, row.start_open) == (made, "", "")
     forecasts.cycle(EVERY_S)
     forecasts.estimate(waiting, begin + 90, begin + 100, None)
-    assert forecasts.row(waiting).start_latest is None
+    assert (forecasts.row(waiting).start_latest, forecasts.row(waiting).start_open) == (None, OpenEnd.HORIZON)
     forecasts.slurm.end("1")
     forecasts.cycle()
     assert forecasts.row(waiting).start_earliest is None

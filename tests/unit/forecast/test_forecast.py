@@ -18,7 +18,15 @@ from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.daemon.forecasts.forecaster import Process
 from slurm_asrpt.forecast.__main__ import SLICE_S, paced
-from slurm_asrpt.forecast.conformal import KEPT, MIN_STARTS, NEIGHBORS, ConformityScore, StartConformal, StartInterval
+from slurm_asrpt.forecast.conformal import (
+    KEPT,
+    MIN_STARTS,
+    NEIGHBORS,
+    ConformityScore,
+    OpenEnd,
+    StartConformal,
+    StartInterval,
+)
 from slurm_asrpt.forecast.estimate import forecast
 from slurm_asrpt.forecast.sampling import UNKNOWN_S, LogNormals, Quantiles, remaining_length
 from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting, from_json, to_json
@@ -248,8 +256,10 @@ def test_without_enough_starts_there_is_no_upper_end() -> None:
     for _ in range(MIN_STARTS):
         shown = margins.with_waiting(9.0, [(simulated, 0.0)] * NEIGHBORS).adjusted(simulated, 0.0)
         assert (shown.earliest, shown.latest) == (pytest.approx(90.0), math.inf)
+        assert shown.open_end == OpenEnd.FEW_STARTS
         margins = margins.updated(simulated, simulated, 0.0, 100.0)
     assert margins.adjusted(simulated, 0.0).latest < math.inf
+    assert margins.adjusted(simulated, 0.0).open_end == ""
 
 
 def test_jobs_that_still_wait_after_their_upper_end_remove_the_upper_end() -> None:
@@ -262,8 +272,15 @@ def test_jobs_that_still_wait_after_their_upper_end_remove_the_upper_end() -> No
         margins.with_waiting(50.0, [(simulated, 0.0)] * 3).adjusted(simulated, 0.0).latest < math.inf
     )  # this estimate may still come true
     later = margins.with_waiting(1000.0, [(simulated, 0.0)] * 3).adjusted(simulated, 0.0)
-    assert later.latest == math.inf
+    assert (later.latest, later.open_end) == (math.inf, OpenEnd.LATE_STARTS)
     assert later.earliest == pytest.approx(margins.adjusted(simulated, 0.0).earliest)
+
+
+@pytest.mark.parametrize("starts", [0, 2 * MIN_STARTS])
+def test_beyond_the_horizon_more_starts_do_not_help(starts: int) -> None:
+    margins = StartConformal(starts * (ConformityScore(0.0, 0.0, 0.0),))
+    shown = margins.adjusted(StartInterval(90.0, 100.0, math.inf), 0.0)
+    assert (shown.latest, shown.open_end) == (math.inf, OpenEnd.HORIZON)
 
 
 def test_long_waits_do_not_adjust_short_ones() -> None:
