@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_asrpt.pool.decisions import read_runs
 from tests.benches.pool import COMMAND, Pool, same
 
 from .conftest import Cluster, wait_for
@@ -74,3 +75,8 @@ def test_a_pool_on_two_nodes_is_cancelled_requeued_and_done(cluster: Cluster, tm
     assert same(pool.results(), alone.results())
     logs = "".join(path.read_text() for path in pool.folder.trainings.glob("*/log"))
     assert set(logs.split()) == {"on", "n1", "n2"}
+
+    for run in read_runs(pool.folder.decisions):
+        assert (run.policy, len(run.fleet.kind), set(run.fleet.kind)) == ("arrival", 4, {0, 1})
+    told = pool.call("replay", str(pool.sweep))
+    assert (told.returncode, told.stdout.count("the simulator decides the same")) == (0, 3), told.stdout
