@@ -130,7 +130,7 @@ class InterruptedRun(PlainRun):
         pause = self.costs.restart_s if part.interruptions else 0.0
         progress = max(0.0, now - part.since - pause) / part.alpha if part.alpha else 0.0
         run = self.runs[job.id]
-        self.runs[job.id] = replace(run, ending=True)
+        self.runs[job.id] = replace(run, ending=True, interruptions=part.interruptions + 1)
         self.parts[row] = replace(
             part,
             phase="leaves",

@@ -25,13 +25,15 @@ from slurm_asrpt.core.reasons import reason as reason
 class Start:
     """Start the job now in this placement. key: its sort key in the queue; ``key_names`` names the parts.
 
-    victims: the running jobs that Slurm is expected to preempt for it.
+    victims: the running jobs that Slurm is expected to preempt for it. filling: the waiting job for which its GPUs are
+    kept; it is preempted when that one can start.
     """
 
     job: Job
     placement: Placement
     key: tuple[Any, ...] = field(default=(), compare=False)
     victims: tuple[PreemptableJob, ...] = ()
+    filling: Job | None = None
 
 
 @dataclass(slots=True)

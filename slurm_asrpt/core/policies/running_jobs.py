@@ -18,11 +18,15 @@ NO_END_S = 365 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A running job: its start and predicted end (seconds), and its GPUs by node."""
+    """A running job: its start and predicted end (seconds), and its GPUs by node.
+
+    fills: it is preempted as soon as another job could start there, so its GPUs count as free.
+    """
 
     start: float
     end: float
     gpus: Mapping[str, int]
+    fills: bool = False
 
 
 class RunningJobs:
@@ -50,6 +54,8 @@ class RunningJobs:
         """A job started. Nodes that are not in the table are ignored."""
         self.ended(job_id)
         self.runs[job_id] = run
+        if run.fills:
+            return
         if run.end - run.start >= NO_END_S:
             self._unlimited[job_id] = run.end
         self._due = min(self._due, run.end)
@@ -65,7 +71,7 @@ class RunningJobs:
         """A job ended. Returns its record, or None for an unknown job."""
         run = self.runs.pop(job_id, None)
         self._unlimited.pop(job_id, None)
-        for name in run.gpus if run is not None else ():
+        for name in run.gpus if run is not None and not run.fills else ():
             at = self._position.get(name)
             if at is not None:
                 self._removed(at, self._on[at].pop(job_id))

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies.base import Run
+from slurm_asrpt.core.policies.base import Phase, Preempt, Run, reason
+from slurm_asrpt.core.policies.gated.fillers import Fillers
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.queue import Waiting
-from slurm_asrpt.core.policies.gated.servers import Servers, bits
+from slurm_asrpt.core.policies.gated.servers import Servers, bits, enough
 from slurm_asrpt.core.policies.running_jobs import OVERDUE_SHARE, RunningJobs, expected_end
 
 EVERY_S = 60.0
@@ -76,6 +77,9 @@ class Interruptions:
     _next: float = 0.0
     _by_node: dict[str, list[Run]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.fillers = Fillers(self.options)
+
     def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run]) -> None:
         self.attained, self.runs = waiting, {run.job_id: run for run in runs}
 
@@ -95,6 +99,7 @@ class Interruptions:
             "spared": sorted(self.spared),
             "waited": self.waited,
             "next": self._next,
+            "fillers": self.fillers.dump(),
         }
 
     def load(self, raw: Mapping[str, Any]) -> None:
@@ -108,10 +113,12 @@ class Interruptions:
         self.bands, self.since, self.waited = amounts["bands"], amounts["since"], amounts["waited"]
         self.ending, self.spared = set(map(JobId, raw["ending"])), set(map(JobId, raw["spared"]))
         self._next = float(raw["next"])
+        if "fillers" in raw:  # states before 2026-11-25 have none
+            self.fillers.load(raw["fillers"])
 
     def is_time(self, now: float) -> bool:
-        """Whether jobs may be preempted in this decision."""
-        if not self.runs or now < self._next:
+        """Whether jobs may be preempted, and fillers started, in this decision."""
+        if now < self._next:
             return False
         self._next = now + EVERY_S
         return True
@@ -127,7 +134,7 @@ class Interruptions:
         """How much the remaining work of a waiting job counts."""
         if not (job.interruptible and self.options.interrupts):
             return 1.0
-        return FAVOR if job.id in self.attained else DISCOUNT
+        return FAVOR if job.id in self.attained and job.id not in self.fillers.yielded else DISCOUNT
 
     def had_s(self, job: Job, to_reference: float) -> float:
         """The runtime of a waiting job in earlier runs from which it continues, in its best placement."""
@@ -147,12 +154,27 @@ class Interruptions:
         self.spared.discard(job_id)
         since = self.since.pop(job_id, None)
         run = self.runs.get(job_id)
-        if job_id not in self.ending and not (run is not None and run.ending):  # since before a restart
+        preempted = job_id in self.ending or (run is not None and run.ending)  # since before a restart
+        self.fillers.ended(job_id, run, preempted)
+        if not preempted:
             return False
         self.ending.discard(job_id)
         if since is not None:
             self.waited[job_id] = since
         return True
+
+    def claim(self, entry: Waiting, mask: int, victims: Sequence[Run], now: float) -> list[Preempt]:
+        """Preempt jobs for a waiting one, which gets their servers, a mask."""
+        job, names = entry.job, frozenset(run.job_id for run in victims)
+        self.claims[job.id] = Claim(entry, mask, names, now + LATE_S)
+        self.ending |= names
+        why = reason(Phase.RUNNING, "interrupting", head=job.id)
+        return [Preempt(run.job_id, job, why) for run in victims]
+
+    def to_give_back(self) -> list[Run]:
+        """The fillers that may be preempted now."""
+        able = (self.runs.get(job_id) for job_id in self.fillers.running if job_id not in self.ending)
+        return [run for run in able if run is not None and not run.ending]
 
     def drop_claims(self) -> list[Waiting]:
         """The nodes have changed: the jobs with claims wait like any other."""
@@ -202,7 +224,7 @@ class Interruptions:
             name, size = nodes[at].name, nodes[at].gpus
             want = entry.job.gpus if needs.servers == 1 else size
             able = [run for run in by_node.get(name, ()) if self.bands.get(run.job_id, -1) >= entry.job.band]
-            chosen = _enough(able, name, want - free.get(name, 0))
+            chosen = enough(able, name, want - free.get(name, 0))
             if chosen is not None:
                 ends = min((self._left(run, running, now) for run in chosen), default=0.0)
                 options.append((sum(self.weights.get(run.job_id, 1.0) for run in chosen), -ends, at, chosen))
@@ -216,7 +238,7 @@ class Interruptions:
         """Find the runs that may be preempted, by node; those with the most time left first."""
         options, found = self.options, dict[str, list[Run]]()
         for run in self.runs.values():
-            if run.ending or run.job_id in self.ending or run.job_id in self.spared:
+            if run.ending or run.job_id in self.ending or run.job_id in self.spared | self.fillers.running.keys():
                 continue
             if run.interruptions >= options.max_interruptions or now < run.since + options.min_run_s:
                 continue
@@ -229,14 +251,3 @@ class Interruptions:
     def _left(self, run: Run, running: RunningJobs, now: float) -> float:
         known = running.runs.get(run.job_id)
         return 0.0 if known is None else expected_end(known, now) - now
-
-
-def _enough(runs: Sequence[Run], name: str, gpus: int) -> list[Run] | None:
-    """The fewest of these runs that free as many GPUs on the node, of those with most time left; None if all do not."""
-    chosen = list[Run]()
-    for run in sorted(runs, key=lambda run: -min(run.gpus[name], gpus)):  # stable: the most time left first
-        if gpus <= 0:
-            break
-        chosen.append(run)
-        gpus -= run.gpus[name]
-    return chosen if gpus <= 0 else None

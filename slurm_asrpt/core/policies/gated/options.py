@@ -30,6 +30,11 @@ class GatedOptions(PatienceOptions, ContentionOptions, InterruptOptions):
         description="true: a job with little work may preempt jobs whose owners allow it (--comment=asrpt:interrupt), "
         "if that shortens the sum of completion times.",
     )
+    fills: bool = Field(
+        True,
+        description="true, with interrupts: jobs whose owners allow it may also start on GPUs that are kept for "
+        "another job. They are preempted as soon as that job can start there.",
+    )
     interruption_s: Annotated[float, Field(ge=0)] = Field(
         300.0,
         description="What a preemption is assumed to delay the preempted job beside the run of the other: checkpoint, "

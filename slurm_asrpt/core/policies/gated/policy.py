@@ -68,7 +68,7 @@ from slurm_asrpt.core.policies.base import (
 )
 from slurm_asrpt.core.policies.gated.estimates import Estimates, Known
 from slurm_asrpt.core.policies.gated.gpu_types import Choice, Choices, covering, within_limit
-from slurm_asrpt.core.policies.gated.interruptions import CONSIDERED, LATE_S, Claim, Interruptions
+from slurm_asrpt.core.policies.gated.interruptions import CONSIDERED, Claim, Interruptions
 from slurm_asrpt.core.policies.gated.late_share import LateShare
 from slurm_asrpt.core.policies.gated.next_starts import Pool, Room, able_mask, next_starts
 from slurm_asrpt.core.policies.gated.options import GatedOptions
@@ -135,7 +135,7 @@ class Gated(Policy):
         self._put_back: dict[JobId, Key] = {}  # jobs of this decision that cannot start: their places with idle time
         self._waits: dict[JobId, Wait] = {}  # from the last decision
         self._left: Plan | None = None  # the cluster after the last decision
-        self.interrupts = options.interrupts
+        self.interrupts, self._fills = options.interrupts, options.fills
         self._interruptions = Interruptions(options)
 
     # events
@@ -150,7 +150,10 @@ class Gated(Policy):
         self._reach = Reach(self._nodes, self.fabric, self.gate)
         self._set_running(self._running_jobs.runs)
         self.reservation = None
-        for entry in [*self._queue.clear(), *self._interruptions.drop_claims()]:
+        claiming = self._interruptions.drop_claims()
+        for entry in claiming:
+            self._late.running.pop(entry.job.id, None)
+        for entry in [*self._queue.clear(), *claiming]:
             self._enter(entry.job, entry.key[0], entry.since)
 
     def _set_running(self, runs: Mapping[JobId, RunningJob]) -> None:
@@ -220,6 +223,7 @@ class Gated(Policy):
     def _stop_running(self, job_id: JobId) -> RunningJob | None:
         self._started.pop(job_id, None)
         self._similar.stopped(job_id)
+        self._interruptions.fillers.gone(job_id)
         self._late.running.pop(job_id, None)
         if self.contention is not None:
             self.contention.ended(job_id)
@@ -271,6 +275,7 @@ class Gated(Policy):
             self.reservation = None
         claim = self._interruptions.claims.pop(job_id, None)
         if claim is not None:
+            self._late.running.pop(job_id, None)
             return claim.entry
         entry = self._queue.leave(job_id)
         if entry is not None:
@@ -286,19 +291,28 @@ class Gated(Policy):
         self._queue.release(cluster.headroom)
         self._late.advance(now)
         self._estimate_again(self._similar.outlived(now))
-        servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
+        fillers = self._interruptions.to_give_back() if self.interrupts else ()
+        servers, starts = Servers(cluster, self._running_jobs, fillers), list[Decision]()
         if self._interruptions.claims:
             starts += self._on_claims(servers, now)
         for entry in self._in_order(now, servers, previous):
             placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
             if placement is None and entry.job.preempts:
                 placement = self._place_by_preemption(entry, servers, now)
+            if placement is None and servers.fillers and self.reservation is None:
+                preempted = self._preempt_fillers(entry, servers, previous, now)
+                if preempted:
+                    starts += preempted
+                    continue
             if placement is None and self.reservation is None:
                 placement = self._scattered(entry, servers, now) or self._reserve(entry, servers, previous, now)
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
-        if self.interrupts and self._interruptions.is_time(now):
-            starts += self._interrupt(servers, now)
+        if self.interrupts:
+            self._settle(self._interruptions.fillers.first(self.reservation, self._queue.entries))
+            if self._interruptions.is_time(now):
+                starts += self._interrupt(servers, now) if self._interruptions.runs else ()
+                starts += self._fill(servers, now)
         self._left = servers.plan
         self._note_kept(servers)
         return [*starts, *self._waits.values()] if self._waits else starts
@@ -424,7 +438,8 @@ class Gated(Policy):
     def _began(self, entry: Waiting, gpus: Mapping[str, int], slowdown: float, now: float) -> None:
         """A job runs from now on. slowdown: its α/α̃_min."""
         job, end = entry.job, now + entry.seconds * slowdown
-        self._running_jobs.began(job.id, RunningJob(now, end, gpus))
+        fills = job.id in self._interruptions.fillers.running
+        self._running_jobs.began(job.id, RunningJob(now, end, gpus, fills))
         had = self._interruptions.had_s(job, self._choices.of(job)[1]) if self.interrupts else 0.0
         self._started[job.id] = Started(self._known(job, entry.choices[0].best), slowdown, had)
         if self.interrupts:
@@ -436,7 +451,9 @@ class Gated(Policy):
 
         Or only the job whose turn it is, if servers are kept for it alone.
         """
-        if self._left is None or self._preempts or self.contention is not None or self._interruptions.claims:
+        if self._left is None or self._preempts or self.contention is not None:
+            return ()
+        if self._interruptions.claims or self._interruptions.fillers.running:
             return ()
         held = self.reservation
         if held is not None and held.exclusive and held.job.turn is not None:
@@ -523,6 +540,7 @@ class Gated(Policy):
     def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
         """As ``PreemptivePolicy.served``."""
         self._interruptions.served(waiting, runs)
+        self._settle(self._interruptions.fillers.firm(self._interruptions.runs))
 
     def _on_claims(self, servers: Servers, now: float) -> list[Decision]:
         """Start the jobs for which others have been preempted, on the servers of these."""
@@ -534,6 +552,8 @@ class Gated(Policy):
             placement = self._on_kept(entry, servers, claim.mask)
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
+            else:
+                self._late.running.pop(entry.job.id, None)
         return starts
 
     def _interrupt(self, servers: Servers, now: float) -> list[Decision]:
@@ -555,14 +575,57 @@ class Gated(Policy):
             )
             if chosen is None:
                 continue
-            job, victims = entry.job, frozenset(run.job_id for run in chosen.runs)
-            self._leave(job.id)
-            self._interruptions.claims[job.id] = Claim(entry, chosen.mask, victims, now + LATE_S)
-            self._interruptions.ending |= victims
+            self._leave(entry.job.id)
+            found += self._interruptions.claim(entry, chosen.mask, chosen.runs, now)
             self._interruptions.look(self._running_jobs, now)
-            why = reason(Phase.RUNNING, "interrupting", head=job.id)
-            found += [Preempt(run.job_id, job, why) for run in chosen.runs]
         return found
+
+    def _preempt_fillers(
+        self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float
+    ) -> list[Preempt]:
+        """Preempt fillers, if the job could start now without fillers. It starts when they have ended."""
+        unfilled = servers.unfilled
+        placement = self._place(entry, unfilled, previous, now) if entry.job.gpus <= unfilled.free else None
+        if placement is None:
+            self._running_jobs.extend_overdue(now)
+            held = self._servers_for(entry, self._goes_first(entry, previous, now), unfilled, previous, now)
+            placement = self._on_kept(entry, unfilled, held.mask) if self._idle(held.mask, unfilled) else None
+        victims = servers.to_preempt(placement) if placement is not None else []
+        if placement is None or not victims:
+            return []
+        self._leave(entry.job.id)
+        mask = sum([servers.view.bits[name] for name in placement.gpus])
+        servers.preempted({run.job_id for run in victims})
+        return self._interruptions.claim(entry, mask, victims, now)
+
+    def _fill(self, servers: Servers, now: float) -> list[Decision]:
+        """Start jobs on GPUs that are kept for the job with the reservation, those with the least work first."""
+        fillers, starts, held = self._interruptions.fillers, list[Decision](), self.reservation
+        if not self._fills or held is None or not servers.free or not fillers.lasts(held, now):
+            return starts
+        waiting = (one for one in self._queue.entries.values() if fillers.able(one) and one.job.gpus <= servers.free)
+        able = (one for one in waiting if one.job.id != held.job.id and not self._queue.is_late(one, now))
+        allowed = servers.all & ~self._interruptions.claimed
+        for entry in heapq.nsmallest(CONSIDERED, able, key=lambda one: one.key):
+            for choice in entry.choices:
+                end = now + entry.lasts(choice.best)
+                placement = self._placer.find(entry.job, choice, servers, allowed, end, protected=0)
+                if placement is not None:
+                    fillers.started(entry)
+                    starts.append(replace(self._start(entry, placement, servers, now), filling=held.job))
+                    break
+        return starts
+
+    def _settle(self, fillers: Iterable[JobId]) -> None:
+        """Some fillers go on as jobs like any other."""
+        for job_id in fillers:
+            run = self._running_jobs.runs.get(job_id)
+            if (
+                job_id not in self._interruptions.ending
+                and self._interruptions.fillers.gone(job_id)
+                and run is not None
+            ):
+                self._running_jobs.began(job_id, replace(run, fills=False))
 
     # reservations
 
@@ -575,7 +638,7 @@ class Gated(Policy):
         """
         self._running_jobs.extend_overdue(now)
         first = self._goes_first(entry, previous, now)
-        job, held = entry.job, self._servers_for(entry, first, servers, previous, now)
+        job, held = entry.job, self._servers_for(entry, first, servers.unfilled, previous, now)
         if self._idle(held.mask, servers):
             placement = self._on_kept(entry, servers, held.mask)
             if placement is None:
@@ -583,7 +646,7 @@ class Gated(Policy):
             return placement
         if not first and job.id not in self._put_back:
             rank, work, submitted, number, _ = entry.key
-            work += self._idle_time(held, servers, now) / job.weight
+            work += self._idle_time(held, servers.unfilled, now) / job.weight
             self._put_back[job.id] = (rank, work, submitted, number, job.id)
             return None
         self.reservation = held
@@ -717,7 +780,8 @@ class Gated(Policy):
             job_id: Started(Known(*known), slowdown, had) for job_id, (*known, slowdown, had) in found.started.items()
         }
         self._late.load(found.late)
-        self._set_running(found.runs)
+        filling = self._interruptions.fillers.running.keys()
+        self._set_running({job_id: replace(run, fills=job_id in filling) for job_id, run in found.runs.items()})
         overdue = found.outlived
         self._running_jobs.outlived = {at: overdue[n.name] for at, n in enumerate(self._nodes) if n.name in overdue}
         for one in found.order:
@@ -735,6 +799,8 @@ class Gated(Policy):
                 self._leave(job_id)
                 mask = sum(1 << places[name] for name in names)
                 self._interruptions.claims[job_id] = Claim(entry, mask, frozenset(victims), until)
+        for job_id in self._queue.entries:
+            self._late.running.pop(job_id, None)
 
 
 def _rank(entry: Waiting, ranks: Ranks) -> int:

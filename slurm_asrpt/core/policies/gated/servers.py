@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.free_index import Plan, plain
-from slurm_asrpt.core.job import ANYWHERE, Job
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId
+from slurm_asrpt.core.policies.base import Run
 from slurm_asrpt.core.policies.running_jobs import RunningJobs
-from slurm_asrpt.core.preemptable import PreemptableJob, PreemptionPlan
+from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob, PreemptionPlan
 
 _INF = float("inf")
 
@@ -36,15 +37,44 @@ class Servers:
 
     all: mask of all servers. masks: servers by free GPUs, as in ClusterView. plan: the starts; read-only.
     preemption: what jobs may preempt after the starts; None if nothing may be preempted.
+    fillers: those that jobs may preempt whose turn it is (``fillers``).
     """
 
-    def __init__(self, cluster: ClusterView, running_jobs: RunningJobs) -> None:
+    def __init__(self, cluster: ClusterView, running_jobs: RunningJobs, fillers: Sequence[Run] = ()) -> None:
         self.plan = Plan(cluster)
         self.all = (1 << len(cluster.nodes)) - 1
         self.switches = cluster.switches
         self.masks: Sequence[int] = cluster.masks
         self.preemption = PreemptionPlan(cluster, cluster.preemptable) if cluster.preemptable else None
+        self.fillers = fillers
         self._running_jobs = running_jobs
+        self._unfilled: Servers | None = None
+
+    @property
+    def unfilled(self) -> Servers:
+        """The servers without fillers; the same if there are none."""
+        if not self.fillers:
+            return self
+        if self._unfilled is None:
+            jobs = tuple([PreemptableJob(run.job_id, "", run.gpus, 0.0, run.held) for run in self.fillers])
+            view = Preemptable(jobs).freed(self.view, ("",))
+            self._unfilled = Servers(view, self._running_jobs)
+        return self._unfilled
+
+    def to_preempt(self, placement: Placement) -> list[Run]:
+        """The fillers that must end for a placement on ``unfilled``: the fewest on each server."""
+        chosen = dict[JobId, Run]()
+        for name, count in placement.gpus.items():
+            here = [run for run in self.fillers if name in run.gpus]
+            lacks = count - self.view.free[name] - sum([run.gpus[name] for run in here if run.job_id in chosen])
+            others = [run for run in here if run.job_id not in chosen]
+            chosen |= {run.job_id: run for run in enough(others, name, lacks) or ()}
+        return list(chosen.values())
+
+    def preempted(self, fillers: Collection[JobId]) -> None:
+        """These are being preempted. Their GPUs are not free until they have ended."""
+        self.fillers = [run for run in self.fillers if run.job_id not in fillers]
+        self._unfilled = None
 
     def preempting(self, job: Job) -> Servers | None:
         """The servers without the jobs that this job may preempt; None if there are none."""
@@ -55,8 +85,9 @@ class Servers:
 
     @property
     def room(self) -> int:
-        """Free GPUs, and those that any job may preempt."""
-        return self.plan.free if self.preemption is None else max(self.plan.free, self.preemption.most)
+        """Free GPUs, those of fillers, and those that any job may preempt."""
+        free = self.plan.free + sum([sum(run.gpus.values()) for run in self.fillers])
+        return free if self.preemption is None else max(free, self.preemption.most)
 
     def room_for(self, job: Job) -> int:
         """Free GPUs, and those that the job may preempt."""
@@ -86,6 +117,7 @@ class Servers:
             self.plan.add_preempting(job, placement)
             victims = self.preemption.add_preempting(job, placement.gpus)
         self.masks = self.plan.masks()
+        self._unfilled = None
         return victims
 
     def _is_free(self, placement: Placement) -> bool:
@@ -194,3 +226,14 @@ def bits(mask: int, most: int = -1) -> Iterator[int]:
         yield low.bit_length() - 1
         mask ^= low
         most -= 1
+
+
+def enough(runs: Sequence[Run], name: str, gpus: int) -> list[Run] | None:
+    """The fewest of these runs that free as many GPUs on the node, of those with most time left; None if all do not."""
+    chosen = list[Run]()
+    for run in sorted(runs, key=lambda run: -min(run.gpus[name], gpus)):  # stable: the most time left first
+        if gpus <= 0:
+            break
+        chosen.append(run)
+        gpus -= run.gpus[name]
+    return chosen if gpus <= 0 else None
