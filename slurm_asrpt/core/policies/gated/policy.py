@@ -590,7 +590,7 @@ class Gated(Policy):
             self._running_jobs.extend_overdue(now)
             held = self._servers_for(entry, self._goes_first(entry, previous, now), unfilled, previous, now)
             placement = self._on_kept(entry, unfilled, held.mask) if self._idle(held.mask, unfilled) else None
-        victims = servers.to_preempt(placement) if placement is not None else []
+        victims = servers.to_preempt(entry.job, placement) if placement is not None else []
         if placement is None or not victims:
             return []
         self._leave(entry.job.id)
@@ -619,13 +619,9 @@ class Gated(Policy):
     def _settle(self, fillers: Iterable[JobId]) -> None:
         """Some fillers go on as jobs like any other."""
         for job_id in fillers:
-            run = self._running_jobs.runs.get(job_id)
-            if (
-                job_id not in self._interruptions.ending
-                and self._interruptions.fillers.gone(job_id)
-                and run is not None
-            ):
-                self._running_jobs.began(job_id, replace(run, fills=False))
+            if job_id not in self._interruptions.ending and job_id in self._running_jobs.runs:
+                self._interruptions.fillers.gone(job_id)
+                self._running_jobs.began(job_id, replace(self._running_jobs.runs[job_id], fills=False))
 
     # reservations
 

@@ -46,7 +46,7 @@ class Servers:
         self.switches = cluster.switches
         self.masks: Sequence[int] = cluster.masks
         self.preemption = PreemptionPlan(cluster, cluster.preemptable) if cluster.preemptable else None
-        self.fillers = fillers
+        self.fillers, self._filled = fillers, _gpus(fillers)
         self._running_jobs = running_jobs
         self._unfilled: Servers | None = None
 
@@ -61,9 +61,14 @@ class Servers:
             self._unfilled = Servers(view, self._running_jobs)
         return self._unfilled
 
-    def to_preempt(self, placement: Placement) -> list[Run]:
-        """The fillers that must end for a placement on ``unfilled``: the fewest on each server."""
+    def to_preempt(self, job: Job, placement: Placement) -> list[Run]:
+        """The fillers that must end for a placement on ``unfilled``.
+
+        The fewest on each server; all there for a job that needs more than GPUs.
+        """
         chosen = dict[JobId, Run]()
+        if not self.plain(job):
+            return [run for run in self.fillers if not run.gpus.keys().isdisjoint(placement.gpus)]
         for name, count in placement.gpus.items():
             here = [run for run in self.fillers if name in run.gpus]
             lacks = count - self.view.free[name] - sum([run.gpus[name] for run in here if run.job_id in chosen])
@@ -74,6 +79,7 @@ class Servers:
     def preempted(self, fillers: Collection[JobId]) -> None:
         """These are being preempted. Their GPUs are not free until they have ended."""
         self.fillers = [run for run in self.fillers if run.job_id not in fillers]
+        self._filled = _gpus(self.fillers)
         self._unfilled = None
 
     def preempting(self, job: Job) -> Servers | None:
@@ -86,7 +92,7 @@ class Servers:
     @property
     def room(self) -> int:
         """Free GPUs, those of fillers, and those that any job may preempt."""
-        free = self.plan.free + sum([sum(run.gpus.values()) for run in self.fillers])
+        free = self.plan.free + self._filled
         return free if self.preemption is None else max(free, self.preemption.most)
 
     def room_for(self, job: Job) -> int:
@@ -217,6 +223,10 @@ class Servers:
             if mask & behind:
                 return (mask & behind).bit_length() - 1
         return None
+
+
+def _gpus(runs: Iterable[Run]) -> int:
+    return sum([sum(run.gpus.values()) for run in runs])
 
 
 def bits(mask: int, most: int = -1) -> Iterator[int]:
