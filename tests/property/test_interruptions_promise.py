@@ -126,7 +126,7 @@ def without_fillers(policy: Any, fillers: Sequence[Run], patience_s: float) -> A
     other = made_policy(patience_s, fills=False)
     other.cluster_changed(NODES, 0.0)
     other.load(state, {job.id: job for job in waiting})
-    other.reservation, other._interruptions._next = policy.reservation, math.inf
+    other.reservation, other._interruptions.next_time = policy.reservation, math.inf
     for run in fillers:
         other._stop_running(run.job_id)
     return other

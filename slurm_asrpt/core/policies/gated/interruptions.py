@@ -61,7 +61,8 @@ class Interruptions:
 
     attained: GPU-seconds of waiting jobs in earlier runs. ending: jobs that are being preempted.
     weights, bands, since: of running jobs that the policy has started; since: when their waits began. spared: those
-    that are not to be preempted. waited: when the waits of jobs began that were preempted.
+    that are not to be preempted. waited: when the waits of jobs began that were preempted. next_time: when jobs may be
+    preempted again.
     """
 
     options: GatedOptions
@@ -74,7 +75,7 @@ class Interruptions:
     since: dict[JobId, float] = field(default_factory=dict)
     spared: set[JobId] = field(default_factory=set)
     waited: dict[JobId, float] = field(default_factory=dict)
-    _next: float = 0.0
+    next_time: float = 0.0
     _by_node: dict[str, list[Run]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -98,7 +99,7 @@ class Interruptions:
             "since": self.since,
             "spared": sorted(self.spared),
             "waited": self.waited,
-            "next": self._next,
+            "next": self.next_time,
             "fillers": self.fillers.dump(),
         }
 
@@ -112,15 +113,15 @@ class Interruptions:
         self.attained, self.weights = amounts["attained"], amounts["weights"]
         self.bands, self.since, self.waited = amounts["bands"], amounts["since"], amounts["waited"]
         self.ending, self.spared = set(map(JobId, raw["ending"])), set(map(JobId, raw["spared"]))
-        self._next = float(raw["next"])
+        self.next_time = float(raw["next"])
         if "fillers" in raw:  # states before 2026-11-25 have none
             self.fillers.load(raw["fillers"])
 
     def is_time(self, now: float) -> bool:
         """Whether jobs may be preempted, and fillers started, in this decision."""
-        if now < self._next:
+        if now < self.next_time:
             return False
-        self._next = now + EVERY_S
+        self.next_time = now + EVERY_S
         return True
 
     def left_s(self, job: Job, seconds: float, to_reference: float) -> float:

@@ -137,6 +137,7 @@ class Gated(Policy):
         self._left: Plan | None = None  # the cluster after the last decision
         self.interrupts, self._fills = options.interrupts, options.fills
         self._interruptions = Interruptions(options)
+        self._fill_at: float | None = None  # when GPUs that are kept now may be filled
 
     # events
 
@@ -309,10 +310,7 @@ class Gated(Policy):
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
         if self.interrupts:
-            self._settle(self._interruptions.fillers.first(self.reservation, self._queue.entries))
-            if self._interruptions.is_time(now):
-                starts += self._interrupt(servers, now) if self._interruptions.runs else ()
-                starts += self._fill(servers, now)
+            starts += self._interrupt_and_fill(servers, now)
         self._left = servers.plan
         self._note_kept(servers)
         return [*starts, *self._waits.values()] if self._waits else starts
@@ -556,6 +554,19 @@ class Gated(Policy):
                 self._late.running.pop(entry.job.id, None)
         return starts
 
+    def _interrupt_and_fill(self, servers: Servers, now: float) -> list[Decision]:
+        known, found = self._interruptions, list[Decision]()
+        self._settle(known.fillers.first(self.reservation, self._queue.entries))
+        timely = known.is_time(now)
+        if timely and known.runs:
+            found += self._interrupt(servers, now)
+        held = self.reservation
+        keeps = self._fills and held is not None and servers.free > 0 and known.fillers.lasts(held, now)
+        if timely and keeps and held is not None:
+            found += self._fill(held, servers, now)
+        self._fill_at = known.next_time if keeps and not timely else None
+        return found
+
     def _interrupt(self, servers: Servers, now: float) -> list[Decision]:
         """Preempt jobs for waiting ones with little work, which then wait for their GPUs only."""
         found = list[Decision]()
@@ -598,11 +609,9 @@ class Gated(Policy):
         servers.preempted({run.job_id for run in victims})
         return self._interruptions.claim(entry, mask, victims, now)
 
-    def _fill(self, servers: Servers, now: float) -> list[Decision]:
+    def _fill(self, held: Reservation, servers: Servers, now: float) -> list[Decision]:
         """Start jobs on GPUs that are kept for the job with the reservation, those with the least work first."""
-        fillers, starts, held = self._interruptions.fillers, list[Decision](), self.reservation
-        if not self._fills or held is None or not servers.free or not fillers.lasts(held, now):
-            return starts
+        fillers, starts = self._interruptions.fillers, list[Decision]()
         waiting = (one for one in self._queue.entries.values() if fillers.able(one) and one.job.gpus <= servers.free)
         able = (one for one in waiting if one.job.id != held.job.id and not self._queue.is_late(one, now))
         allowed = servers.all & ~self._interruptions.claimed
@@ -699,10 +708,13 @@ class Gated(Policy):
         return FreeTimes(self._nodes, others, choice.group.mask, self._reach).soonest(job, able, now)
 
     def next_wakeup(self, now: float) -> float | None:
-        """When the next job becomes late, or when late jobs have paid for what they took before their turn."""
+        """When the next job becomes late, or late jobs have paid for what they took before their turn.
+
+        Or when a claim ends, or kept GPUs may be filled.
+        """
         late = self._late.paid_at if self._queue.any_late else self._queue.next_late(now)
         times = [claim.until for claim in self._interruptions.claims.values()]
-        return min([late, *times] if late is not None else times, default=None)
+        return min([*times, *(time for time in (late, self._fill_at) if time is not None)], default=None)
 
     # what users see, and restarts
 
