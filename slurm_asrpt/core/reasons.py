@@ -63,6 +63,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "left": ("why",),
     "starting": (),
     "preempting": ("victims", "kinds"),
+    "filling": ("head",),
     "slurm-starts": ("why",),
     "not-started": (),
     "not-followed": (),

@@ -97,6 +97,8 @@ class Decider:
     def _why_starting(self, job: ManagedJob, start: Start) -> Reason:
         if job.by_slurm:
             return reason(Phase.STARTING, "slurm-starts", why=LEFT_WORDS.get(job.by_slurm, job.by_slurm))
+        if start.filling is not None:
+            return reason(Phase.STARTING, "filling", head=start.filling.id)
         if not start.victims:
             return reason(Phase.STARTING, "starting")
         kinds = self._rules.kinds_of(start.victims)

@@ -182,6 +182,12 @@ WORDS = {
         "the site lets this job preempt them; asrptd chooses the nodes where they lose least, Slurm the jobs there",
         "no action needed: Slurm starts it when the preempted jobs have ended",
     ),
+    "filling": Wording(
+        "released to Slurm on nodes that are kept for job {head}; preempted when that can start",
+        "its owner, partition or QOS lets it be preempted, so it may use GPUs that idle until the job can start for "
+        "which they are kept",
+        "no action needed: Slurm starts it in a moment",
+    ),
     "slurm-starts": Wording(
         "it is next: Slurm chooses its nodes ({why}), and asrptd keeps room for it",
         "asrptd keeps room for such a job until Slurm has started it or some time has passed; then it waits again",

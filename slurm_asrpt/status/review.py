@@ -39,6 +39,7 @@ WAITED_FOR = {
     "left": "Slurm, to which it was left",
     "starting": "Slurm to start it",
     "preempting": "the jobs preempted for it",
+    "filling": "Slurm to start it",
     "slurm-starts": "nodes of Slurm's choice",
     "not-started": "another attempt, because Slurm had not started it",
     "not-followed": "Slurm (asrptd only observed)",

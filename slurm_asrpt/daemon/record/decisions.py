@@ -85,6 +85,8 @@ def start_facts(
     facts: dict[str, Any] = {"gpus": dict(start.placement.gpus), "alpha": start.placement.alpha, "alpha_min": best}
     if start.victims:
         facts["preempts"] = [str(victim.id) for victim in start.victims]
+    if start.filling is not None:
+        facts["filling"] = str(start.filling.id)
     names = key_names(policy)
     facts["key"] = {name: part for name, part in zip(names, start.key, strict=False) if name}
     if compared:

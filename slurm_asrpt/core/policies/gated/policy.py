@@ -557,15 +557,22 @@ class Gated(Policy):
     def _interrupt_and_fill(self, servers: Servers, now: float) -> list[Decision]:
         known, found = self._interruptions, list[Decision]()
         self._settle(known.fillers.first(self.reservation, self._queue.entries))
-        timely = known.is_time(now)
+        timely, self._fill_at = known.is_time(now), None
         if timely and known.runs:
             found += self._interrupt(servers, now)
-        held = self.reservation
-        keeps = self._fills and held is not None and servers.free > 0 and known.fillers.lasts(held, now)
-        if timely and keeps and held is not None:
-            found += self._fill(held, servers, now)
-        self._fill_at = known.next_time if keeps and not timely else None
+        if self.reservation is not None and self._keeps(self.reservation, servers, now):
+            if timely:
+                found += self._fill(self.reservation, servers, now)
+            else:
+                self._fill_at = known.next_time
         return found
+
+    def _keeps(self, held: Reservation, servers: Servers, now: float) -> bool:
+        """Whether a reservation may keep GPUs idle that jobs could fill."""
+        fillers = self._interruptions.fillers
+        if not self._fills or not servers.free or not fillers.lasts(held, now):
+            return False
+        return any(map(fillers.able, self._queue.entries.values()))
 
     def _interrupt(self, servers: Servers, now: float) -> list[Decision]:
         """Preempt jobs for waiting ones with little work, which then wait for their GPUs only."""
