@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
-from benchmarks.policies import Cell, workload
 from slurm_asrpt.sim.engine import Result, simulate_named
 from slurm_asrpt.sim.interruptions import Costs, InterruptedRun, interrupting
 from slurm_asrpt.sim.metrics import preemptive_bound, slowdowns, summary
-from slurm_asrpt.sim.workload import Workload
+from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.traces.synthetic import pai_like
 
 POLICIES = {"learned": "asrpt-gated", "perfect": "asrpt-gated-perfect", "hlas": "hlas"}
 """By the name of their cells."""
@@ -42,7 +42,7 @@ NIC_GBIT = 10.0
 class Task:
     """The simulations of one cell: with each share of consenting jobs, the first of which is 0.
 
-    predictor: a key of POLICIES. settings: of asrpt-gated.
+    predictor: a key of POLICIES. settings: of asrpt-gated. servers: with 8 GPUs each.
     """
 
     load: float
@@ -53,11 +53,14 @@ class Task:
     shares: Sequence[float]
     costs: Costs
     settings: Mapping[str, float]
+    servers: int = 250
 
 
 def play(task: Task) -> list[dict[str, Any]]:
     """The figures of a cell, one row per share."""
-    made = workload(Cell("pai-like", task.load, task.single, NIC_GBIT), task.jobs, task.seed)
+    where = Cluster(servers=task.servers, nic_gbit=NIC_GBIT)
+    how = Options(load=task.load, single_gpu=task.single, seed=task.seed)
+    made = build(pai_like(2 * task.jobs, seed=task.seed), where, how)
     cluster, table = made.cluster, made.table
     submitted = float(table.submit.sum())
     bound = (preemptive_bound(table, cluster.nodes, cluster.fabric) - submitted) / len(table)
@@ -171,6 +174,8 @@ def main() -> int:
     parser.add_argument("--restart", type=float, default=Costs.restart_s, help="seconds")
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
     parser.add_argument("--gain", type=float, help="policy.interruption_gain")
+    parser.add_argument("--fills", action="store_true", help="policy.fills")
+    parser.add_argument("--servers", type=int, default=Task.servers, help="with 8 GPUs each (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="10,000 jobs, no quarter of consenting jobs")
     parser.add_argument("-j", "--processes", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print one JSON object to stdout instead of a table")
@@ -178,8 +183,9 @@ def main() -> int:
     jobs, shares = (10_000, [0.5, 1.0]) if chosen.quick else (chosen.jobs, chosen.consent)
     costs = Costs(chosen.checkpoint, chosen.requeue, chosen.restart)
     settings = {"interruption_gain": chosen.gain} if chosen.gain else {}
+    settings |= {"fills": True} if chosen.fills else {}
     tasks = [
-        Task(load, single, predictor, jobs, chosen.seed, [0.0, *shares], costs, settings)
+        Task(load, single, predictor, jobs, chosen.seed, [0.0, *shares], costs, settings, chosen.servers)
         for load in chosen.loads
         for single in chosen.single_gpu
         for predictor in chosen.policies

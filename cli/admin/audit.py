@@ -216,6 +216,8 @@ def _start(entry: Entry) -> str:
         parts.append("no runner-up")
     if entry.get("preempts"):
         parts.append(f"Slurm preempts {', '.join(entry['preempts'])}")
+    if "filling" in entry:
+        parts.append(f"kept for job {entry['filling']}, for which it may be preempted")
     parts += [_KEYS[name](part) for name, part in entry.get("key", {}).items() if name in _KEYS and part]
     return "; ".join(parts)
 

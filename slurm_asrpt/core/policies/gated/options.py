@@ -31,7 +31,7 @@ class GatedOptions(PatienceOptions, ContentionOptions, InterruptOptions):
         "if that shortens the sum of completion times.",
     )
     fills: bool = Field(
-        True,
+        False,
         description="true, with interrupts: jobs whose owners allow it may also start on GPUs that are kept for "
         "another job. They are preempted as soon as that job can start there.",
     )
