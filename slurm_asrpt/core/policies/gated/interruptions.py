@@ -119,7 +119,7 @@ class Interruptions:
 
     def is_time(self, now: float) -> bool:
         """Whether jobs may be preempted, and fillers started, in this decision."""
-        if now < self.next_time:
+        if now < self.next_time or not (self.runs or self.options.fills):
             return False
         self.next_time = now + EVERY_S
         return True

@@ -29,7 +29,8 @@ It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for
 6. Preemption. Where the site lets a job preempt others, it goes before these jobs, late or not. If it does not fit into
    the free GPUs, it starts on the servers where the jobs that Slurm preempts for it lose least (docs/decisions/0027).
 7. Interruptions, if ``interrupts`` is set: a job with little work may preempt jobs with much, if the owners of both
-   agree (module ``interruptions``, docs/decisions/0037).
+   agree (module ``interruptions``, docs/decisions/0037). With ``fills``, jobs whose owners agree also use GPUs that are
+   kept for others, until these can start (module ``fillers``, docs/decisions/0045).
 
 Two special cases: If a job cannot start although all its servers are idle (a lack of CPUs or memory), it gets no
 reservation, because no job's end would help. If only the gate keeps a job from idle servers, it starts there anyway.
@@ -601,7 +602,7 @@ class Gated(Policy):
     def _preempt_fillers(
         self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float
     ) -> list[Preempt]:
-        """Preempt fillers, if the job could start now without fillers. It starts when they have ended."""
+        """Preempt fillers, if the job could start now without them. It starts when they have ended."""
         unfilled = servers.unfilled
         placement = self._place(entry, unfilled, previous, now) if entry.job.gpus <= unfilled.free else None
         if placement is None:
