@@ -1,4 +1,4 @@
-"""Fillers of asrpt-gated: jobs on GPUs that are kept for another job, until that can start (docs/decisions/0045).
+"""Fillers of asrpt-gated: jobs on GPUs that are kept for another job, until that can start (docs/decisions/0047).
 
 A job whose owner allows preemption may start where a reservation keeps others off: on the reserved servers, or where it
 would delay the end of those that the reservation may move to. Whenever a job is looked at that could start if no filler

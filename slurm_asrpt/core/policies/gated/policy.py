@@ -30,7 +30,7 @@ It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for
    the free GPUs, it starts on the servers where the jobs that Slurm preempts for it lose least (docs/decisions/0027).
 7. Interruptions, if ``interrupts`` is set: a job with little work may preempt jobs with much, if the owners of both
    agree (module ``interruptions``, docs/decisions/0037). With ``fills``, jobs whose owners agree also use GPUs that are
-   kept for others, until these can start (module ``fillers``, docs/decisions/0045).
+   kept for others, until these can start (module ``fillers``, docs/decisions/0047).
 
 Two special cases: If a job cannot start although all its servers are idle (a lack of CPUs or memory), it gets no
 reservation, because no job's end would help. If only the gate keeps a job from idle servers, it starts there anyway.
