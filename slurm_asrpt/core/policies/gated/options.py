@@ -18,7 +18,8 @@ class GatedOptions(PatienceOptions, ContentionOptions, InterruptOptions):
     scatter: bool = Field(
         False,
         description="true: the first job that cannot start on the fewest servers starts on more, unless a profile or "
-        "earlier runs tell how much its GPUs communicate. For sites whose jobs communicate little.",
+        "earlier runs tell how much its GPUs communicate. For sites whose jobs communicate little. No effect with "
+        "interrupts and fills.",
     )
     late_share: Annotated[float, Field(gt=0, le=1)] = Field(
         0.1,

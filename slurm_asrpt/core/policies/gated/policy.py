@@ -118,7 +118,9 @@ class Gated(Policy):
 
     def __init__(self, fabric: Fabric, options: GatedOptions) -> None:
         super().__init__(fabric, options)
-        self.gate, self.patience_s, self.scatter = options.gate, options.patience_s, options.scatter
+        self.gate, self.patience_s = options.gate, options.patience_s
+        # else the room that fillers make for a job could go to one that is scattered
+        self.scatter = options.scatter and not (options.interrupts and options.fills)
         self.contention = NicContention(fabric) if options.contention else None
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
