@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import astuple
 from functools import partial
 from hashlib import sha256
 
@@ -42,7 +41,7 @@ def main() -> None:
     gc.disable()  # a replay creates almost no cyclic garbage
     clock = paced(share, partial(cpu_seconds, parent))
     found = forecast(snapshot, int.from_bytes(sha256(data).digest()[:8]), budget_s=budget_s, clock=clock)
-    starts = {job_id: [_known(time) for time in astuple(start)] for job_id, start in found.items()}
+    starts = {job_id: list(map(_known, (at.earliest, at.median, at.latest))) for job_id, at in found.items()}
     json.dump({"cpu_s": time.process_time(), "starts": starts}, sys.stdout)
 
 

@@ -39,6 +39,8 @@ def test_all_saved_fields_are_read_and_written_back(job_id: str) -> None:
         saved["pin"] = {**saved["pin"], "grace_s": 0.0}
     if saved["real"]:
         saved["real"] = {**saved["real"], "layouts": []}
+    if saved["forecast"]:
+        saved["forecast"] = [*saved["forecast"], ""]
     service = [*saved["service"], *((0.0, False, 0.0, 0.0) if saved["service"] else ())]
     newer = {"first_priority": 0, "reference_alpha": 0.0, "confined": False, "service": service}
     assert json.loads(restored(job_id).dump()) == saved | newer
