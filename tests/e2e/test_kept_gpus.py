@@ -1,4 +1,4 @@
-"""asrpt-gated with policy.interrupts on a real Slurm: consenting jobs run on GPUs that are kept for another one."""
+"""asrpt-gated with interruptions on a real Slurm: a job that consents runs on GPUs that are kept for another one."""
 
 import signal
 from collections.abc import Iterator
