@@ -97,8 +97,8 @@ def test_invalid_saved_jobs_are_refused_and_change_nothing(raw: object) -> None:
 def test_fields_of_other_releases_are_ignored() -> None:
     less = {name: value for name, value in JOBS["1"].items() if name not in ("over", "restarts")}
     job = ManagedJob(record=slurm_record("1"))
-    job.restore({**less, "of_tomorrow": 1, "service": [1.0, 2.0, 3.0, 4, "5", 6.0, True, "more"]}, NOW)
-    assert job.service == Service(1.0, 2.0, 3.0, 4, "5", 6.0, told=True)
+    job.restore({**less, "of_tomorrow": 1, "service": [1.0, 2.0, 3.0, 4, "5", 6.0, True, 7.0, 8.0, "more"]}, NOW)
+    assert job.service == Service(1.0, 2.0, 3.0, 4, "5", 6.0, True, 7.0, 8.0)
     assert job.requeued_run is None
 
 
