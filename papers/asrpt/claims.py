@@ -27,6 +27,7 @@ from papers.asrpt.simulations import (
 from papers.asrpt.table2 import EXACT, EXACT_TOOK, HEAVY_EDGE, HEAVY_EDGE_TOOK, QUICK_CASES, Placed
 from papers.asrpt.workload import PRIOR, Jobs
 from papers.claims import NO, REGION, UNTESTED, YES, Claim, Sample, Verdict, graded, where
+from slurm_asrpt.text import counted
 
 PAPER = "A-SRPT"
 TABLE2: Mapping[str, tuple[str, float, int]] = {
@@ -117,8 +118,9 @@ def _fig5_lab(evidence: Evidence) -> list[Claim]:
         nothing, command = "no run is recorded", evidence.command(FIGURE)
         seeds = evidence.seeds.number
         return [Claim(PAPER, LAB_ITEM, "the testbed", "", "not played", "", seeds, UNTESTED, nothing, command)]
-    sets = len(evidence.lab[IDEAL])
-    return [replace(claim, seeds=sets) for claim in _testbed(evidence, FIGURE, LAB_ITEM, evidence.lab)]
+    sets, jobs = len(evidence.lab[IDEAL]), evidence.lab[IDEAL][0]["jobs"]
+    item = f"Fig. 5 (real Slurm, {counted(sets, 'set')} of {jobs} jobs)"
+    return [replace(claim, seeds=sets) for claim in _testbed(evidence, FIGURE, item, evidence.lab)]
 
 
 def _testbed(evidence: Evidence, figure: str, item: str, found: Mapping[str, Runs]) -> list[Claim]:
