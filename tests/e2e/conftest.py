@@ -222,9 +222,12 @@ class Cluster:
 
     # asrpt's own
 
-    def predict(self, iterations: Mapping[tuple[str, str], int]) -> None:
-        """Set the predicted iterations of jobs with the default script, by user and job name."""
-        probes = [self.submit("--gpus=1", "--hold", "-J", name, user=user) for user, name in iterations]
+    def predict(self, iterations: Mapping[tuple[str, str], int], scripts: Mapping[str, str] | None = None) -> None:
+        """Set the predicted iterations of jobs, by user and job name. scripts: those that are not the default script."""
+        given = {name: {"script": script} for name, script in (scripts or {}).items()}
+        probes = [
+            self.submit("--gpus=1", "--hold", "-J", name, user=user, **given.get(name, {})) for user, name in iterations
+        ]
         found = [self.job(probe) for probe in probes]
         self.cancel(*probes)
         keys = [owned(job.uid, tag.group) for job in found if (tag := parse_tag(job.admin_comment))]
