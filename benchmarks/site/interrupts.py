@@ -6,7 +6,8 @@ whose work is ``--load`` of what the servers can do in ``--hours``; asrptd begin
 Run times are cut to ``--longest`` hours. A job keeps its work in a file: when preempted it writes a checkpoint (15 s)
 and reports it; when it runs again it loads the checkpoint (60 s) and continues.
 
-``sides``, one for each share: ``interrupted``: preemptions; ``checkpoint_s``: from signal to requeue; ``unreported``:
+``sides``, one for each share: ``filled``: starts on GPUs that are kept for another job (``--fills``); ``interrupted``:
+preemptions; ``checkpoint_s``: from signal to requeue; ``unreported``:
 requeues without a reported checkpoint; ``lost_runs``: runs whose work was repeated; ``wrong``: jobs that did not do
 exactly their work; ``incomplete``: jobs that did not complete; ``most``: most preemptions of a job; ``events``: of the
 audit trail, about preemption. ``mean_ratio``, ``p99_ratio``: mean completion, and 99th percentile of the bounded
@@ -147,9 +148,9 @@ def policy(share: float, options: argparse.Namespace) -> dict[str, Any]:
     return {"name": OURS.policy, **tuned(options), "interrupts": share > 0}
 
 
-def tuned(options: argparse.Namespace) -> dict[str, float]:
+def tuned(options: argparse.Namespace) -> dict[str, Any]:
     """The settings of the policy that are not the defaults."""
-    names = ("interruption_gain", "interruption_s", "min_run_s", "max_interruptions")
+    names = ("interruption_gain", "interruption_s", "min_run_s", "max_interruptions", "fills")
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 
@@ -163,7 +164,7 @@ def play(share: float, window: Window, options: argparse.Namespace, port: int, s
         found = play_on(lab, ours, own, setup, Watch(f"consent {share:g}", len(own.jobs)).look, pace.measure(lab))
         lines = [lines_of(lab, job.user, job_id) for job, job_id in zip(own.jobs, found.ids, strict=True)]
         held_s = held(lab, found.ids)
-        trail = [entry for entry in entries(lab.paths.asrpt / "state") if entry["event"] in EVENTS]
+        trail = [each for each in entries(lab.paths.asrpt / "state") if each["event"] in EVENTS or "filling" in each]
     finally:
         down(lab, ours, setup)
     assert found.pace
@@ -239,6 +240,7 @@ def row(side: Side, before: Side, window: Window, consenting: Any) -> dict[str, 
     return {
         "consent": side.share,
         "jobs": len(window.jobs),
+        "filled": sum("filling" in entry for entry in side.trail),
         "interrupted": sum(interrupted.values()),
         "most": max(interrupted.values(), default=0),
         "checkpoint_s": _rounded(mean_checkpoint_s(side.trail)),
@@ -360,6 +362,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--interruption-s", type=float, help="policy.interruption_s")
     parser.add_argument("--min-run-s", type=float, help="policy.min_run_s")
     parser.add_argument("--max-interruptions", type=int, help="policy.max_interruptions")
+    parser.add_argument("--fills", action="store_true", default=None, help="policy.fills")
     parser.add_argument("--simulate", action="store_true", help="only in asrpt-sim, without labs")
     parser.add_argument("--port", type=int, default=19000, help="first port (default %(default)s)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and audit trails here")

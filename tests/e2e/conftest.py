@@ -223,7 +223,7 @@ class Cluster:
     # asrpt's own
 
     def predict(self, iterations: Mapping[tuple[str, str], int], scripts: Mapping[str, str] | None = None) -> None:
-        """Set the predicted iterations of jobs, by user and job name. scripts: those that are not the default script."""
+        """Set the predicted iterations of jobs, by user and job name. scripts: those other than the default script."""
         given = {name: {"script": script} for name, script in (scripts or {}).items()}
         probes = [
             self.submit("--gpus=1", "--hold", "-J", name, user=user, **given.get(name, {})) for user, name in iterations
