@@ -12,7 +12,8 @@ are those of the log; where it has none they are drawn: run time over limit is u
 Feitelson 2001), rounded up to popular values (Tsafrir et al. 2005). Users ask for the fewest nodes (``-N``).
 
 Regimes: in ``order`` all placements are equally fast. In ``placement`` jobs of a size that a model of Table I has train
-it (asrpt-lab train), in ``mixed`` those of half of the groups; there Slurm also plays the jobs without ``-N``.
+it (asrpt-lab train), in ``mixed`` those of half of the groups; there Slurm also plays the jobs without ``-N`` (``age, any
+nodes``), unless ``--plain`` or ``--quick`` leaves that out: a training on many nodes may then take days of the lab.
 
 asrptd begins with what the jobs before the window teach, and is retrained every six hours of the lab.
 
@@ -78,9 +79,9 @@ class Cell(NamedTuple):
 
 
 def sides_of(cell: Cell, options: argparse.Namespace) -> list[Site]:
-    plain = [site for site in PLAIN if not options.plain or site.name in options.plain]
-    scattered = [SCATTERED] if cell.regime != ORDER else []
-    return [*plain, *scattered, OURS, *((OURS_FAIR, PAPER) if options.all else ())]
+    there = [*PLAIN, SCATTERED] if cell.regime != ORDER and not options.quick else PLAIN
+    plain = [site for site in there if not options.plain or site.name in options.plain]
+    return [*plain, OURS, *((OURS_FAIR, PAPER) if options.all else ())]
 
 
 def play_cell(cell: Cell, log: Log, options: argparse.Namespace) -> dict[str, Any]:
@@ -207,7 +208,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.site", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--quick", action="store_true", help="three cells, one of each regime")
+    parser.add_argument("--quick", action="store_true", help="three cells, one of each regime, all jobs with -N")
     parser.add_argument("--logs", nargs="+", metavar="LOG", help="logs, as --list names them")
     parser.add_argument("--list", action="store_true", help="list the logs that are small enough")
     parser.add_argument("--loads", nargs="+", type=float, default=list(LOADS), metavar="LOAD")
