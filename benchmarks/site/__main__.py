@@ -12,8 +12,8 @@ are those of the log; where it has none they are drawn: run time over limit is u
 Feitelson 2001), rounded up to popular values (Tsafrir et al. 2005). Users ask for the fewest nodes (``-N``).
 
 Regimes: in ``order`` all placements are equally fast. In ``placement`` jobs of a size that a model of Table I has train
-it (asrpt-lab train), in ``mixed`` those of half of the groups; there Slurm also plays the jobs without ``-N`` (``age, any
-nodes``), unless ``--plain`` or ``--quick`` leaves that out: a training on many nodes may then take days of the lab.
+it (asrpt-lab train), in ``mixed`` those of half of the groups; there Slurm also plays the jobs without ``-N`` (``age,
+any nodes``), unless ``--plain`` or ``--quick`` leaves that out: a training on many nodes may then take days of the lab.
 
 asrptd begins with what the jobs before the window teach, and is retrained every six hours of the lab.
 
