@@ -29,9 +29,9 @@ def one_lab() -> Iterator[Cluster]:
 
 
 def started_by_asrptd(cluster: Cluster, job_id: str) -> bool:
-    """Whether asrptd pinned the job or released it ahead, and no GPUs differ from those of a pin."""
-    decided = cluster.audit(job_id, "start") or cluster.audit(job_id, "released-ahead")
-    return bool(decided) and all(run.get("as_planned", True) for run in cluster.audit(job_id, "running"))
+    """Whether asrptd pinned the job, and it has the GPUs of the pin, or released it ahead: then Slurm chooses them."""
+    as_planned = all(run.get("as_planned", True) for run in cluster.audit(job_id, "running"))
+    return bool(cluster.audit(job_id, "released-ahead") or (cluster.audit(job_id, "start") and as_planned))
 
 
 def given(cluster: Cluster, job_id: str) -> Counter[str]:
