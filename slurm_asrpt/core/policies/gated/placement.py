@@ -57,10 +57,8 @@ class Placer:
 
     def scattered(self, job: Job, choice: Choice, servers: Servers, allowed: int) -> Placement | None:
         """The placement on the fewest ``allowed`` servers of a choice that have room for the job now."""
-        names = frozenset([self._nodes[at].name for at in bits(allowed & choice.group.mask & ~servers.masks[0])])
-        wanted = job.request.candidates
-        request = replace(job.request, candidates=names if wanted is None else names & wanted)
-        found = place(servers.view, replace(job, request=request), Strategy.TIGHTEST, self._fabric)
+        narrowed = self._narrowed(job, allowed & choice.group.mask & ~servers.masks[0])
+        found = place(servers.view, narrowed, Strategy.TIGHTEST, self._fabric)
         return self._within_gate(self._gate, job, choice, found) if found is not None else None
 
     def _packed(
@@ -123,13 +121,12 @@ class Placer:
 
     def general(self, job: Job, choice: Choice, servers: Servers, allowed: int, gate: float) -> Placement | None:
         """The placement of any request on any servers: on the fewest servers that could hold it, within the gate."""
-        wanted, most = job.request.candidates, choice.group.free_times.needs(job).servers
+        most = choice.group.free_times.needs(job).servers
+        if servers.switches is not None:  # else a switch might be preferred on which the job needs more servers
+            few_nodes = min(most, job.request.max_nodes or most)
+            job = replace(job, request=replace(job.request, max_nodes=few_nodes))
         for among in self._unused_nics_first(servers, allowed & ~servers.masks[0]):
-            names = frozenset([self._nodes[at].name for at in bits(among)])
-            request = replace(job.request, candidates=names if wanted is None else names & wanted)
-            if servers.switches is not None:  # else a switch might be preferred on which the job needs more servers
-                request = replace(request, max_nodes=min(most, request.max_nodes or most))
-            narrowed = replace(job, request=request)
+            narrowed = self._narrowed(job, among)
             for strategy in (Strategy.TIGHTEST, Strategy.MOST_FREE):
                 found = place(servers.view, narrowed, strategy, self._fabric)
                 few = found is not None and len(found.gpus) <= most
@@ -137,3 +134,8 @@ class Placer:
                 if passed is not None:
                     return passed
         return None
+
+    def _narrowed(self, job: Job, among: int) -> Job:
+        """The job, on no other servers than these."""
+        names, wanted = frozenset([self._nodes[at].name for at in bits(among)]), job.request.candidates
+        return replace(job, request=replace(job.request, candidates=names if wanted is None else names & wanted))

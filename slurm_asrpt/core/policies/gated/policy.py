@@ -496,10 +496,8 @@ class Gated(Policy):
         job = entry.job
         if not self.scatters(job) or job.gpus > servers.free:
             return None
-        found = (
-            self._placer.scattered(job, choice, servers, self._allowed(servers, now + entry.lasts(choice.best)))
-            for choice in entry.choices
-        )
+        allowed = self._allowed(servers, now)  # no other job has a reservation
+        found = (self._placer.scattered(job, choice, servers, allowed) for choice in entry.choices)
         return next((placement for placement in found if placement is not None), None)
 
     def _place_by_preemption(self, entry: Waiting, servers: Servers, now: float) -> Placement | None:
