@@ -118,9 +118,14 @@ def _name(cell: Simulated, seed: int) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """``mean ± standard deviation``."""
+    """``mean ± standard deviation``; of one value, only the value."""
     digits = 0 if fmean(values) >= 100 else 1
-    return f"{fmean(values):,.{digits}f} ± {stdev(values) if len(values) > 1 else 0:,.{digits}f}"
+    return f"{fmean(values):,.{digits}f}{plus_minus(values, digits)}"
+
+
+def plus_minus(values: Sequence[float], digits: int, sign: str = " ± ") -> str:
+    """`` ± standard deviation``; empty for one value, which has none."""
+    return f"{sign}{stdev(values):,.{digits}f}" if len(values) > 1 else ""
 
 
 def ratios(ours: Iterable[float], theirs: Iterable[float]) -> list[float]:

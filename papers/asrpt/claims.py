@@ -27,6 +27,7 @@ from papers.asrpt.simulations import (
 from papers.asrpt.table2 import EXACT, EXACT_TOOK, HEAVY_EDGE, HEAVY_EDGE_TOOK, QUICK_CASES, Placed
 from papers.asrpt.workload import PRIOR, Jobs
 from papers.claims import NO, REGION, UNTESTED, YES, Claim, Sample, Verdict, graded, where
+from papers.seeded import plus_minus
 from slurm_asrpt.text import counted
 
 PAPER = "A-SRPT"
@@ -78,11 +79,12 @@ def _claim(
 
 def _percent(shares: Sequence[float]) -> tuple[str, str]:
     """Mean and standard deviation, in percent."""
-    return f"{100 * fmean(shares):.0f}%", f"{100 * _deviation(shares):.0f}%"
+    around = plus_minus([100 * each for each in shares], 0, sign="")
+    return f"{100 * fmean(shares):.0f}%", around and f"{around}%"
 
 
 def _times(ratios: Sequence[float]) -> tuple[str, str]:
-    return f"{fmean(ratios):.2f} times", f"{_deviation(ratios):.2f}"
+    return f"{fmean(ratios):.2f} times", plus_minus(ratios, 2, sign="")
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -223,10 +225,10 @@ def _table2(evidence: Evidence) -> list[Claim]:
         faster = [float(each[EXACT_TOOK]) / float(each[HEAVY_EDGE_TOOK]) for each in runs]
         found += [
             _claim(evidence, "table2", "Table II", f"{model}: Heavy-Edge against the exact placement", paper,
-                   f"{100 * (fmean(ratio) - 1):.1f}% longer", f"{100 * _deviation(ratio):.1f}%",
+                   f"{100 * (fmean(ratio) - 1):.1f}% longer", plus_minus([100 * each for each in ratio], 1, sign=""),
                    YES if fmean(ratio) <= most else NO),
             _claim(evidence, "table2", "Table II", f"{model}: Heavy-Edge is found faster", f"{quick:,} times",
-                   f"{fmean(faster):,.0f} times", f"{_deviation(faster):,.0f}",
+                   f"{fmean(faster):,.0f} times", plus_minus(faster, 0, sign=""),
                    YES if fmean(faster) >= quick else REGION if min(faster) > 1 else NO,
                    "" if fmean(faster) >= quick else "faster, by less: our solver is told a good placement"),
         ]  # fmt: skip

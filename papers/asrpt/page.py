@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean, stdev
+from statistics import fmean
 
 from papers.asrpt.claims import CLAIMS, region, won
 from papers.asrpt.evidence import Evidence
@@ -27,7 +27,7 @@ from papers.asrpt.table2 import EXACT, HEAVY_EDGE, REFINED
 from papers.asrpt.workload import HISTORY, TESTBED_GPUS, TESTBED_JOBS, TESTBED_SETS, TRACE_JOBS
 from papers.claims import Claim
 from papers.report import Section, Table, render
-from papers.seeded import spread
+from papers.seeded import plus_minus, spread
 from slurm_asrpt.text import counted
 
 TITLES: Mapping[str, str] = {
@@ -137,10 +137,11 @@ def hours(runs: Runs) -> str:
 
 def less(ratios: Sequence[float]) -> str:
     """How much less than another: ``31% ± 4% less``, ``2.10 ± 0.20 times``."""
-    middle, around = fmean(ratios), stdev(ratios) if len(ratios) > 1 else 0.0
-    if middle < 1:
-        return f"{100 * (1 - middle):.0f}% ± {100 * around:.0f}% less"
-    return f"{middle:.2f} ± {around:.2f} times"
+    middle = fmean(ratios)
+    if middle >= 1:
+        return f"{middle:.2f}{plus_minus(ratios, 2)} times"
+    around = plus_minus([100 * each for each in ratios], 0)
+    return f"{100 * (1 - middle):.0f}%{around and f'{around}%'} less"
 
 
 def percent(values: Sequence[float]) -> str:

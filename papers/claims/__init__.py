@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, Literal
 
 from papers import report
 from papers.report import FAILS, HOLDS, PARTLY, Measured, Section, Table
+from papers.seeded import plus_minus
 
 Verdict = Literal["holds", "holds in a region", "does not hold", "cannot be tested"]
 YES: Verdict = "holds"
@@ -125,21 +126,17 @@ def _of_section(paper: str, item: str, section: Section, seeds: int, command: st
 
 def _joined(measured: Sequence[Measured]) -> tuple[str, str]:
     """Our figures as text, and the spread if there is one figure; several have theirs in the text."""
-    texts = [(each.what, f"{fmean(each.ours):.2f}", f"{_deviation(each.ours):.2f}") for each in measured]
+    texts = [(each.what, f"{fmean(each.ours):.2f}", plus_minus(each.ours, 2, sign="")) for each in measured]
     if len(texts) == 1:
         ((what, mean, around),) = texts
         return f"{what} {mean}", around
     if len(texts) > MAX_FIGURES:
         texts = [texts[at] for at in _least_and_largest([fmean(each.ours) for each in measured])]
     rest = f" ({len(measured)} figures, the least and the largest)" if len(measured) > MAX_FIGURES else ""
-    return "; ".join(f"{what} {mean} ± {around}" for what, mean, around in texts) + rest, ""
+    return "; ".join(f"{what} {mean}{around and f' ± {around}'}" for what, mean, around in texts) + rest, ""
 
 
 def _least_and_largest(values: Sequence[float]) -> tuple[int, int]:
     """Their places."""
     places = range(len(values))
     return min(places, key=values.__getitem__), max(places, key=values.__getitem__)
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0

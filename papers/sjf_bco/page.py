@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean, stdev
+from statistics import fmean
 
 from papers.report import FAILS, HOLDS, PARTLY, Measured, Section, Table, Verdict, render
-from papers.seeded import Seeds, direction, ratios, spread
+from papers.seeded import Seeds, direction, plus_minus, ratios, spread
 from papers.sjf_bco.simulations import (
     COMPETITORS,
     FIGURES,
@@ -102,7 +102,7 @@ def _least(points: Points, reading: str, extra: float, by_size: bool, what: str)
 
 
 def _ratio(over: Sequence[float]) -> str:
-    return f"{fmean(over):.2f} ± {stdev(over) if len(over) > 1 else 0:.2f}"
+    return f"{fmean(over):.2f}{plus_minus(over, 2)}"
 
 
 def _steps(found: Sequence[Point]) -> list[int]:

@@ -76,4 +76,4 @@ def test_a_row_of_many_figures_has_the_least_and_the_largest_and_each_of_the_pap
     many = tuple(Measured(name, "below 1", (value,)) for name, value in values.items())
     (found,) = of_sections("P", [Section("P, Fig. 4: x", "y", (HOLDS, [""]), [], measured=many)], 1, "papers.p", [], "")
     assert found.paper_figure == "below 1"
-    assert found.ours == "b 1.00 ± 0.00; d 5.00 ± 0.00 (5 figures, the least and the largest)"
+    assert found.ours == "b 1.00; d 5.00 (5 figures, the least and the largest)"

@@ -294,7 +294,7 @@ def test_a_view_takes_the_least_mean_over_the_seeds():
 
 def test_words_for_ratios():
     assert less([0.5, 0.7]) == "40% ± 14% less"
-    assert less([2.0]) == "2.00 ± 0.00 times"
+    assert less([2.0]) == "2.00 times"
 
 
 # the steps from A-SRPT to asrpt-gated
