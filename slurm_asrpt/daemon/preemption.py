@@ -38,6 +38,9 @@ from slurm_asrpt.switch import OperatingMode
 
 MAINTENANCE_S = 120.0
 """A job is preempted at least this long before maintenance, in addition to the time for its checkpoint."""
+HANDLER_S = 120.0
+"""Before this time of a run no signal is sent: a program that has not set its handler yet would die of it. Or before
+``policy.min_run_s``, if that is less. It matters to jobs on GPUs that are kept for others, and before maintenance."""
 GIVEN_UP = 2
 """How long a refused requeue is retried after the time for the checkpoint, in multiples of ``interrupt.grace_s``."""
 TOLD = (
@@ -64,6 +67,7 @@ class Preemption:
         self._policy, self._jobs, self._cluster, self._client = policy, jobs, cluster, client
         self._audit, self._mode = audit, mode
         self._rules, self._checkpoints, self._spool = rules, checkpoints, settings.paths.spool
+        self._handler_s = min(HANDLER_S, settings.policy.min_run_s)
         self._managed, self._consent = settings.slurm.partitions, Consent(settings.interrupt)
         self._partitions = frozenset(settings.interrupt.partitions or self._managed)
         self._ours: dict[str, tuple[float, bool]] = {}  # by job id: start of a run, and whether asrptd would manage it
@@ -182,7 +186,7 @@ class Preemption:
         try:
             if job.forgotten:
                 self._requeue(job, under_way, late, now)
-            elif not under_way.sent:
+            elif not under_way.sent and now >= job.record.start_time + self._handler_s:
                 self._signal(job, now)
         except SlurmError as error:
             if late:

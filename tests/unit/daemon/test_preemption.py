@@ -90,6 +90,24 @@ def test_a_preempted_job_is_signaled_requeued_and_runs_again(hlas: Bench) -> Non
     assert service.past == pytest.approx(sum(4 * (e["ended"] - e["began"]) for e in hlas.audit("cut", long)))
 
 
+@pytest.mark.parametrize(("min_run_s", "waits_s"), [(600.0, 120.0), (50.0, 50.0), (0.0, 0.0)])
+def test_no_signal_is_sent_before_a_program_can_have_set_its_handler(
+    make: Callable[..., Bench], min_run_s: float, waits_s: float
+) -> None:
+    """A policy may preempt a job that has just started, as one on GPUs that are kept for another."""
+    bench = make(min_run_s=min_run_s)
+    long = submit(bench)
+    bench.cycle(3)
+    began = bench.slurm.records[long].start_time
+    bench.job(long).interruption_decided(bench.slurm.now, "9")
+    bench.cycle(200)
+    assert [at - began for at in signalled(bench, long)] == [pytest.approx(max(waits_s, 3.0), abs=2.0)]
+
+
+def signalled(bench: Bench, job_id: str) -> list[float]:
+    return [float(entry["time"]) for entry in bench.audit("signalled") if entry["job"] == job_id]
+
+
 def test_without_a_checkpoint_report_the_job_keeps_its_grace_time(hlas: Bench) -> None:
     long, short = long_and_short(hlas)
     hlas.cycle(1)
@@ -192,8 +210,8 @@ def before_maintenance(make_bench: Callable[..., Bench], in_s: float, **fields: 
 
 
 def test_a_job_yields_to_maintenance_in_time(make_bench: Callable[..., Bench]) -> None:
-    bench, long = before_maintenance(make_bench, in_s=200.0)
-    bench.cycle(int(200.0 - MAINTENANCE_S - GRACE_S) - 5)
+    bench, long = before_maintenance(make_bench, in_s=400.0)
+    bench.cycle(int(400.0 - MAINTENANCE_S - GRACE_S) - 5)
     assert bench.slurm.signals == []
     bench.cycle(10)
     assert bench.slurm.signals == [(long, "USR1", True)]
