@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
+from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.sim.engine import Result, simulate_named
-from slurm_asrpt.sim.interruptions import Costs, InterruptedRun, interrupting
+from slurm_asrpt.sim.interruptions import InterruptedRun, interrupting
 from slurm_asrpt.sim.metrics import preemptive_bound, slowdowns, summary
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 from slurm_asrpt.traces.synthetic import pai_like
@@ -51,7 +52,7 @@ class Task:
     jobs: int
     seed: int
     shares: Sequence[float]
-    costs: Costs
+    costs: PreemptionCosts
     settings: Mapping[str, float]
     servers: int = 250
 
@@ -169,9 +170,9 @@ def main() -> int:
     parser.add_argument("--loads", type=float, nargs="+", default=[0.8, 1.1, 1.5])
     parser.add_argument("--single-gpu", type=float, nargs="+", default=[0.7, 0.0])
     parser.add_argument("--consent", type=float, nargs="+", default=[0.25, 0.5, 1.0])
-    parser.add_argument("--checkpoint", type=float, default=Costs.checkpoint_s, help="seconds")
-    parser.add_argument("--requeue", type=float, default=Costs.requeue_s, help="seconds")
-    parser.add_argument("--restart", type=float, default=Costs.restart_s, help="seconds")
+    parser.add_argument("--checkpoint", type=float, default=PreemptionCosts.checkpoint_s, help="seconds")
+    parser.add_argument("--requeue", type=float, default=PreemptionCosts.requeue_s, help="seconds")
+    parser.add_argument("--restart", type=float, default=PreemptionCosts.restart_s, help="seconds")
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
     parser.add_argument("--gain", type=float, help="policy.interruption_gain")
     parser.add_argument("--fills", action="store_true", help="policy.fills")
@@ -181,7 +182,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object to stdout instead of a table")
     chosen = parser.parse_args()
     jobs, shares = (10_000, [0.5, 1.0]) if chosen.quick else (chosen.jobs, chosen.consent)
-    costs = Costs(chosen.checkpoint, chosen.requeue, chosen.restart)
+    costs = PreemptionCosts(chosen.checkpoint, chosen.requeue, chosen.restart)
     settings = {"interruption_gain": chosen.gain} if chosen.gain else {}
     settings |= {"fills": True} if chosen.fills else {}
     tasks = [

@@ -36,6 +36,7 @@ import numpy as np
 
 from benchmarks.site.side_by_side import results
 from slurm_asrpt.audit.trail import entries
+from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, MachineError, one_line
 from slurm_asrpt.lab import pace
 from slurm_asrpt.lab.cluster import Lab, up
@@ -43,7 +44,7 @@ from slurm_asrpt.lab.site import figures, simulated
 from slurm_asrpt.lab.site.jobs import GPUS, SiteJob, Window, last_hours
 from slurm_asrpt.lab.site.sides import OURS, Queue, Record, Setup, Site, completed_runs, down, play_on, spec
 from slurm_asrpt.sim.engine import Preemptions, Result, simulate_named
-from slurm_asrpt.sim.interruptions import Costs, interrupting
+from slurm_asrpt.sim.interruptions import interrupting
 from slurm_asrpt.sim.scenario import parse_policy
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.synthetic import pai_like
@@ -324,7 +325,7 @@ def simulate(window: Window, seed: int, shares: Sequence[float], tuned: Mapping[
 
 def _simulated(window: Window, consenting: Any, settings: Mapping[str, Any]) -> tuple[Result, Preemptions]:
     made, ours = simulated.workload(window), parse_policy(simulated.policy_of(OURS, 0.0))
-    runner = interrupting(np.flatnonzero(consenting).tolist(), Costs(restart_s=RESTART_S))
+    runner = interrupting(np.flatnonzero(consenting).tolist(), PreemptionCosts(restart_s=RESTART_S))
     nodes, fabric = made.cluster.nodes, made.cluster.fabric
     result = simulate_named(ours.name, nodes, made.table, fabric, {**ours.settings, **settings}, runner=runner)
     nothing = Preemptions(np.array([], dtype=np.int64), 0, 0.0, np.empty((0, 3)))

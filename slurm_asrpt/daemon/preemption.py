@@ -81,14 +81,16 @@ class Preemption:
         if not may_interrupt(policy):
             return
         waiting = {JobId(t.record.job_id): t.service.past for t in jobs if t.service.past and not t.service.began}
-        policy.served(waiting, [_run(t) for t in self._may_be_interrupted()], now)
+        policy.served(waiting, [run for _, run in self.preemptible()], now)
 
-    def _may_be_interrupted(self) -> Iterator[ManagedJob]:
-        """Jobs that may be preempted; none outside of mode enforce."""
+    def preemptible(self) -> Iterator[tuple[ManagedJob, Run]]:
+        """The jobs that the policy may preempt; none outside of mode enforce."""
+        if not may_interrupt(self._policy):
+            return
         running = (t for t in self._jobs.values() if t.state is JobState.RUNNING and t.record.gpus_by_node)
         for job in running:
             if job.interruption is not None or not self.why_never(job):
-                yield job
+                yield job, _run(job)
 
     def why_never(self, job: ManagedJob) -> str:
         """Why a running job may not be preempted; "" if it may be."""

@@ -110,7 +110,7 @@ def assemble(
     topology = TopologyWatch(client, cluster, settings.slurm.partitions)
     reader = SlurmReader(client, lifecycle, rules, leases, topology)
     scheduler = Scheduler(reader, eligibility, decider, writer, saver, rank_maps, audit, clock)
-    snapshots = SnapshotMaker(settings, policy, jobs, cluster, progress, recent, communication)
+    snapshots = SnapshotMaker(settings, policy, jobs, cluster, progress, recent, communication, preemption.preemptible)
     forecaster = Forecaster(settings, jobs, cluster, recent, snapshots, slurm.private_jobs)
     rows = JobRows(cluster, profiles, recent, preemption, settings.policy.fairshare_bands)
     status = StatusBuilder(settings, policy, jobs, cluster, rows, progress, reports, mode, store.leader.name)

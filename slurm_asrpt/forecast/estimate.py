@@ -18,7 +18,7 @@ from slurm_asrpt.core.job import JobId
 from slurm_asrpt.forecast.arrays import PendingTasks, TaskFeed
 from slurm_asrpt.forecast.conformal import StartInterval
 from slurm_asrpt.forecast.replay import Arrival, Replay
-from slurm_asrpt.forecast.sampling import LogNormals, Sampler, array_tasks, remaining_length
+from slurm_asrpt.forecast.sampling import LogNormals, Sampler, array_tasks, remaining_length, survival
 from slurm_asrpt.forecast.snapshot import Snapshot, Waiting
 
 STEP = 10
@@ -87,6 +87,7 @@ class _Futures:
         waiting = [*snapshot.waiting, *([new_job] if new_job else [])]
         self._ids = [each.job.id for each in waiting]
         self._waiting = LogNormals([each.span for each in waiting])
+        self._begun = [(at, each) for at, each in enumerate(waiting) if each.done]
         self._tasks_waiting = array_tasks(self._ids)
         self._tasks_running = array_tasks([each.job_id for each in snapshot.running])
         self._asked = {new_job.job.id: new_job.job.id} if new_job else self._all_asked()
@@ -113,7 +114,10 @@ class _Futures:
                 running, sampler.survival_probabilities(len(running), self._tasks_running), strict=True
             )
         ]
-        lengths = self._waiting.at(sampler.normals(len(self._ids), self._tasks_waiting))
+        normals = sampler.normals(len(self._ids), self._tasks_waiting)
+        lengths = self._waiting.at(normals)
+        for at, each in self._begun:
+            lengths[at] = remaining_length(each.span, each.done, survival(normals[at]))
         iterations = dict(zip(self._ids, lengths.tolist(), strict=True))
         arrivals = self._arrivals(rng)
         if self._new_job:

@@ -1,4 +1,4 @@
-"""One simulated future: the policy decides, jobs end and arrive, until all requested jobs have started."""
+"""One simulated future: the policy decides, jobs end, arrive, or are preempted, until those requested have started."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Collection, Iterator
 
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.core.policies.base import Preempt, Start
 from slurm_asrpt.forecast.arrays import TaskFeed
+from slurm_asrpt.forecast.preemptions import PreemptibleJobs
 from slurm_asrpt.forecast.snapshot import Snapshot
 
 Arrival = tuple[Job, float]
@@ -45,6 +46,10 @@ class Replay:
             for number, (run, left) in enumerate(zip(snapshot.running, left_s, strict=True), start=-len(left_s))
         ]
         heapq.heapify(self._running)
+        self._preemptible = PreemptibleJobs(snapshot.preemption, self.policy, snapshot.nodes)
+        for consenting in snapshot.preemption.consenting:
+            if consenting.run.ending:
+                self._preempt(consenting.run.job_id, self.now)
 
     def until(self, horizon: float, keep_going: Callable[[], bool] = lambda: True) -> dict[JobId, float]:
         """Start times (seconds) of the requested jobs that start before ``horizon``. Stops early when
@@ -55,9 +60,13 @@ class Replay:
             self._arrive(now)
             if self._following.over:
                 break
+            self._preemptible.tell(now)
             for decision in self.policy.decide(self.view, now):
                 if isinstance(decision, Start):
                     self._begin(decision, now)
+                elif isinstance(decision, Preempt):
+                    self._preempt(decision.job_id, now)
+            self._preemptible.tell(now)  # the policy's next wake-up depends on what runs
         return self.started
 
     def _next_event(self) -> float:
@@ -66,6 +75,7 @@ class Replay:
         soonest = min(
             self._running[0][0] if self._running else math.inf,
             self._next[0].submit_time if self._next else math.inf,
+            self._preemptible.next_return,
         )
         wake = self.policy.next_wakeup(self.now)
         return wake if wake is not None and self.now < wake < soonest else soonest
@@ -76,9 +86,13 @@ class Replay:
             self.view.give(gpus, request, indexes)
             self.view.headroom.give(charges)
             self.policy.finished(job_id, now)
-            self._following.ended(job_id)
+            if not self._preemptible.ended(job_id, now):
+                self._following.ended(job_id)
 
     def _arrive(self, now: float) -> None:
+        for job, iterations in self._preemptible.returned(now):
+            self._preemptible.tell(now)
+            self._submit(job, iterations, now)
         while self._next is not None and self._next[0].submit_time <= now:
             self._submit(*self._next, now)
             self._next = next(self._arrivals, None)
@@ -95,9 +109,20 @@ class Replay:
         self.view.take(placement.gpus, job.request)
         self.view.headroom.take(job.charges)
         self._number += 1
-        end = now + min(self._iterations.pop(job.id) * placement.alpha, job.time_limit) + self._rest
+        again = self._preemptible.has_run(job.id)
+        lasts = self._iterations.pop(job.id) * placement.alpha + self._preemptible.started(start, now)
+        end = now + min(lasts, job.time_limit) + self._rest
         entry = (end, self._number, job.id, placement.gpus, job.request, job.charges, indexes)
         heapq.heappush(self._running, entry)
-        self._following.started(job.id)
+        if not again:
+            self._following.started(job.id)
         if job.id in self.asked:
-            self.started[job.id] = now
+            self.started.setdefault(job.id, now)
+
+    def _preempt(self, job_id: JobId, now: float) -> None:
+        """The job writes its checkpoint; its GPUs are in use until then."""
+        at = next(at for at, entry in enumerate(self._running) if entry[2] == job_id)
+        free = self._preemptible.preempted(job_id, self._running[at][0] - self._rest - now, now)
+        if free is not None:
+            self._running[at] = (free + self._rest, *self._running[at][1:])
+            heapq.heapify(self._running)

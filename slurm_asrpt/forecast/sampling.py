@@ -86,6 +86,11 @@ def remaining_length(span: Quantiles, ran: float, chance: float) -> float:
     return max(0.0, span.middle * math.exp(z * (below if z < 0 else above)) - ran)
 
 
+def survival(z: float) -> float:
+    """The probability in (0, 1) that a standard normal number is larger."""
+    return _NORMAL.cdf(-max(-8.0, min(8.0, z)))
+
+
 TASK_CORRELATION = 0.7
 """Correlation of prediction errors within an array: that of jobs that a user submits together (benchmarks.alike)."""
 _COMMON, _OWN = math.sqrt(TASK_CORRELATION), math.sqrt(1.0 - TASK_CORRELATION)

@@ -14,6 +14,7 @@ from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
 from slurm_asrpt.forecast.arrays import PendingTasks
 from slurm_asrpt.forecast.conformal import StartConformal
+from slurm_asrpt.forecast.preemptions import PreemptionState
 from slurm_asrpt.forecast.sampling import UNKNOWN_S, Quantiles
 
 PUBLISHED = "forecast.json"
@@ -24,10 +25,11 @@ MAX_JOBS = 500
 
 @dataclass(frozen=True)
 class Waiting:
-    """A waiting job, or one that arrived recently. span: its iterations."""
+    """A waiting job, or one that arrived recently. span: its iterations. done: those of its earlier runs."""
 
     job: Job
     span: Quantiles
+    done: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Snapshot(PolicySnapshot):
     unknown: runtime, in seconds, of a job without a prediction.
     rates: how much jobs without a profile communicate (``predict.communication.to_rates``); only published.
     moves: current offsets of the intervals of predictions, of every user; only published.
+    preemption: the jobs that the policy may preempt, or has.
     rest_s: seconds from the end of a job to the next start on its GPUs, if a job waits for them.
     """
 
@@ -71,6 +74,7 @@ class Snapshot(PolicySnapshot):
     rates: Mapping[str, float] = field(default_factory=dict)
     moves: IntervalOffsets = field(default_factory=IntervalOffsets)
     arrays: tuple[PendingTasks, ...] = ()
+    preemption: PreemptionState = field(default_factory=PreemptionState)
 
     def make_policy(self) -> Policy:
         """Raises ValueError for an invalid state."""

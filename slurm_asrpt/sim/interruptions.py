@@ -13,26 +13,13 @@ import numpy as np
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies.base import Preempt, PreemptivePolicy, Run, Start, may_interrupt
+from slurm_asrpt.core.policies.base import Preempt, PreemptivePolicy, Run, Start, Wait, may_interrupt
+from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.sim.engine import OnStart, PlainRun, PolicyError, Preemptions, Progress, Result, Runner, Scheduler
 from slurm_asrpt.sim.job_table import JobTable
 
 
-@dataclass(frozen=True)
-class Costs:
-    """What a preemption costs, seconds.
-
-    checkpoint_s: from the signal to the end of the run, without progress. requeue_s: until the job is eligible again
-    (some seconds until its processes have ended, two more, and asrptd's next cycle, 30 s by default; Slurm by itself
-    would wait for 121 s). restart_s: at the start of each later run, without progress.
-    """
-
-    checkpoint_s: float = 30.0
-    requeue_s: float = 35.0
-    restart_s: float = 60.0
-
-
-def interrupting(consenting: Collection[int], costs: Costs) -> Runner:
+def interrupting(consenting: Collection[int], costs: PreemptionCosts) -> Runner:
     """A runner for ``simulate``: the policy may preempt the jobs in these rows."""
     return partial(InterruptedRun, consenting=consenting, costs=costs)
 
@@ -67,7 +54,7 @@ class InterruptedRun(PlainRun):
         progress: Progress | None,
         on_start: OnStart | None,
         consenting: Collection[int],
-        costs: Costs,
+        costs: PreemptionCosts,
     ) -> None:
         super().__init__(policy, nodes, table, progress, on_start)
         self.costs, self.consenting = costs, frozenset(consenting) if may_interrupt(policy) else frozenset[int]()
@@ -84,14 +71,20 @@ class InterruptedRun(PlainRun):
         self.speeds = {node.name: node.speed for node in nodes}
 
     def _decide(self, now: float) -> None:
-        policy = self.policy
-        if self.consenting and isinstance(policy, PreemptivePolicy):
-            policy.served(self.attained, list(self.runs.values()), now)
-        for decision in self.policy.decide(self.view, now):
+        self._tell(now)
+        decisions = self.policy.decide(self.view, now)
+        for decision in decisions:
             if isinstance(decision, Start):
                 self._begin(decision, now)
             elif isinstance(decision, Preempt):
                 self._interrupt(int(decision.job_id), now)
+        if not all(isinstance(decision, Wait) for decision in decisions):
+            self._tell(now)  # whether the next job that is submitted changes anything depends on what runs
+
+    def _tell(self, now: float) -> None:
+        policy = self.policy
+        if self.consenting and isinstance(policy, PreemptivePolicy):
+            policy.served(self.attained, list(self.runs.values()), now)
 
     def _begin(self, start: Start, now: float) -> None:
         super()._begin(start, now)
@@ -182,10 +175,8 @@ class InterruptedRun(PlainRun):
         self.nodes[row] = 0
         self.waiting += 1
         self.attained[job.id] = self.parts[row].gpu_s
-        policy = self.policy
-        if isinstance(policy, PreemptivePolicy):
-            policy.served(self.attained, list(self.runs.values()), now)
-        policy.submitted(job, now)
+        self._tell(now)
+        self.policy.submitted(job, now)
 
     def result(self, interrupted: bool) -> Result:
         found = super().result(interrupted).with_times(np.array(self.first), np.array(self.end))

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from slurm_asrpt.core.cluster import Fabric, Node, capacity, spread, with_reference_gpus
 from slurm_asrpt.core.job import UNPROFILED, JobProfile, unprofiled
 from slurm_asrpt.core.limits import Charges
+from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.profile.schema import library_names, load_profile
-from slurm_asrpt.sim.interruptions import Costs
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.predictors import (
     PERFECT,
@@ -142,7 +142,7 @@ class Options:
     predictor: one of PREDICTORS. retrain_s: seconds between retrainings on jobs that have ended; 0 for never.
     max_gpus_per_user: GPUs that the jobs of one user may hold at a time (Slurm's MaxTRESPU); None for no limit.
     consent: share of the jobs, drawn by ``seed``, that a policy may preempt. checkpoint_s, requeue_s, restart_s: what a
-    preemption costs (``interruptions.Costs``).
+    preemption costs (``core/preemption_costs``).
     communication: one of COMMUNICATION. Unless known, policies get jobs without profiles (``sim.unnamed``).
     """
 
@@ -156,9 +156,9 @@ class Options:
     seed: int = 0
     max_gpus_per_user: int | None = None
     consent: float = 0.0
-    checkpoint_s: float = Costs.checkpoint_s
-    requeue_s: float = Costs.requeue_s
-    restart_s: float = Costs.restart_s
+    checkpoint_s: float = PreemptionCosts.checkpoint_s
+    requeue_s: float = PreemptionCosts.requeue_s
+    restart_s: float = PreemptionCosts.restart_s
     communication: str = KNOWN
 
     def __post_init__(self) -> None:
@@ -198,7 +198,7 @@ class Workload:
     cluster: Cluster
     notes: Mapping[str, Any] = field(default_factory=dict)
     consenting: Sequence[int] = ()
-    costs: Costs = field(default_factory=Costs)
+    costs: PreemptionCosts = field(default_factory=PreemptionCosts)
     real: JobTable | None = None
     measured: Measured | None = None
 
@@ -247,7 +247,7 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
         table = _limited(table, options.max_gpus_per_user)
     notes = _notes(trace, table, cluster, own_load, first, moved)
     consenting = np.flatnonzero(np.random.default_rng(options.seed).random(len(table)) < options.consent).tolist()
-    costs = Costs(options.checkpoint_s, options.requeue_s, options.restart_s)
+    costs = PreemptionCosts(options.checkpoint_s, options.requeue_s, options.restart_s)
     made = Workload(table, cluster, notes, consenting, costs)
     return made if options.communication == KNOWN else _hidden(made, options)
 

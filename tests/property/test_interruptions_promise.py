@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.cluster import ClusterView, Node
 from slurm_asrpt.core.job import JobId, unprofiled
 from slurm_asrpt.core.policies.base import Preempt, Run, Start
+from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.sim.engine import Result, simulate
-from slurm_asrpt.sim.interruptions import Costs, InterruptedRun, interrupting
+from slurm_asrpt.sim.interruptions import InterruptedRun, interrupting
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import latest_starts
 from tests.benches.gated import unchecked_policy
 
 NODES = [Node(f"n{i}", 4, i) for i in range(3)]
 SIZES = (1, 2, 4, 8)
-COSTS = Costs(checkpoint_s=20.0, requeue_s=10.0, restart_s=30.0)
+COSTS = PreemptionCosts(checkpoint_s=20.0, requeue_s=10.0, restart_s=30.0)
 MOST, MIN_RUN_S, LATE_SHARE = 2, 200.0, 0.4
 
 rows = st.tuples(  # submission, size, seconds, predicted over true seconds

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.domains import lowest
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.policies import policy_settings
-from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.core.policies.base import Policy, Run
+from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.communication import LearnedCommunication
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
@@ -22,11 +23,14 @@ from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch
 from slurm_asrpt.forecast.arrays import PendingTasks
+from slurm_asrpt.forecast.preemptions import Consenting, Interrupted, PreemptionState
 from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, Running, Snapshot, Waiting
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.request import resources_of
 
+REQUEUE_S = 5.0
+"""From the end of a preempted job to the cycle in which it is eligible again, beside ``daemon.interval_s``."""
 LEAST_PERIODS = 10
 """In multiples of ``forecast_s``; a shorter time is too short to estimate the arrival rate."""
 
@@ -43,8 +47,10 @@ class SnapshotMaker:
         progress: ProgressWatch,
         recent: RecentJobs,
         communication: LearnedCommunication,
+        preemptible: Callable[[], Iterable[tuple[ManagedJob, Run]]],
     ) -> None:
-        self.communication = communication
+        """preemptible: the jobs that the policy may preempt now."""
+        self.communication, self._preemptible = communication, preemptible
         self._settings, self._policy, self._jobs, self._cluster = settings, policy, jobs, cluster
         self._progress, self._recent = progress, recent
 
@@ -57,7 +63,7 @@ class SnapshotMaker:
         held = [self._running(job, seen.get(str(job.record.number)), unknown, now) for job in holding]
         running = with_room([*held, *self._not_up()], view.nodes)
         first = [self._jobs[job_id] for job_id, _ in self._policy.queue(now)[:MAX_JOBS]]
-        lengths = [(job.job, self._iterations(job, job.job, unknown)) for job in first if job.job]
+        waiting = tuple(self._waiting(job, job.job, unknown) for job in first if job.job)
         arrivals, window_s = recent.arrivals.recent(now, unknown, LEAST_PERIODS * settings.daemon.forecast_s)
         return Snapshot(
             now=now,
@@ -71,13 +77,14 @@ class SnapshotMaker:
             free_memory=view.free_memory,
             indexes=self._indexes(running),
             running=tuple(running),
-            waiting=tuple(Waiting(*each) for each in lengths),
+            waiting=waiting,
             recent=tuple(arrivals),
             window_s=window_s,
             margins=recent.start_adjustment,
             unknown=unknown,
             rest_s=recent.idle_gaps.typical_s(),
             arrays=tuple(self._array_rests(first, unknown)),
+            preemption=self._preemption(first, running),
         )
 
     def _not_up(self) -> Iterator[Running]:
@@ -88,8 +95,31 @@ class SnapshotMaker:
             if free[name]:
                 yield Running(JobId(f"power:{name}"), {name: free[name]}, Request(), 0.0, span, math.inf)
 
+    def _waiting(self, job: ManagedJob, admitted: Job, unknown: Quantiles) -> Waiting:
+        done = job.service.past / (admitted.gpus * self._alpha(admitted)) if admitted.interruptible else 0.0
+        return Waiting(admitted, self._iterations(job, admitted, unknown), done)
+
+    def _preemption(self, first: Sequence[ManagedJob], running: Sequence[Running]) -> PreemptionState:
+        held = {run.job_id for run in running}
+        consenting = (
+            Consenting(run, job.job, (job.placement.alpha if job.placement else None) or self._alpha(job.job))
+            for job, run in self._preemptible()
+            if job.job is not None and run.job_id in held
+        )
+        interrupted = {
+            JobId(job.record.job_id): Interrupted(job.service.past, job.service.interruptions)
+            for job in first
+            if job.service.past and not job.service.began
+        }
+        return PreemptionState(
+            tuple(consenting), interrupted, PreemptionCosts(requeue_s=REQUEUE_S + self._settings.daemon.interval_s)
+        )
+
+    def _alpha(self, job: Job) -> float:
+        return self._cluster.best_alpha(job) or 1.0
+
     def _iterations(self, job: ManagedJob, admitted: Job, unknown: Quantiles) -> Quantiles:
-        return iterations_of(job, self._recent.run_adjustment, self._cluster.best_alpha(admitted) or 1.0, unknown)
+        return iterations_of(job, self._recent.run_adjustment, self._alpha(admitted), unknown)
 
     def _array_rests(self, first: Sequence[ManagedJob], unknown: Quantiles) -> Iterator[PendingTasks]:
         """Array tasks that wait together, of arrays with a task among the ``first`` jobs or none in the queue."""

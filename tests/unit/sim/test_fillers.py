@@ -8,13 +8,14 @@ import pytest
 from slurm_asrpt.core.cluster import ClusterView, Node
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.policies.base import Preempt, Run, Start
+from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.sim.engine import simulate
-from slurm_asrpt.sim.interruptions import Costs, interrupting
+from slurm_asrpt.sim.interruptions import interrupting
 from slurm_asrpt.sim.job_table import JobTable
 from tests.benches.gated import unchecked_policy
 
 SIZES = (1, 2, 4, 8)
-COSTS = Costs(checkpoint_s=30.0, requeue_s=121.0, restart_s=60.0)
+COSTS = PreemptionCosts(checkpoint_s=30.0, requeue_s=121.0, restart_s=60.0)
 NODES = [Node("n0", 4, 0), Node("n1", 4, 1)]
 FIRST, WIDE, LONG = (0.0, 4, 5000.0), (10.0, 8, 6000.0), (20.0, 4, 20_000.0)
 """FIRST runs on n0. WIDE waits for both servers, which it has reserved from 5000 s on. LONG fits on n1."""

@@ -11,14 +11,15 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Preempt, Run, Start
+from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.sim.engine import PolicyError, simulate
-from slurm_asrpt.sim.interruptions import Costs, InterruptedRun, interrupting
+from slurm_asrpt.sim.interruptions import InterruptedRun, interrupting
 from slurm_asrpt.sim.job_table import JobTable
 from tests.benches.gated import unchecked_policy
 
 FABRIC = Fabric(1.25e9, 300e9)
 SIZES = (1, 2, 4, 8)
-COSTS = Costs(checkpoint_s=30.0, requeue_s=121.0, restart_s=60.0)
+COSTS = PreemptionCosts(checkpoint_s=30.0, requeue_s=121.0, restart_s=60.0)
 LONG, SHORT = (0.0, 1, 100_000.0), (1000.0, 1, 100.0)
 
 

@@ -1,0 +1,69 @@
+"""A simulated future and a simulation of the same jobs are the same, also where jobs are preempted."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.job import Job, JobId, unprofiled
+from slurm_asrpt.core.placement.splitter import Split
+from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.forecast.preemptions import PreemptionState
+from slurm_asrpt.forecast.replay import Replay
+from slurm_asrpt.forecast.snapshot import Snapshot
+from slurm_asrpt.sim.engine import simulate
+from slurm_asrpt.sim.interruptions import interrupting
+from slurm_asrpt.sim.job_table import JobTable
+from tests.property.test_interruptions_promise import COSTS, NODES, SIZES, table_of
+
+FABRIC = Fabric(1.25e9, 300e9)
+POLICIES: dict[str, dict[str, Any]] = {
+    "asrpt-gated": {"interrupts": True, "interruption_s": 100.0, "min_run_s": 200.0, "max_interruptions": 2},
+    "hlas": {"first_gpu_s": 2000.0, "min_run_s": 60.0},
+}
+numbers = st.tuples(
+    st.integers(0, 2000), st.integers(0, len(SIZES) - 1), st.integers(1, 8000), st.sampled_from([0.0, 0.1, 1.0, 10.0])
+)
+tables = st.lists(numbers, min_size=1, max_size=30, unique_by=lambda job: job[0]).map(table_of)
+
+
+def future(name: str, chosen: dict[str, Any], table: JobTable, consenting: set[int]) -> Replay:
+    policy = make_policy(name, fabric=FABRIC, **chosen)
+    policy.cluster_changed(NODES, 0.0)
+    free = {node.name: node.gpus for node in NODES}
+    known = PreemptionState(costs=COSTS)
+    full = Snapshot(0.0, name, chosen, saved(policy), FABRIC, tuple(NODES), free, None, None, (), (), preemption=known)
+    jobs = [job_of(table, row, row in consenting) for row in range(len(table))]
+    return Replay(full, [], {}, iter(jobs), [job.id for job, _ in jobs])
+
+
+def saved(policy: Policy) -> Any:
+    return json.loads(json.dumps(policy.dump()))
+
+
+def job_of(table: JobTable, row: int, agrees: bool) -> tuple[Job, float]:
+    gpus, iterations = SIZES[table.profile[row]], float(table.iterations[row])
+    predicted, at = float(table.predicted[row]), float(table.submit[row])
+    made = Job(JobId(str(row)), "", gpus, unprofiled(gpus), predicted, at, interruptible=agrees)
+    return made, iterations
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("fills", [False, True])
+@settings(max_examples=200, deadline=None)
+@given(table=tables, share=st.sampled_from([0.0, 0.5, 1.0]))
+def test_a_future_is_a_simulation(name: str, fills: bool, table: JobTable, share: float) -> None:
+    chosen = POLICIES[name] | ({"fills": fills} if name == "asrpt-gated" else {})
+    consenting = {row for row in range(len(table)) if row % 4 < 4 * share}
+    policy = make_policy(name, fabric=FABRIC, **chosen)
+    policy.split = Split.SLURM
+    found = simulate(policy, NODES, table, runner=interrupting(consenting, COSTS))
+    starts = future(name, chosen, table, consenting).until(math.inf)
+    assert [starts[JobId(str(row))] for row in range(len(table))] == pytest.approx(found.start.tolist())
