@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -94,6 +94,8 @@ class ClusterState:
         self.startup_delay = StartupDelay(resume_timeout_s)
         self.other_rooms: dict[str, Room] = {}
         """What is free on usable nodes of managed partitions where policies place no jobs."""
+        self.cleaning: dict[str, tuple[int, Request]] = {}
+        """The GPUs of nodes that clean up after a job, by node, and what CPUs will be free with each."""
         self.idle: frozenset[str] = frozenset()
         """The usable nodes without any job."""
         self.powered_down: frozenset[str] = frozenset()
@@ -147,6 +149,7 @@ class ClusterState:
         others = [n for n in free if n.name not in self._ours]
         unused = [n for n in (*ours, *others) if not n.cpus_used and _may_start_jobs(n)]
         self.other_rooms = {n.name: self._room(n) for n in others}
+        self.cleaning = dict(each for n in ours if n.completing and not n.powering_down for each in _free_soon(n))
         self.idle = frozenset([n.name for n in unused])
         self.powered_down = frozenset([n.name for n in unused if n.powered_down])
         return change
@@ -215,6 +218,13 @@ class ClusterState:
 def _may_start_jobs(record: NodeRecord) -> bool:
     """A completing node shows its GPUs and CPUs as free, but Slurm does not start jobs there yet."""
     return not (record.completing or record.powering_down)
+
+
+def _free_soon(record: NodeRecord) -> Iterator[tuple[str, tuple[int, Request]]]:
+    """The GPUs that will be free on each part of a completing node."""
+    free = {part.name: part.gpus - part.gpus_used for part in record.parts if part.gpus > part.gpus_used}
+    for name, gpus in free.items():
+        yield name, (gpus, Request(cpus_per_gpu=(record.cpus - record.cpus_used) / sum(free.values())))
 
 
 def _free_indexes(record: NodeRecord) -> int:

@@ -41,6 +41,8 @@ MAINTENANCE_S = 120.0
 HANDLER_S = 120.0
 """Before this time of a run no signal is sent: a program that has not set its handler yet would die of it. Or before
 ``policy.min_run_s``, if that is less. It matters to jobs on GPUs that are kept for others, and before maintenance."""
+CLEANING_S = 300.0
+"""Longer than this, nobody waits for a node to clean up instead of preempting others: it may hang."""
 GIVEN_UP = 2
 """How long a refused requeue is retried after the time for the checkpoint, in multiples of ``interrupt.grace_s``."""
 TOLD = (
@@ -70,6 +72,7 @@ class Preemption:
         self._handler_s = min(HANDLER_S, settings.policy.min_run_s)
         self._managed, self._consent = settings.slurm.partitions, Consent(settings.interrupt)
         self._partitions = frozenset(settings.interrupt.partitions or self._managed)
+        self._since: dict[str, float] = {}  # by node that cleans up: since when
         self._ours: dict[str, tuple[float, bool]] = {}  # by job id: start of a run, and whether asrptd would manage it
 
     def tell(self, now: float) -> None:
@@ -81,7 +84,7 @@ class Preemption:
         if not may_interrupt(policy):
             return
         waiting = {JobId(t.record.job_id): t.service.past for t in jobs if t.service.past and not t.service.began}
-        policy.served(waiting, [run for _, run in self.preemptible()], now)
+        policy.served(waiting, [*(run for _, run in self.preemptible()), *self._cleaning(now)], now)
 
     def preemptible(self) -> Iterator[tuple[ManagedJob, Run]]:
         """The jobs that the policy may preempt; none outside of mode enforce."""
@@ -91,6 +94,14 @@ class Preemption:
         for job in running:
             if job.interruption is not None or not self.why_never(job):
                 yield job, _run(job)
+
+    def _cleaning(self, now: float) -> Iterator[Run]:
+        """The GPUs of nodes that clean up after a job, while it does not last unusually long."""
+        rooms = self._cluster.cleaning if self._mode.enforcing else {}
+        self._since = {name: self._since.get(name, now) for name in rooms}
+        for name, (gpus, held) in rooms.items():
+            if now < self._since[name] + CLEANING_S:
+                yield Run(JobId(name), {name: gpus}, 0.0, 0.0, now, ending=True, held=held, cleaning=True)
 
     def why_never(self, job: ManagedJob) -> str:
         """Why a running job may not be preempted; "" if it may be."""

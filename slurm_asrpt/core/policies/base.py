@@ -185,11 +185,11 @@ class SeesRunning(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A running job that may be preempted.
+    """A running job that may be preempted; or GPUs on which Slurm starts nothing until their node has cleaned up.
 
     gpus: by node. service: GPU-seconds attained in its earlier runs; they increase by ``rate`` per second in this one.
     since: start of this run, seconds. interruptions: number of preemptions so far. ending: it is being preempted.
-    held: the CPUs and memory that it frees with its GPUs.
+    held: the CPUs and memory that it frees with its GPUs. cleaning: no job runs there; its ID is the node's name.
     """
 
     job_id: JobId
@@ -200,6 +200,7 @@ class Run:
     interruptions: int = 0
     ending: bool = False
     held: Request = ANYWHERE
+    cleaning: bool = False
 
     def service_at(self, now: float) -> float:
         """GPU-seconds attained at that time."""
@@ -208,11 +209,17 @@ class Run:
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Run:
         """From its fields as JSON values. Raises KeyError, TypeError, ValueError, AttributeError."""
-        gpus = {str(name): int(count) for name, count in raw["gpus"].items()}
-        amounts = {name: float(raw[name]) for name in ("service", "rate", "since")}
-        held, ending = Request(**raw["held"]), bool(raw["ending"])
-        times = int(raw["interruptions"])
-        return cls(JobId(raw["job_id"]), gpus, **amounts, interruptions=times, ending=ending, held=held)
+        return cls(
+            job_id=JobId(raw["job_id"]),
+            gpus={str(name): int(count) for name, count in raw["gpus"].items()},
+            service=float(raw["service"]),
+            rate=float(raw["rate"]),
+            since=float(raw["since"]),
+            interruptions=int(raw["interruptions"]),
+            ending=bool(raw["ending"]),
+            held=Request(**raw["held"]),
+            cleaning=bool(raw.get("cleaning")),  # older states have none
+        )
 
 
 @runtime_checkable
@@ -224,7 +231,8 @@ class PreemptivePolicy(Protocol):
     def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
         """The attained service so far, called before ``submitted`` and ``decide``.
 
-        waiting: GPU-seconds attained by waiting jobs that have run before. runs: all jobs that may be preempted.
+        waiting: GPU-seconds attained by waiting jobs that have run before. runs: all jobs that may be preempted, and
+        GPUs whose nodes clean up: whoever waits for these preempts nobody.
         """
 
 

@@ -13,7 +13,7 @@ from slurm_asrpt_cli.admin.audit import what
 from slurm_asrpt_cli.status.explain import explain_command
 
 from slurm_asrpt.daemon.jobs.saved_state import JobState
-from slurm_asrpt.daemon.preemption import MAINTENANCE_S
+from slurm_asrpt.daemon.preemption import CLEANING_S, MAINTENANCE_S
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.records import JobRecord, Reservation
@@ -106,6 +106,53 @@ def test_no_signal_is_sent_before_a_program_can_have_set_its_handler(
 
 def signalled(bench: Bench, job_id: str) -> list[float]:
     return [float(entry["time"]) for entry in bench.audit("signalled") if entry["job"] == job_id]
+
+
+PREEMPTING = [
+    {"name": "hlas", **HLAS},
+    {"name": "asrpt-gated", "interrupts": True, "interruption_gain": 1.0, "interruption_s": 10.0, "min_run_s": 5.0},
+]
+
+
+@pytest.mark.parametrize("policy", PREEMPTING, ids=lambda policy: policy["name"])
+def test_while_a_node_cleans_up_no_other_job_is_preempted(
+    make_bench: Callable[..., Bench], policy: dict[str, Any]
+) -> None:
+    """Slurm starts nothing there until the epilog has ended."""
+    bench = make_bench(
+        (4, 4), mode="enforce", policy=policy["name"], tables={"policy": policy, "interrupt": {"grace_s": 300.0}}
+    )
+    for _ in range(2):
+        submit(bench, admin_comment=Tag(GROUP, 50_000, interrupt="B:USR1").format())
+    bench.cycle(150)
+    short = submit(bench, admin_comment=Tag(GROUP, 100, interrupt="B:USR1").format())
+    bench.cycle(70)
+    ((first, _, _),) = bench.slurm.signals
+    where = bench.slurm.records[first].nodes
+    bench.slurm.node_state(where, "IDLE+COMPLETING")
+    checkpoint(bench, first, 20)
+    bench.cycle(100)
+    assert (bench.state(first), bench.state(short)) == ("PENDING", "PENDING")
+    assert len(bench.slurm.signals) == 1
+    bench.restart()
+    bench.cycle(20)
+    assert len(bench.slurm.signals) == 1, "nor after a restart"
+    bench.slurm.node_state(where, "IDLE")
+    bench.cycle(3)
+    assert bench.slurm.records[short].nodes == where
+
+
+def test_nobody_waits_for_a_node_whose_epilog_hangs(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench((4, 4), mode="enforce", policy="hlas", tables={"policy": HLAS})
+    long = submit(bench)
+    bench.cycle(20)
+    other = {"n1", "n2"} - {bench.slurm.records[long].nodes}
+    bench.slurm.node_state(other.pop(), "IDLE+COMPLETING")
+    short = bench.slurm.submit(4)
+    bench.cycle(int(CLEANING_S) - 20)
+    assert (bench.slurm.signals, row(bench, short).reason) == ([], "gpus")
+    bench.cycle(40)
+    assert bench.slurm.signals == [(long, "USR1", True)]
 
 
 def test_without_a_checkpoint_report_the_job_keeps_its_grace_time(hlas: Bench) -> None:

@@ -59,14 +59,15 @@ class Victims(NamedTuple):
 class Interruptions:
     """The jobs that may be preempted, the claims of jobs that have preempted others, and what interrupted jobs did.
 
-    attained: GPU-seconds of waiting jobs in earlier runs. ending: jobs that are being preempted.
-    weights, bands, since: of running jobs that the policy has started; since: when their waits began. spared: those
-    that are not to be preempted. waited: when the waits of jobs began that were preempted. next_time: when jobs may be
-    preempted again.
+    attained: GPU-seconds of waiting jobs in earlier runs. cleaning: the GPUs of nodes that clean up, by node. ending:
+    jobs that are being preempted. weights, bands, since: of running jobs that the policy has started; since: when their
+    waits began. spared: those that are not to be preempted. waited: when the waits of jobs began that were preempted.
+    next_time: when jobs may be preempted again.
     """
 
     options: GatedOptions
     runs: Mapping[JobId, Run] = field(default_factory=dict)
+    cleaning: Mapping[str, Run] = field(default_factory=dict)
     attained: Mapping[JobId, float] = field(default_factory=dict)
     ending: set[JobId] = field(default_factory=set)
     claims: dict[JobId, Claim] = field(default_factory=dict)
@@ -82,12 +83,13 @@ class Interruptions:
         self.fillers = Fillers(self.options)
 
     def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run]) -> None:
-        self.attained, self.runs = waiting, {run.job_id: run for run in runs}
+        self.attained, self.runs = waiting, {run.job_id: run for run in runs if not run.cleaning}
+        self.cleaning = {run.job_id: run for run in runs if run.cleaning}
 
     def dump(self, nodes: Sequence[Node]) -> dict[str, Any]:
         """The state as JSON values; the entries of claims are saved with the waiting jobs."""
         return {
-            "runs": [asdict(run) for run in self.runs.values()],
+            "runs": [asdict(run) for run in [*self.runs.values(), *self.cleaning.values()]],
             "attained": dict(self.attained),
             "ending": sorted(self.ending),
             "claims": {
@@ -105,12 +107,13 @@ class Interruptions:
 
     def load(self, raw: Mapping[str, Any]) -> None:
         """All but the claims, into a new object. Raises KeyError, TypeError, ValueError, AttributeError."""
-        self.runs = {run.job_id: run for run in map(Run.read, raw["runs"])}
+        runs = [Run.read(run) for run in raw["runs"]]
         amounts = {
             name: {JobId(job_id): float(amount) for job_id, amount in raw[name].items()}
             for name in ("attained", "weights", "bands", "since", "waited")
         }
-        self.attained, self.weights = amounts["attained"], amounts["weights"]
+        self.served(amounts["attained"], runs)
+        self.weights = amounts["weights"]
         self.bands, self.since, self.waited = amounts["bands"], amounts["since"], amounts["waited"]
         self.ending, self.spared = set(map(JobId, raw["ending"])), set(map(JobId, raw["spared"]))
         self.next_time = float(raw["next"])
@@ -191,10 +194,12 @@ class Interruptions:
             found |= claim.mask
         return found
 
-    def due(self, now: float) -> Iterator[Claim]:
-        """The claims whose preempted jobs have all ended, and those that are late; they are claims no longer."""
+    def due(self, bit_of: Mapping[str, int], now: float) -> Iterator[Claim]:
+        """The claims whose GPUs are free, and those that are late; they are claims no longer. bit_of: of each node."""
+        dirty = sum([bit_of.get(name, 0) for name in self.cleaning])
         for claim in list(self.claims.values()):
-            if claim.victims.isdisjoint(self.ending) or now >= claim.until:
+            free = claim.victims.isdisjoint(self.ending) and not claim.mask & dirty
+            if free or now >= claim.until:
                 self.ending -= claim.victims
                 yield self.claims.pop(claim.entry.job.id)
 
@@ -225,7 +230,8 @@ class Interruptions:
             name, size = nodes[at].name, nodes[at].gpus
             want = entry.job.gpus if needs.servers == 1 else size
             able = [run for run in by_node.get(name, ()) if self.bands.get(run.job_id, -1) >= entry.job.band]
-            chosen = enough(able, name, want - free.get(name, 0))
+            soon = self.cleaning[name].gpus[name] if name in self.cleaning else 0
+            chosen = enough(able, name, want - free.get(name, 0) - soon)
             if chosen is not None:
                 ends = min((self._left(run, running, now) for run in chosen), default=0.0)
                 options.append((sum(self.weights.get(run.job_id, 1.0) for run in chosen), -ends, at, chosen))

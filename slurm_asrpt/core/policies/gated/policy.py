@@ -544,7 +544,7 @@ class Gated(Policy):
     def _on_claims(self, servers: Servers, now: float) -> list[Decision]:
         """Start the jobs for which others have been preempted, on the servers of these."""
         starts = list[Decision]()
-        for claim in self._interruptions.due(now):
+        for claim in self._interruptions.due(servers.view.bits, now):
             entry = claim.entry
             self._similar.waits(entry.job)
             self._queue.enter(entry)

@@ -145,9 +145,13 @@ class Hlas(PriorityQueue):
                 decisions.append(Start(job, placement, key))
                 self._forget(job.id)
             elif (victims := self._preempt_for(job, int(key[1]), plan, now)) is not None:
-                self._preempted[job.id] = [run.job_id for run in victims] or preempted.get(job.id) or plan.ending
-                decisions.extend(Preempt(run.job_id, job, _preempting(job)) for run in victims)
-                decisions.append(Wait(job, self._preempting_reason(job)))
+                ending = [run.job_id for run in victims] or preempted.get(job.id) or plan.ending
+                if ending:
+                    self._preempted[job.id] = ending
+                    decisions.extend(Preempt(run.job_id, job, _preempting(job)) for run in victims)
+                    decisions.append(Wait(job, self._preempting_reason(job)))
+                else:  # its node cleans up
+                    first = first or Wait(job, no_room(job, Plan(plan.now)))
             else:
                 no_fit.add(shape)
                 first = first or Wait(job, no_room(job, Plan(plan.now)))

@@ -15,6 +15,7 @@ class PreemptionPlan:
     """now: free GPUs for starts. later: the same plus the GPUs of jobs that are being preempted; never fewer.
 
     left: runs that are not being preempted. ending: the IDs of those that are.
+    GPUs of nodes that clean up count like those of jobs that are being preempted.
     """
 
     def __init__(self, cluster: ClusterView, runs: Iterable[Run], fabric: Fabric) -> None:
@@ -85,7 +86,8 @@ class PreemptionPlan:
         """Preempt these runs: their GPUs will be free later."""
         for run in runs:
             self.left.remove(run)
-            self.ending.append(run.job_id)
+            if not run.cleaning:
+                self.ending.append(run.job_id)
             _give(self.later, run)
 
     def _fits(self, job: Job, runs: Sequence[Run]) -> bool:
