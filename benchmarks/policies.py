@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
-from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.metrics import bounds, latest_starts, slowdowns, summary
@@ -32,6 +31,18 @@ from slurm_asrpt.traces.samples import PHILLY
 from slurm_asrpt.traces.synthetic import pai_like
 
 GATED = "asrpt-gated"
+POLICIES = (
+    GATED,
+    GATED + "-perfect",
+    "asrpt",
+    "wcs-workload",
+    "wcs-duration",
+    "wcs-subtime",
+    "easy-backfill",
+    "spwf",
+    "spjf",
+    "fifo",
+)
 TAUS = (0.0, 1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0)
 TARGETS = {0.8: 1.05, 1.1: 1.3, 1.5: 2.5}
 """The ratio at 10 Gbit/s that asrpt-gated should not exceed, by load."""
@@ -188,7 +199,9 @@ def main() -> int:
     parser.add_argument("--loads", type=float, nargs="+", default=[0.8, 1.1, 1.5])
     parser.add_argument("--single-gpu", type=float, nargs="+", default=[0.7, 0.0])
     parser.add_argument("--nics", type=float, nargs="+", default=[1.0, 10.0, 50.0], help="NIC speeds in Gbit/s")
-    parser.add_argument("--policies", nargs="+", default=[*policy_names(), GATED + "-perfect"])
+    parser.add_argument(
+        "--policies", nargs="+", default=POLICIES, help="others take minutes to hours for each of the runs"
+    )
     parser.add_argument("-j", "--processes", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print one JSON object to stdout instead of a table")
     chosen = parser.parse_args()

@@ -41,7 +41,11 @@ def future(name: str, chosen: dict[str, Any], table: JobTable, consenting: set[i
     known = PreemptionState(costs=COSTS)
     full = Snapshot(0.0, name, chosen, saved(policy), FABRIC, tuple(NODES), free, None, None, (), (), preemption=known)
     jobs = [job_of(table, row, row in consenting) for row in range(len(table))]
-    return Replay(full, [], {}, iter(jobs), [job.id for job, _ in jobs])
+    replay = Replay(full, [], {}, iter(jobs), [job.id for job, _ in jobs])
+    decide = replay.policy.decide
+    # a simulation asks the policy only while jobs wait, and what it learns from running jobs depends on that a little
+    replay.policy.decide = lambda view, now: decide(view, now) if replay.policy.queue(now) else []  # type: ignore[method-assign]
+    return replay
 
 
 def saved(policy: Policy) -> Any:

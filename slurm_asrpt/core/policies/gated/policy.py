@@ -558,7 +558,7 @@ class Gated(Policy):
     def _interrupt_and_fill(self, servers: Servers, now: float) -> list[Decision]:
         known, found = self._interruptions, list[Decision]()
         self._settle(known.fillers.first(self.reservation, self._queue.entries))
-        timely, self._fill_at = bool(self._queue.entries) and known.is_time(now), None
+        timely, self._fill_at = known.is_time(now), None
         if timely and known.runs:
             found += self._interrupt(servers, now)
         if self.reservation is not None and self._keeps(self.reservation, servers, now):

@@ -104,7 +104,8 @@ class Hlas(PriorityQueue):
         self._service, self._runs = dict(waiting), list(runs)
 
     def submitted(self, job: Job, now: float) -> bool:
-        return super().submitted(job, now) and not self._runs
+        behind = super().submitted(job, now) and not self._runs
+        return behind and not self._any_late(now)  # what is kept for a late job changes with time
 
     def finished(self, job_id: JobId, now: float) -> None:
         super().finished(job_id, now)
@@ -119,7 +120,7 @@ class Hlas(PriorityQueue):
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         sub_queues = any(job_id in self._keys for job_id in self._expected)
-        if not self._runs and not sub_queues and not any(self._is_late(key, now) for key in self._keys.values()):
+        if not self._runs and not sub_queues and not self._any_late(now):
             self._preempted.clear()
             decisions = super().decide(cluster, now)
         else:
@@ -163,6 +164,9 @@ class Hlas(PriorityQueue):
 
     def _is_late(self, key: Key, now: float) -> bool:
         return key[2] + self._reserve_after_s <= now
+
+    def _any_late(self, now: float) -> bool:
+        return any(self._is_late(key, now) for key in self._keys.values())
 
     def _first_late(
         self, order: Sequence[Key], plan: PreemptionPlan, now: float
