@@ -128,6 +128,7 @@ def _record(job: JobStatus) -> Facts:
         *expected_start(job),
         ("Prediction", prediction(job)),
         ("Iteration", iteration(job)),
+        ("NVLink domains", _domains(job)),
         ("Communication", safe(str(job.facts.get(COMMUNICATION, "")))),
         ("By GPU type", _by_type(job)),
     ]
@@ -266,6 +267,13 @@ def iteration(job: JobStatus) -> str:
         return UNKNOWN
     times = job.alpha / job.alpha_min
     return f"alpha {job.alpha:.4g} s on these nodes: {times:.2f} times alpha~min ({job.alpha_min:.4g} s, the best)"
+
+
+def _domains(job: JobStatus) -> str:
+    """How its GPUs are divided over NVLink domains; ``-`` if each node has them in one."""
+    if not job.domains:
+        return UNKNOWN
+    return ", ".join(f"{'+'.join(map(str, parts))} GPUs on {safe(name)}" for name, parts in job.domains.items())
 
 
 def _by_type(job: JobStatus) -> str:

@@ -121,6 +121,7 @@ class JobRows:
             priority=job.standing.why,
             weight=admitted.weight if admitted else 1.0,
             band=self._band(admitted),
+            domains=_domains(job),
             layout=_layout(job),
         )
 
@@ -262,6 +263,14 @@ class StatusBuilder:
             for n in self._cluster.parts
             if n.gpus and n.partitions & managed
         ]
+
+
+def _domains(job: ManagedJob) -> dict[str, list[int]] | None:
+    """The job's GPUs in each NVLink domain, on nodes where they lie in several."""
+    placed = job.placement
+    if placed is None or not placed.layouts:
+        return None
+    return {name: list(layout) for name, layout in zip(placed.gpus, placed.layouts, strict=True) if len(layout) > 1}
 
 
 def _layout(job: ManagedJob) -> str:

@@ -119,6 +119,11 @@ class JobStatus:
         "groups, which have no predicted work (unseen), and tasks of their arrays that are not in the queue yet "
         "(tasks), and jobs of a higher priority (higher); null without a rank.",
     ] = None
+    domains: Annotated[
+        dict[str, list[int]] | None,
+        "A running job's GPUs in each NVLink domain, by node, where they lie in several; null if they do not, or if "
+        "fabric.nvlink_domain is not set.",
+    ] = None
     layout: Annotated[str, "How its GPUs must be on nodes, as its owner asked; empty if any layout will do."] = ""
     end_time: Annotated[float | None, "When it ended; null before. status.json has no ended jobs."] = None
 

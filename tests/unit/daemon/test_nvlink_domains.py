@@ -87,6 +87,11 @@ def test_the_speed_of_a_running_job_is_that_of_the_gpus_it_got(make: Make) -> No
     assert bench.slurm.records[job].gpu_indexes == {"n1": 0b101}
     assert placement is not None
     assert (placement.alpha, placement.layouts) == (pytest.approx(SLOW), ((1, 1),))
+    assert {row.job_id: row.domains for row in bench.status(bench.slurm.now).jobs} == {
+        "2": None,
+        "4": None,
+        job: {"n1": [1, 1]},
+    }
     bench.restart()
     bench.cycle()
     assert bench.job(job).placement == placement

@@ -321,6 +321,14 @@ def test_explain_omits_values_that_are_the_same_everywhere(settings: Path) -> No
         assert ("By GPU type" in output, "Iteration " in output) == (told, told)
 
 
+def test_explain_shows_the_nvlink_domains_of_a_job_that_uses_several_of_a_node(settings: Path) -> None:
+    job = replace(RUNNING, domains={"n1": [2, 1], "n2": [1, 1]})
+    write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[job]))
+    assert "NVLink domains   2+1 GPUs on n1, 1+1 GPUs on n2" in run(settings, "--explain", job.job_id).stdout
+    write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[replace(job, domains=None)]))
+    assert "NVLink" not in run(settings, "--explain", job.job_id).stdout
+
+
 def test_explain_has_no_line_for_a_reservation_or_a_priority_that_there_is_not(settings: Path) -> None:
     job = replace(WAITING, weight=4.0, reason="over-limit", facts={"limit": "MaxJobs"})
     write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[job]))
