@@ -18,6 +18,9 @@ from slurm_asrpt.core.placement.selection import BestAlphas, alpha_by_type, fits
 from slurm_asrpt.slurm.records import NodeRecord
 from slurm_asrpt.slurm.topology import Topology
 
+CLEANING_S = 300.0
+"""Nobody waits longer for a node to clean up, instead of preempting others: it may hang."""
+
 
 @dataclass(frozen=True)
 class ClusterChange:

@@ -22,7 +22,7 @@ from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Policy, Preempt, Run, may_interrupt
 from slurm_asrpt.daemon.checkpoint_times import CheckpointTimes
-from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.cluster import CLEANING_S, ClusterState
 from slurm_asrpt.daemon.jobs.consent import Consent
 from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import Interruption, JobState
@@ -41,8 +41,6 @@ MAINTENANCE_S = 120.0
 HANDLER_S = 120.0
 """Before this time of a run no signal is sent: a program that has not set its handler yet would die of it. Or before
 ``policy.min_run_s``, if that is less. It matters to jobs on GPUs that are kept for others, and before maintenance."""
-CLEANING_S = 300.0
-"""Longer than this, nobody waits for a node to clean up instead of preempting others: it may hang."""
 GIVEN_UP = 2
 """How long a refused requeue is retried after the time for the checkpoint, in multiples of ``interrupt.grace_s``."""
 TOLD = (

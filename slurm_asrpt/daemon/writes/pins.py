@@ -50,6 +50,10 @@ class Pins:
         """Whether a pinned node cannot be used any more."""
         return job.pin is not None and not job.by_slurm and not all(map(self._cluster.is_usable, job.pin.gpus))
 
+    def is_cleaning(self, job: ManagedJob) -> bool:
+        """Whether Slurm starts nothing on a pinned node until it has cleaned up."""
+        return job.pin is not None and not self._cluster.cleaning.keys().isdisjoint(job.pin.gpus)
+
     def _unpin(self, job: ManagedJob) -> Update:
         assert job.original is not None  # noqa: S101  (the caller has seen to it)
         held = job.record.priority == 0  # Slurm refuses a priority then, and all else with it

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from slurm_asrpt.config.settings import DaemonSettings
 from slurm_asrpt.core.policies.base import Phase, reason
+from slurm_asrpt.daemon.cluster import CLEANING_S
 from slurm_asrpt.daemon.jobs.admission import follow_begin_time, lost_its_tag
 from slurm_asrpt.daemon.jobs.arrays import next_splits
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
@@ -113,6 +114,8 @@ class StartWithdrawal:
         if self._pins.has_lost_nodes(job):
             return NODE_LOST
         patience_s = self._settings.unpin_after_s * (SLURM_CHOOSES if job.by_slurm else 1) + job.pin.grace_s
+        if job.pin.grace_s and self._pins.is_cleaning(job):
+            patience_s += CLEANING_S  # else others would be preempted for it, too
         late = now - max(job.pin.at, job.pin_written_at) > patience_s
         return (job.record.reason or "None") if late or is_limit(job.record.reason) else ""
 

@@ -12,8 +12,9 @@ import pytest
 from slurm_asrpt_cli.admin.audit import what
 from slurm_asrpt_cli.status.explain import explain_command
 
+from slurm_asrpt.daemon.cluster import CLEANING_S
 from slurm_asrpt.daemon.jobs.saved_state import JobState
-from slurm_asrpt.daemon.preemption import CLEANING_S, MAINTENANCE_S
+from slurm_asrpt.daemon.preemption import MAINTENANCE_S
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.records import JobRecord, Reservation

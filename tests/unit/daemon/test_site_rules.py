@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.policies import banded_policies, make_policy, policy_names
 from slurm_asrpt.core.policies.base import band_of
+from slurm_asrpt.daemon.cluster import CLEANING_S
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionKind, PreemptionRules
@@ -157,6 +158,22 @@ def test_a_start_may_take_as_long_as_the_preempted_jobs(gated, waits_s, withdraw
     gated.slurm.submit(4, qos="normal")
     gated.cycle(waits_s)
     assert bool(gated.audit("not-started")) == withdrawn
+
+
+@pytest.mark.parametrize(("waits_s", "withdrawn"), [(CLEANING_S, False), (CLEANING_S + 30, True)])
+def test_a_preemptor_waits_for_its_nodes_to_clean_up_rather_than_preempt_others(gated, waits_s, withdrawn):
+    """Slurm starts nothing there before the epilogs of the preempted jobs have ended."""
+    preemption(gated)
+    full_of_scavengers(gated)
+    gated.slurm.starts_jobs = False
+    job_id = gated.slurm.submit(4, qos="normal")
+    gated.cycle(2)
+    where = gated.slurm.records[job_id].required_nodes
+    for each in [each for each in gated.slurm.records.values() if each.nodes == where]:
+        gated.slurm.requeued(each.job_id)
+    gated.slurm.node_state(where, "IDLE+COMPLETING")
+    gated.cycle(int(waits_s))
+    assert bool(gated.audit("not-started", job_id)) == withdrawn
 
 
 def test_waiting_preemptors_go_before_the_jobs_that_they_may_preempt(gated):
