@@ -1,4 +1,4 @@
-"""A simulated future and a simulation of the same jobs are the same, also where jobs are preempted."""
+"""A simulated future of a forecast and a simulation of the same jobs have the same starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.placement.splitter import Split
-from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.forecast.preemptions import PreemptionState
 from slurm_asrpt.forecast.replay import Replay
@@ -24,7 +24,7 @@ from slurm_asrpt.sim.job_table import JobTable
 from tests.property.test_interruptions_promise import COSTS, NODES, SIZES, table_of
 
 FABRIC = Fabric(1.25e9, 300e9)
-POLICIES: dict[str, dict[str, Any]] = {
+PREEMPTING: dict[str, dict[str, Any]] = {
     "asrpt-gated": {"interrupts": True, "interruption_s": 100.0, "min_run_s": 200.0, "max_interruptions": 2},
     "hlas": {"first_gpu_s": 2000.0, "min_run_s": 60.0},
 }
@@ -44,7 +44,7 @@ def future(name: str, chosen: dict[str, Any], table: JobTable, consenting: set[i
     replay = Replay(full, [], {}, iter(jobs), [job.id for job, _ in jobs])
     decide = replay.policy.decide
     # a simulation asks the policy only while jobs wait, and what it learns from running jobs depends on that a little
-    replay.policy.decide = lambda view, now: decide(view, now) if replay.policy.queue(now) else []  # type: ignore[method-assign]
+    replay.policy.decide = lambda view, now: decide(view, now) if replay._iterations else []  # type: ignore[method-assign]
     return replay
 
 
@@ -59,15 +59,24 @@ def job_of(table: JobTable, row: int, agrees: bool) -> tuple[Job, float]:
     return made, iterations
 
 
-@pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("fills", [False, True])
-@settings(max_examples=200, deadline=None)
-@given(table=tables, share=st.sampled_from([0.0, 0.5, 1.0]))
-def test_a_future_is_a_simulation(name: str, fills: bool, table: JobTable, share: float) -> None:
-    chosen = POLICIES[name] | ({"fills": fills} if name == "asrpt-gated" else {})
-    consenting = {row for row in range(len(table)) if row % 4 < 4 * share}
+def check(name: str, chosen: dict[str, Any], table: JobTable, consenting: set[int]) -> None:
     policy = make_policy(name, fabric=FABRIC, **chosen)
     policy.split = Split.SLURM
     found = simulate(policy, NODES, table, runner=interrupting(consenting, COSTS))
     starts = future(name, chosen, table, consenting).until(math.inf)
     assert [starts[JobId(str(row))] for row in range(len(table))] == pytest.approx(found.start.tolist())
+
+
+@pytest.mark.parametrize("name", policy_names())
+@settings(max_examples=50, deadline=None)
+@given(table=tables)
+def test_a_future_is_a_simulation_under_every_policy(name: str, table: JobTable) -> None:
+    check(name, {}, table, set())
+
+
+@pytest.mark.parametrize("name", PREEMPTING)
+@settings(max_examples=200, deadline=None)
+@given(table=tables, share=st.sampled_from([0.5, 1.0]), fills=st.booleans())
+def test_also_where_jobs_are_preempted(name: str, table: JobTable, share: float, fills: bool) -> None:
+    chosen = PREEMPTING[name] | ({"fills": fills} if name == "asrpt-gated" else {})
+    check(name, chosen, table, {row for row in range(len(table)) if row % 4 < 4 * share})
