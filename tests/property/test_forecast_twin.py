@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,7 +32,13 @@ PREEMPTING: dict[str, dict[str, Any]] = {
 numbers = st.tuples(
     st.integers(0, 2000), st.integers(0, len(SIZES) - 1), st.integers(1, 8000), st.sampled_from([0.0, 0.1, 1.0, 10.0])
 )
-tables = st.lists(numbers, min_size=1, max_size=30, unique_by=lambda job: job[0]).map(table_of)
+
+
+def with_limits(table: JobTable) -> JobTable:
+    return replace(table, time_limit=2.0 * table.iterations + 60.0)
+
+
+tables = st.lists(numbers, min_size=1, max_size=30, unique_by=lambda job: job[0]).map(table_of).map(with_limits)
 
 
 def future(name: str, chosen: dict[str, Any], table: JobTable, consenting: set[int]) -> Replay:
@@ -54,8 +61,8 @@ def saved(policy: Policy) -> Any:
 
 def job_of(table: JobTable, row: int, agrees: bool) -> tuple[Job, float]:
     gpus, iterations = SIZES[table.profile[row]], float(table.iterations[row])
-    predicted, at = float(table.predicted[row]), float(table.submit[row])
-    made = Job(JobId(str(row)), "", gpus, unprofiled(gpus), predicted, at, interruptible=agrees)
+    predicted, at, limit = float(table.predicted[row]), float(table.submit[row]), float(table.time_limit[row])
+    made = Job(JobId(str(row)), "", gpus, unprofiled(gpus), predicted, at, time_limit=limit, interruptible=agrees)
     return made, iterations
 
 
