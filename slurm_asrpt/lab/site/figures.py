@@ -25,15 +25,18 @@ GOOD = ("COMPLETED", "RUNNING")
 def figures(window: Window, records: Sequence[Record]) -> dict[str, Any]:
     """Completion, wait and bounded slowdown of a side, by size and user; utilisation; makespan. Times in seconds.
 
-    Completion counts from when a job was to be submitted. utilisation: GPU-seconds in use over those of the cluster
-    until the last submission. finish_time_fairness: by user, mean completion over what a cluster of their equal share
-    would take, the run time times the number of users (Mahajan et al., NSDI 2020).
+    Completion counts from when a job was to be submitted. submitted_late_s: how much later it was; if that is more than
+    a small part of the waits, the machine did not bear the pace, and the figures are the machine's. utilisation:
+    GPU-seconds in use over those of the cluster until the last submission. finish_time_fairness: by user, mean
+    completion over what a cluster of their equal share would take, the run time times the number of users (Mahajan et
+    al., NSDI 2020).
     """
     jobs = window.jobs
     due, start, end = (np.array([getattr(record, name) for record in records]) for name in ("due", "start", "end"))
     run = np.array([job.run_s for job in jobs])
     gpus = np.array([job.gpus for job in jobs])
     completion, wait = end - due, start - due
+    late = np.array([record.submit for record in records]) - due
     slowdown = np.maximum(1.0, completion / np.maximum(run, BOUND_S))
     span = float(due[-1])
     used = float((gpus * (np.minimum(end, span) - np.minimum(start, span))).sum())
@@ -45,6 +48,7 @@ def figures(window: Window, records: Sequence[Record]) -> dict[str, Any]:
         "makespan_s": float(end.max() - due.min()),
         "utilisation": used / (window.servers * GPUS * span),
         "completed": sum(record.state in GOOD for record in records),
+        "submitted_late_s": _summary(late),
         "sizes": _by(jobs, completion, size_class),
         "users": _by(jobs, completion, lambda job: job.user),
         "finish_time_fairness": _by(jobs, completion / np.maximum(run, BOUND_S) / users, lambda job: job.user),

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.real_windows import Log
 from benchmarks.site import jobs
-from benchmarks.site.__main__ import Cell, bearable, cells, main, parse, sides_of
+from benchmarks.site.__main__ import Cell, bearable, cells, late, main, parse, sides_of
 from benchmarks.site.side_by_side import results
 from slurm_asrpt.errors import InputError, MachineError
 from slurm_asrpt.lab.site import figures, sides
@@ -175,11 +175,17 @@ def test_a_job_whose_last_run_was_requeued_has_not_ended(tmp_path, monkeypatch):
 
 
 def test_a_busy_log_is_played_more_slowly():
-    assert bearable(10000, 12 * 3600) < bearable(1000, 12 * 3600) <= 240
+    day, burst = [60.0 * minute for minute in range(720)], [1.0 * second for second in range(720)]
+    assert bearable(burst, 4) < bearable(day, 4) < bearable(day[::10], 4) <= 240
+
+
+def test_a_cell_says_how_late_its_jobs_were_submitted():
+    sides = {name: {"submitted_late_s": {"p95": seconds}} for name, seconds in (("age", 3.0), ("asrptd", 5.0))}
+    assert late(sides) == 5.0
 
 
 def test_quick_plays_one_cell_of_each_regime():
-    found = cells(parse(["--quick"]), ["philly", "itp/cluster06", "itp/cluster02"])
+    found = cells(parse(["--quick"]), ["philly", "philly/11cb48", "itp/cluster03", "itp/cluster02"])
     assert sorted(cell.regime for cell in found) == sorted(jobs.REGIMES)
 
 

@@ -1,5 +1,6 @@
 """What a comparison found: usage over time, the picture in a terminal, the table, the sentences and the plot."""
 
+from dataclasses import replace
 from io import StringIO
 
 import numpy as np
@@ -126,6 +127,13 @@ def test_the_sentence_tells_the_ratio_and_what_became_worse():
 def test_fewer_gpus_in_use_is_worse():
     less = {**FOUND["plain Slurm"], "utilisation": 0.1}
     assert verdict({"a": FOUND["plain Slurm"], "b": less}, "b").endswith("; worse: GPUs in use")
+
+
+def test_late_submissions_show_in_the_figures():
+    late = [replace(each, submit=each.due + 30.0) for each in SLOW]
+    found = figures.figures(WINDOW, late)
+    assert found["submitted_late_s"]["p95"] == 30.0
+    assert found["wait_s"] == FOUND["plain Slurm"]["wait_s"], "waits count from when a job was to be submitted"
 
 
 def test_a_job_that_still_runs_counts_as_completed():
