@@ -62,12 +62,13 @@ class PreemptibleJobs:
         self._interrupted = dict(known.interrupted)
         self._left = dict[JobId, float]()  # iterations of jobs that write their checkpoints
         self._returning = list[tuple[float, int, Job, float]]()
+        self._preempted = set[JobId]()  # in this future
         self._number = 0  # keeps the heap from comparing jobs
         self._changed = True  # the policy's saved state may have other runs
 
-    def has_run(self, job_id: JobId) -> bool:
-        """Whether a job waits again, or writes its checkpoint."""
-        return job_id in self._interrupted or job_id in self._left
+    def starts_again(self, job_id: JobId) -> bool:
+        """Whether a job has started in this future, or before it, and was preempted in it."""
+        return job_id in self._preempted
 
     def tell(self, now: float) -> None:
         """Tell the policy, if anything has changed."""
@@ -108,6 +109,7 @@ class PreemptibleJobs:
         begun, self._changed = self._begun.pop(job_id), True
         if left is None:
             return False
+        self._preempted.add(job_id)
         service = run.service_at(now - self._costs.checkpoint_s - begun.pause_s)
         self._interrupted[job_id] = Interrupted(service, run.interruptions)
         at, self._number = now + self._costs.requeue_s, self._number + 1

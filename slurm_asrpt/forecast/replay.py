@@ -109,12 +109,11 @@ class Replay:
         self.view.take(placement.gpus, job.request)
         self.view.headroom.take(job.charges)
         self._number += 1
-        again = self._preemptible.has_run(job.id)
         lasts = self._iterations.pop(job.id) * placement.alpha + self._preemptible.started(start, now)
         end = now + min(lasts, job.time_limit) + self._rest
         entry = (end, self._number, job.id, placement.gpus, job.request, job.charges, indexes)
         heapq.heappush(self._running, entry)
-        if not again:
+        if not self._preemptible.starts_again(job.id):
             self._following.started(job.id)
         if job.id in self.asked:
             self.started.setdefault(job.id, now)

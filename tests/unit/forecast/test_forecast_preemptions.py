@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.job import ARRAY_TASKS_AHEAD, JobId
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Run
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.forecast.estimate import forecast
-from slurm_asrpt.forecast.preemptions import Consenting, PreemptionState
+from slurm_asrpt.forecast.preemptions import Consenting, Interrupted, PreemptionState
 from slurm_asrpt.forecast.replay import Replay
 from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import Snapshot, from_json, to_json
@@ -21,6 +21,7 @@ from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import GROUP
 from tests.unit.daemon.test_forecaster import FakeComputations
 from tests.unit.forecast.test_forecast import FABRIC, NODES, NOW, job, snapshot, waiting
+from tests.unit.forecast.test_forecast_arrays import played, task, with_array
 
 COSTS = PreemptionCosts(checkpoint_s=20.0, requeue_s=10.0, restart_s=30.0)
 HLAS = {"first_gpu_s": 100.0, "min_run_s": 5.0}
@@ -63,6 +64,16 @@ def test_a_job_that_would_end_before_its_checkpoint_runs_to_its_end() -> None:
     full = with_long_run(ending=True)
     found = Replay(full, [5.0], {JobId("1"): 100.0}, iter([]), [JobId("1")]).until(math.inf)
     assert found == {JobId("1"): NOW + 5.0}
+
+
+def test_tasks_that_were_preempted_before_make_room_for_the_next_ones_as_they_start() -> None:
+    """They wait at the beginning, so they count against what may be released; only those preempted later do not."""
+    count = ARRAY_TASKS_AHEAD + 5
+    full = with_array(count, [], policy="hlas")
+    before = {each.job.id: Interrupted(100.0, 1) for each in full.waiting}
+    asked = [task(number).id for number in range(count)]
+    again = replace(full, preemption=PreemptionState(interrupted=before, costs=COSTS))
+    assert played(again, {}, asked).keys() == set(asked)
 
 
 def test_what_is_left_of_a_job_that_has_run_before_is_drawn() -> None:
