@@ -1,15 +1,19 @@
-"""asrpt-pool on CPUs: equality to the bit, what a switch costs, and pools against processes of their own.
+"""asrpt-pool: equality to the bit, what a switch costs, and pools against processes of their own.
 
 python -m benchmarks.pool --json --device cpu --quick
 
 bit_equal: whether the weights of all trainings are equal to the bit in a plain loop, in pools of one and of three
 slots, in one whose slots get a new process for each training, and in one whose executors are killed; killed: executors
 lost there.
-switch_ms: by way and bytes of the state, (time(ABAB...) - time(AA...) - time(BB...)) / switches on one slot, each time
-the least of several repetitions.
+switch_ms: by way to switch and bytes of the state, (time(ABAB...) - time(AA...) - time(BB...)) / switches on one slot,
+each time the least of several repetitions, of trainings on numpy arrays. The round trip to the driver is part of it.
+module_switch_ms: if there is torch, the same of the tasks of torch modules in one process; on a GPU of the eight models
+of Hare's Table III, whose figures are in paper_switch_ms. "one fits": only one may have its parameters on the device.
 ratio_sequential: mean completion time in a pool of one slot, over that of plain processes one after the other.
 ratio_shared: the same of a pool of two slots, over plain processes two at a time.
 idle_share: share of the slot's time, in the pool of one slot, in which it did not work.
+
+Equality is shown on CPUs. --device cuda has not been run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +49,7 @@ from tests.benches import pool_policies  # noqa: F401 registers a policy
 
 CODE = Path(__file__).parents[1] / "tests" / "benches"
 USES = "pool_models:Line"
+TORCH_USES = "benchmarks.pool_trainings:Synthetic"
 SEED = 0
 ONE_CORE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Else two processes at a time would compete for cores, and one would use both."""
@@ -171,10 +177,19 @@ def same(one: dict[str, Snapshot], two: dict[str, Snapshot]) -> bool:
     )
 
 
+PAPER_MS = {
+    "process": (3288.94, 5961.16, 7807.43, 9016.99, 5257.17, 5125.64, 5327.24, 5213.54),
+    "layers": (4.01, 4.75, 5.03, 12.57, 10.34, 8.91, 2.86, 2.42),
+    "ahead": (2.77, 2.04, 2.46, 5.03, 5.79, 4.27, 1.83, 0.96),
+}
+"""Hare, Table III: "Default", "PipeSwitch" and "Hare", in the order of ``pool_trainings.PAPER``, on V100s."""
+
+
 def switching(quick: bool) -> dict[str, dict[str, float]]:
-    """Milliseconds per switch, by way and size of the state."""
+    """Milliseconds per switch of a pool, by way and size of the state."""
     sizes = [100_000, 3_000_000] if quick else [100_000, 3_000_000, 30_000_000]
-    return {way: {f"{size / 1e6:g} MB": _switch_ms(way, size, quick) for size in sizes} for way in ("process", "warm")}
+    ways = ("process", "warm", "ahead")
+    return {way: {f"{size / 1e6:g} MB": _switch_ms(way, size, quick) for size in sizes} for way in ways}
 
 
 def _switch_ms(way: str, size: int, quick: bool) -> float:
@@ -188,16 +203,23 @@ def _switch_ms(way: str, size: int, quick: bool) -> float:
     return (both - first - second) / runs[0][0].switches * 1000
 
 
-def completion(quick: bool) -> dict[str, float]:
+def completion(quick: bool, device: str) -> dict[str, float]:
     """Mean completion times of 16 trainings of mixed length, in pools and in processes of their own."""
     chance = random.Random(SEED)
     longest = 40 if quick else 400
+    if device == "cuda":
+        uses, settings = TORCH_USES, {"model": "cnn", "device": device}
+    else:
+        uses, settings = USES, {"features": 2000, "rows": 400}
     specs = [
-        spec(f"t{seed:02d}", seed, tasks=2, rounds=chance.randint(longest // 8, longest), features=2000, rows=400)
-        for seed in range(16)
+        Spec(f"t{n:02d}", uses, {"seed": n, "tasks": 2, "rounds": chance.randint(longest // 8, longest), **settings})
+        for n in range(16)
     ]
+    way = {"switch": "ahead"} if device == "cuda" else {}
     turns = range(2)  # in turns, and the better of two: a machine's speed changes from minute to minute
-    rows = [(pool(specs, 1), processes(specs, 1)[0], pool(specs, 2), processes(specs, 2)[0]) for _ in turns]
+    rows = [
+        (pool(specs, 1, **way), processes(specs, 1)[0], pool(specs, 2, **way), processes(specs, 2)[0]) for _ in turns
+    ]
     one, two = (min((row[at] for row in rows), key=lambda ran: ran.mean_s) for at in (0, 2))
     alone, shared = min(row[1] for row in rows), min(row[3] for row in rows)
     return {
@@ -211,16 +233,23 @@ def completion(quick: bool) -> dict[str, float]:
     }
 
 
-def figures(quick: bool) -> dict[str, Any]:
+def figures(quick: bool, device: str) -> dict[str, Any]:
     equal, killed = equality(quick)
-    return {"device": "cpu", "bit_equal": equal, "killed": killed, **completion(quick), "switch_ms": switching(quick)}
+    found = {"device": device, "bit_equal": equal, "killed": killed, **completion(quick, device)}
+    found["switch_ms"] = switching(quick)
+    if find_spec("torch"):
+        from benchmarks.pool_trainings import PAPER, turns_ms
+
+        found["module_switch_ms"] = turns_ms(device, quick)
+        found["paper_switch_ms"] = {way: dict(zip(PAPER, row, strict=True)) for way, row in PAPER_MS.items()}
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="smaller: two to five minutes")
-    parser.add_argument("--device", choices=("cpu",), default="cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--train", help=argparse.SUPPRESS)
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -228,7 +257,7 @@ def main() -> None:
     if options.train:
         train(Spec.of(json.loads(options.train)), options.into)
         return
-    found = figures(options.quick)
+    found = figures(options.quick, options.device)
     if options.json:
         print(json.dumps(found))
         return

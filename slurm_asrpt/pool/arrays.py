@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
+Allocate = Callable[[int], Array]
+"""Makes a block of so many bytes, as ``aligned_block`` does."""
 
 ALIGNMENT = 64
 """Bytes. Libraries choose their instructions by alignment, so that an unaligned copy could give other last bits."""
@@ -42,10 +44,10 @@ class Packed:
     block: Array
 
     @classmethod
-    def of(cls, arrays: Arrays) -> Packed:
+    def of(cls, arrays: Arrays, allocate: Allocate | None = None) -> Packed:
         """Copy the arrays. Raises ValueError for dtypes other than KINDS."""
         entries = tuple(Entry(name, _dtype(name, each), each.shape) for name, each in arrays.items())
-        block = aligned_block(block_size(entries))
+        block = (allocate or aligned_block)(block_size(entries))
         for (_, part), array in zip(_parts(entries, block), arrays.values(), strict=True):
             part[...] = array
         block.flags.writeable = False

@@ -88,7 +88,12 @@ class Failed:
     why: str
 
 
-Result = Began | Gradient | Stepped | Failed
+@dataclass(frozen=True)
+class Missing:
+    """The slot has not kept the snapshot of the work, and has not done it."""
+
+
+Result = Began | Gradient | Stepped | Failed | Missing
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,17 @@ class Renew:
     slot: int
 
 
-Command = Send | Renew
+@dataclass(frozen=True)
+class Next:
+    """This training may be the slot's next. snapshot: unless the slot holds it."""
+
+    slot: int
+    training: str
+    round: int
+    snapshot: Snapshot | None
+
+
+Command = Send | Renew | Next
 
 
 @dataclass(eq=False)
@@ -152,8 +167,9 @@ class Slot:
 
     live: an executor has joined. renewing: it is being replaced on purpose. idle: the policy has been told so.
     owed: pieces that the policy assigned here and that have not ended. sent: what the executor does, and does next.
-    since: when it began that. loaded, held: the training and the snapshot (by its rounds) that it has then. summed: the
-    training and the round of which it has added gradients, and how many, from task 0 on.
+    since: when it began that. loaded: the training that it has then. held: snapshots that it has then, by their rounds,
+    the last one last. summed: the training and the round of which it has added gradients, and how many, from task 0 on.
+    after: by training, which one came next the last time. told: the snapshot that it was told may be next.
     """
 
     number: int
@@ -165,8 +181,10 @@ class Slot:
     since: float = 0.0
     queue: deque[Work] = field(default_factory=deque)
     loaded: str = ""
-    held: int = -1
+    held: dict[str, int] = field(default_factory=dict)
     summed: tuple[str, int, int] = ("", 0, 0)
+    after: dict[str, str] = field(default_factory=dict)
+    told: tuple[str, int] = ("", 0)
 
     @property
     def busy(self) -> Work | None:
@@ -174,16 +192,23 @@ class Slot:
         return self.sent[0] if self.sent else None
 
     def has(self, work: Work) -> tuple[bool, bool]:
-        """Whether the executor has the work's training, and its snapshot."""
-        loaded = self.loaded == work.training
-        return loaded, loaded and self.held == work.round
+        """Whether the executor has the work's snapshot, and whether it works on that training already."""
+        return self.held.get(work.training) == work.round, self.loaded == work.training
+
+    def hold(self, training: str, rounds: int, number: int) -> None:
+        """The executor has a snapshot, and keeps so many."""
+        self.held.pop(training, None)
+        self.held[training] = rounds
+        while len(self.held) > number:
+            del self.held[next(iter(self.held))]
 
 
 class Board:
     """The trainings and the slots of a pool.
 
     fleet: the slots; those of a type are alike. sizes: whether the policy is told how many rounds a training may have.
-    renew: a new process whenever a slot turns to another training. record: gets the policy's decisions.
+    renew: a new process whenever a slot turns to another training. record: gets the policy's decisions. held: snapshots
+    that an executor keeps. ahead: executors are told what may be next.
     tasks_done: in this run. switches: how often a slot turned to another training. losses: executors that were lost.
     """
 
@@ -194,6 +219,8 @@ class Board:
         sizes: bool = False,
         renew: bool = False,
         record: Record = lambda decision: None,
+        held: int = 1,
+        ahead: bool = False,
     ) -> None:
         self.trainings: dict[str, Training] = {}
         self.slots = {number: Slot(number) for number in range(len(fleet.kind))}
@@ -201,6 +228,7 @@ class Board:
         self.switches = 0
         self.losses = 0
         self._feed, self._fleet, self._sizes, self._renew = Feed(policy, record), fleet, sizes, renew
+        self._keep, self._ahead = held, ahead
         self._times = TaskTimes(len(fleet.types))
         self._now = 0.0
         self._lazy = getattr(policy, "in_order_of_arrival", False)
@@ -232,7 +260,8 @@ class Board:
     def joined(self, number: int) -> None:
         """A slot has a new executor. Raises KeyError for one that the fleet does not have."""
         slot = self.slots[number]
-        slot.live, slot.renewing, slot.loaded, slot.held, slot.summed = True, False, "", -1, ("", 0, 0)
+        slot.live, slot.renewing, slot.loaded, slot.summed, slot.told = True, False, "", ("", 0, 0), ("", 0)
+        slot.held.clear()
 
     def lost(self, number: int) -> None:
         """A slot has lost its executor. What it did runs again elsewhere, unless it is being replaced on purpose."""
@@ -256,14 +285,18 @@ class Board:
         if not slot.sent:
             raise ValueError("an answer without a question")
         work, since, slot.since = slot.sent.popleft(), slot.since, now
+        if isinstance(result, Missing) and not self.trainings[work.training].ended:
+            self._send_again(slot, work)
+            return
         self._settle(work)
-        if work.kind is Kind.GRADIENT:
+        if work.kind is Kind.GRADIENT and isinstance(result, (Gradient, Stepped)):
             self._times.add(work.training, self._fleet.kind[number], now - since)
         training = self.trainings[work.training]
         if isinstance(result, Failed):
-            if slot.loaded == work.training:
-                slot.held = -1
+            slot.held.pop(work.training, None)
             self._fail(training, result.why)
+        elif isinstance(result, Missing):
+            slot.held.pop(work.training, None)
         elif isinstance(result, Began) and work.kind is Kind.BEGIN:
             self._begin(training, result)
         elif isinstance(result, Gradient) and work.kind is Kind.GRADIENT:
@@ -289,7 +322,7 @@ class Board:
             more = [*self._hand_out(self._errands), *self._hand_out_assigned()]
             commands += more
             if not more:
-                return commands + list(self._hand_out(self._begins))
+                return [*commands, *self._hand_out(self._begins), *self._guesses()]
 
     # Trainings
 
@@ -387,6 +420,25 @@ class Board:
         slot.queue.clear()
         slot.sent.clear()
 
+    def _send_again(self, slot: Slot, work: Work) -> None:
+        """A slot has not kept what it should have."""
+        slot.held.pop(work.training, None)
+        slot.summed = "", 0, 0
+        work.steps = False
+        self._errands.appendleft(work)
+
+    def _guesses(self) -> Iterator[Command]:
+        """Tell slots that have no next work what came next the last time, so that they may prepare for it."""
+        for slot in self.slots.values() if self._ahead else ():
+            if len(slot.sent) != 1 or slot.queue:
+                continue
+            guess = self.trainings.get(slot.after.get(slot.loaded, ""))
+            if guess and guess.state is State.RUNNING and guess.snapshot and slot.told != (guess.name, guess.done):
+                slot.told = guess.name, guess.done
+                has = slot.held.get(guess.name) == guess.done
+                slot.hold(guess.name, guess.done, self._keep)
+                yield Next(slot.number, guess.name, guess.done, None if has else guess.snapshot)
+
     def _ready(self) -> list[Slot]:
         """Slots that can take a piece of work now."""
         return [slot for slot in self.slots.values() if slot.live and not slot.sent]
@@ -482,19 +534,24 @@ class Board:
 
     def _send(self, slot: Slot, work: Work) -> Send:
         training = self.trainings[work.training]
-        _, has = slot.has(work)
+        has, _ = slot.has(work)
         if not slot.sent:
             slot.since = self._now
         slot.sent.append(work)
+        if slot.loaded != work.training:
+            slot.after[slot.loaded] = work.training
         slot.loaded = work.training
-        slot.held = -1 if work.kind is Kind.BEGIN else work.round + (work.kind is Kind.STEP)
+        if work.kind is Kind.BEGIN:
+            slot.held.pop(work.training, None)
+        else:
+            slot.hold(work.training, work.round + (work.kind is Kind.STEP), self._keep)
         snapshot = None if has or work.kind is Kind.BEGIN else training.snapshot
         if work.kind is Kind.STEP:
             return Send(slot.number, work, snapshot, training.sum.mean(), training.sum.mean_loss)
         sums = work.kind is Kind.GRADIENT and self._sums(slot, work)
         work.steps = sums and slot.summed[2] == training.tasks
         if work.steps:
-            slot.held = work.round + 1
+            slot.hold(work.training, work.round + 1, self._keep)
         return Send(slot.number, work, snapshot, sums=sums)
 
     @staticmethod

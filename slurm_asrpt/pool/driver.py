@@ -30,6 +30,8 @@ from slurm_asrpt.pool.board import (
     Failed,
     Gradient,
     Kind,
+    Missing,
+    Next,
     Renew,
     Result,
     Send,
@@ -40,13 +42,14 @@ from slurm_asrpt.pool.board import (
 )
 from slurm_asrpt.pool.connection import Connection
 from slurm_asrpt.pool.decisions import DecisionLog, RecordedRun
-from slurm_asrpt.pool.executor import LOG, RENEWAL
+from slurm_asrpt.pool.executor import LOG, NEXT, RENEWAL
 from slurm_asrpt.pool.folder import PoolFolder
 from slurm_asrpt.pool.keeper import ADDRESS, KEY
 from slurm_asrpt.pool.memory import MB, slurm_bytes
 from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot
 from slurm_asrpt.pool.status import PoolStatus, progress_of, trainings_status
 from slurm_asrpt.pool.sweep import PoolSettings, Spec
+from slurm_asrpt.pool.training import AHEAD, WARM
 from slurm_asrpt.pool.wire import KEY_BYTES, WireError
 from slurm_asrpt.progress import Reporter
 
@@ -123,7 +126,16 @@ class Driver:
 
     def _board(self, settings: PoolSettings, fleet: Fleet) -> Board:
         policy = make_round_policy(settings.policy, fleet=fleet, jobs=())
-        return Board(policy, fleet, clairvoyant(settings.policy), settings.switch == "process", self._keep)
+        ahead = settings.switch == AHEAD
+        return Board(
+            policy,
+            fleet,
+            sizes=clairvoyant(settings.policy),
+            renew=settings.switch == "process",
+            record=self._keep,
+            held=settings.keep if ahead else 1,
+            ahead=ahead,
+        )
 
     def _keep(self, decision: Decision) -> None:
         if self._log:
@@ -297,6 +309,8 @@ class Driver:
                 "folder": str(self._folder.trainings),
                 "code": plan.code,
                 "keep": plan.settings.keep,
+                "way": WARM if plan.settings.switch == "process" else plan.settings.switch,
+                "device_bytes": plan.settings.device_memory_mb * MB,
                 "memory": memory,
                 "neighbors": neighbors,
             }
@@ -339,6 +353,8 @@ class Driver:
             if isinstance(command, Renew):
                 connection.send({"do": RENEWAL})
                 asyncio.get_running_loop().call_later(RENEWAL_S, self._missing, command.slot)
+            elif isinstance(command, Next):
+                self._announce_next(connection, command)
             else:
                 self._order(connection, command)
         if self.board.finished:
@@ -359,6 +375,14 @@ class Driver:
         }
         parts = [snapshot.state if snapshot else None, command.mean]
         connection.send(header, *(part for part in parts if part is not None))
+
+    def _announce_next(self, connection: Connection, command: Next) -> None:
+        snapshot = command.snapshot
+        told = {"do": NEXT, "training": command.training, "round": command.round}
+        if snapshot:
+            connection.send({**told, "losses": list(snapshot.losses)}, snapshot.state)
+        else:
+            connection.send(told)
 
     def _missing(self, slot: int) -> None:
         self.board.missing(slot)
@@ -425,6 +449,8 @@ class Driver:
 def _parse(work: Work, answer: Mapping[str, Any], parts: Sequence[Packed]) -> Result:
     if "failed" in answer:
         return Failed(str(answer["failed"]))
+    if answer.get("missing"):
+        return Missing()
     if work.kind is Kind.BEGIN:
         return Began(int(answer["tasks"]), int(answer["rounds"]), Snapshot(parts[0]))
     if work.kind is Kind.GRADIENT and not work.steps:

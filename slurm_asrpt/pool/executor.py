@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gc
 import os
+import queue
 import sys
+import threading
 import time
 import traceback
 from collections import OrderedDict
@@ -18,16 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.errors import one_line
-from slurm_asrpt.pool.arrays import Arrays, Packed
+from slurm_asrpt.pool.arrays import Allocate, Arrays, Packed, aligned_block
 from slurm_asrpt.pool.board import Kind
 from slurm_asrpt.pool.keeper import ENDED, RENEW, Address, end_with_parent
 from slurm_asrpt.pool.memory import DoesNotFitError, Needs, check_fits, machine_bytes, used_bytes
 from slurm_asrpt.pool.snapshot import Snapshot
 from slurm_asrpt.pool.synchronization import RoundSum
-from slurm_asrpt.pool.training import DeviceLostError, Training, load, stops
+from slurm_asrpt.pool.training import AHEAD, DeviceLostError, Switching, Training, load, stops
 from slurm_asrpt.pool.wire import Channel, WireError
 
-RENEWAL = "renew"
+RENEWAL, NEXT = "renew", "next"
+"""Messages that are no work: end, so that a new process comes; and a training that may be next."""
+OF_MEMORY = 4
+"""Snapshots that are kept for later take up to this part of the slot's memory: a quarter."""
 LOG = "log"
 """In a training's directory: what its code prints, and the traceback of its error."""
 
@@ -35,8 +40,8 @@ Answer = tuple[dict[str, Any], list[Packed]]
 
 
 @dataclass(eq=False)
-class _Held:
-    """A snapshot that stays for the next piece of work. state: its arrays, the same object each time."""
+class Held:
+    """A snapshot that stays for later pieces of work. state: its arrays, the same object each time."""
 
     training: str
     snapshot: Snapshot
@@ -44,32 +49,66 @@ class _Held:
     def __post_init__(self) -> None:
         self.state: Arrays = self.snapshot.state.arrays()
 
+    @property
+    def bytes(self) -> int:
+        return self.snapshot.state.block.nbytes
+
+
+@dataclass(eq=False)
+class Piece:
+    """A message of the driver: a piece of work, or what will come next. brought: the snapshot that came with it."""
+
+    told: Mapping[str, Any]
+    parts: list[Packed]
+    brought: Held | None = None
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any], parts: list[Packed]) -> Piece:
+        if told.get("losses") is None:
+            return cls(told, parts)
+        return cls(told, parts[1:], Held(told["training"], Snapshot(parts[0], tuple(told["losses"]))))
+
 
 class Executor:
     """Does pieces of work.
 
     folder: of the trainings, with their logs. code: of the user's modules. keep: trainings that stay loaded. memory:
-    bytes of the slot.
+    bytes of the slot. switching: to another training.
     """
 
-    def __init__(self, folder: Path, code: Path, keep: int, memory: int) -> None:
+    def __init__(self, folder: Path, code: Path, keep: int, memory: int, switching: Switching) -> None:
         self._folder, self._code, self._keep, self._memory = folder, code, keep, memory
+        self._switching = switching
         self._loaded: OrderedDict[str, Training] = OrderedDict()
-        self._held: _Held | None = None
+        self._held: OrderedDict[str, Held] = OrderedDict()
         self._sum: tuple[str, int, RoundSum] = "", 0, RoundSum(1)
         self._failed = ""
+        self._most = 0
+        self.allocate: Allocate = aligned_block
 
-    def work(self, told: Mapping[str, Any], parts: list[Packed]) -> Answer:
+    def announce(self, piece: Piece) -> None:
+        """A piece has come, while another one may be in work; called from another thread."""
+        training = self._loaded.get(piece.told["training"])
+        held = piece.brought or self._held.get(piece.told["training"])
+        prefetch = getattr(training, "prefetch", None)
+        if prefetch and held and held.snapshot.rounds == piece.told["round"]:
+            prefetch(held.state)
+
+    def work(self, piece: Piece) -> Answer:
         """Do a piece of work and return the answer: ``failed``, one line, if the training's code raises.
 
         Raises DeviceLostError.
         """
-        began = time.monotonic()
-        if told["training"] == self._failed and told["do"] != Kind.BEGIN and told["losses"] is None:
+        began, told = time.monotonic(), piece.told
+        if piece.brought:
+            self.hold(piece.brought)
+        elif told["training"] == self._failed and told["do"] != Kind.BEGIN:
             return {"failed": "what was sent with it has failed", "seconds": 0.0}, []
+        elif told["do"] != Kind.BEGIN and not self._holds(told):
+            return {"missing": True, "seconds": 0.0}, []
         try:
             write_into(self._folder / told["training"] / LOG)
-            answer, arrays = self._do(told, parts)
+            answer, arrays = self._do(told, piece.parts)
         except (DeviceLostError, KeyboardInterrupt):
             raise
         except DoesNotFitError as error:
@@ -78,7 +117,6 @@ class Executor:
             answer, arrays = self._fail(told, str(error))
         except BaseException as error:  # whatever users' code raises, sys.exit included
             traceback.print_exc()
-            self._held = None
             answer, arrays = self._fail(told, f"{type(error).__name__}: {one_line(error)}"[:500])
         sys.stdout.flush()
         sys.stderr.flush()
@@ -86,16 +124,35 @@ class Executor:
 
     def _fail(self, told: Mapping[str, Any], why: str) -> Answer:
         self._failed = told["training"]
+        self._held.pop(told["training"], None)
         return {"failed": why}, []
+
+    def hold(self, held: Held) -> None:
+        """Keep a snapshot, and those of the trainings before as long as they do not take much memory."""
+        if held.training == self._failed:
+            self._failed = ""
+        self._held[held.training] = held
+        self._held.move_to_end(held.training)
+        number = self._keep if self._switching.way == AHEAD else 1
+        room = min(self._memory // OF_MEMORY, self._memory - self._most)
+        while len(self._held) > 1 and (len(self._held) > number or self._kept_bytes > room):
+            self._held.popitem(last=False)
+
+    @property
+    def _kept_bytes(self) -> int:
+        """Of the snapshots beside the last one."""
+        return sum(each.bytes for each in list(self._held.values())[:-1])
+
+    def _holds(self, told: Mapping[str, Any]) -> bool:
+        """Whether the snapshot of this work is here, last or not."""
+        held = self._held.get(told["training"])
+        return held is not None and held.snapshot.rounds == told["round"]
 
     def _do(self, told: Mapping[str, Any], parts: list[Packed]) -> Answer:
         if told["do"] == Kind.BEGIN:
             return self._begin(told)
-        training = self._training(told)
-        if told["losses"] is not None:
-            self._held = _Held(told["training"], Snapshot(parts.pop(0), tuple(told["losses"])))
-            self._failed = ""
-        held, rounds = self._holds(told["training"], told["round"]), told["round"]
+        training, held, rounds = self._training(told), self._held[told["training"]], told["round"]
+        self._held.move_to_end(held.training)
         if told["do"] == Kind.STEP:
             return self._step(training, held, parts.pop(0), told["loss"])
         gradient, loss = training.gradient(held.state, rounds, told["task"])
@@ -107,10 +164,13 @@ class Executor:
             return self._step(training, held, total.mean(), total.mean_loss)
         return {"loss": float(loss)}, [found]
 
-    def _step(self, training: Training, held: _Held, mean: Packed, loss: float) -> Answer:
-        state = Packed.of(training.step(held.state, mean.arrays(), held.snapshot.rounds))
-        self._held = _Held(held.training, held.snapshot.after(state, loss))
-        return {"stop": stops(training, self._held.snapshot.losses), "loss": loss}, [state]
+    def _step(self, training: Training, held: Held, mean: Packed, loss: float) -> Answer:
+        state = Packed.of(training.step(held.state, mean.arrays(), held.snapshot.rounds), self.allocate)
+        after = Held(held.training, held.snapshot.after(state, loss))
+        self.hold(after)
+        if hasattr(training, "holds"):
+            training.holds(after.state)
+        return {"stop": stops(training, after.snapshot.losses), "loss": loss}, [state]
 
     def _sum_of(self, told: Mapping[str, Any], tasks: int) -> RoundSum:
         """The gradients of a training's round that this process has added; it keeps those of one round.
@@ -135,6 +195,7 @@ class Executor:
 
         def check(needs: Needs) -> None:
             check_fits(needs, used, self._memory)
+            self._most = max(self._most, used - self._kept_bytes + needs.host)
 
         claim = getattr(training, "memory", None)
         if claim:
@@ -146,25 +207,31 @@ class Executor:
 
     def _drop(self) -> None:
         """Keep nothing loaded."""
-        self._loaded.clear()
-        self._held = None
+        while self._loaded:
+            self._unload()
+        self._held.clear()
         gc.collect()
-
-    def _holds(self, name: str, rounds: int) -> _Held:
-        if self._held is None or (self._held.training, self._held.snapshot.rounds) != (name, rounds):
-            raise RuntimeError(
-                "a bug in slurm-asrpt, please report it: the driver thinks that this executor has a state"
-            )
-        return self._held
 
     def _training(self, told: Mapping[str, Any]) -> Training:
         name = told["training"]
         if name not in self._loaded:
-            self._loaded[name] = load(told["uses"], told["with"], self._code)
+            self._loaded[name] = self._load(told)
         self._loaded.move_to_end(name)
         while len(self._loaded) > self._keep:
-            self._loaded.popitem(last=False)
+            self._unload()
         return self._loaded[name]
+
+    def _load(self, told: Mapping[str, Any]) -> Training:
+        training = load(told["uses"], told["with"], self._code)
+        if hasattr(training, "adopt"):
+            self.allocate = training.adopt(self._switching) or self.allocate
+        return training
+
+    def _unload(self) -> None:
+        """Let the training go that was used longest ago."""
+        _, training = self._loaded.popitem(last=False)
+        if hasattr(training, "leave"):
+            training.leave()
 
 
 def write_into(log: Path) -> None:
@@ -200,13 +267,45 @@ def _serve(channel: Channel, slot: int) -> int:
     channel.send({"slot": slot})
     told, _ = channel.receive()
     memory = told["memory"] or machine_bytes() // told["neighbors"]
-    executor = Executor(Path(told["folder"]), Path(told["code"]), told["keep"], memory)
+    switching = Switching(told["way"], told["device_bytes"])
+    executor = Executor(Path(told["folder"]), Path(told["code"]), told["keep"], memory, switching)
+    inbox = _Inbox(channel, executor)
     while True:
-        told, parts = channel.receive()
-        if told["do"] == RENEWAL:
+        piece = inbox.get()
+        if piece.told["do"] == RENEWAL:
             return RENEW
-        answer, arrays = executor.work(told, parts)
+        if piece.told["do"] == NEXT:
+            if piece.brought:
+                executor.hold(piece.brought)
+            continue
+        answer, arrays = executor.work(piece)
         channel.send(answer, *arrays)
+
+
+class _Inbox:
+    """Receives messages in a thread, while the executor works, and tells it what has come."""
+
+    def __init__(self, channel: Channel, executor: Executor) -> None:
+        self._channel, self._executor = channel, executor
+        self._messages: queue.SimpleQueue[Piece | Exception] = queue.SimpleQueue()
+        threading.Thread(target=self._receive, name="inbox", daemon=True).start()
+
+    def _receive(self) -> None:
+        try:
+            while True:
+                piece = Piece.of(*self._channel.receive(self._executor.allocate))
+                if piece.told["do"] != RENEWAL:
+                    self._executor.announce(piece)
+                self._messages.put(piece)
+        except Exception as error:
+            self._messages.put(error)
+
+    def get(self) -> Piece:
+        """The next message. Raises what receiving it raised."""
+        found = self._messages.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
 
 
 if __name__ == "__main__":

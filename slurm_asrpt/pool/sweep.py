@@ -41,8 +41,14 @@ class PoolSettings(_Table):
         0, description="Memory of a slot in MB; 0: what Slurm allocated to it, or its share of the machine."
     )
     record: bool = Field(True, description="Keep what the policy decides, for asrpt-pool replay.")
-    switch: Literal["warm", "process"] = Field("warm", description="How a slot turns to another training.")
+    switch: Literal["process", "warm", "layers", "ahead"] = Field(
+        "warm", description="How a slot turns to another training."
+    )
     keep: Annotated[int, Field(ge=1)] = Field(8, description="Trainings that a process keeps loaded.")
+    device_memory_mb: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="Memory of a slot's GPU for the parameters of trainings; 0: half of what is free.",
+    )
     checkpoint_s: Annotated[float, Field(gt=0)] = Field(300.0, description="Seconds between checkpoints.")
     before_limit_s: Annotated[float, Field(ge=0)] = Field(
         120.0, description="Seconds before the time limit at which the pool requeues its job."

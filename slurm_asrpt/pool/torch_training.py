@@ -25,22 +25,28 @@ supported, as numpy has no such type.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from slurm_asrpt.pool.arrays import Array, Arrays
+from slurm_asrpt.errors import one_line
+from slurm_asrpt.pool.arrays import Allocate, Array, Arrays
+from slurm_asrpt.pool.device_copies import pinned_block
 from slurm_asrpt.pool.memory import Check, Needs
+from slurm_asrpt.pool.residency import Residency, Resident, Way
 from slurm_asrpt.pool.snapshot import weights
-from slurm_asrpt.pool.training import DeviceLostError
+from slurm_asrpt.pool.training import AHEAD, LAYERS, WARM, DeviceLostError, Switching
 
+C = TypeVar("C")
 MODEL, OPTIMIZER = "model/", "optimizer/"
+WAYS = {WARM: Way(), LAYERS: Way(layers=True), AHEAD: Way(layers=True, ahead=True)}
 EPOCH, INITIAL = -1, -2
 """Instead of a task, in the seeds of an epoch's order and of the first weights."""
 
@@ -118,39 +124,139 @@ class TorchTraining:
 
     def gradient(self, state: Arrays, round: int, task: int) -> tuple[Arrays, float]:
         """The gradients, and the buffers after the forward pass."""
+        return self._computed(lambda: self._gradient(state, round, task))
+
+    def step(self, state: Arrays, gradient: Arrays, round: int) -> Arrays:
+        """The optimizer's step."""
+        return self._computed(lambda: self._step(state, gradient, round))
+
+    def adopt(self, switching: Switching) -> Allocate | None:
+        """How the process turns to other trainings. Pinned memory is what copies to a GPU are fast from."""
+        self._switching = switching
+        return pinned_block if torch.device(self.device).type == "cuda" else None
+
+    def prefetch(self, state: Arrays) -> None:
+        """Begin to copy the parameters; from another thread, while another training computes."""
+        if self._has_begun:
+            self._residency.prefetch(self._resident, state)
+
+    def holds(self, state: Arrays) -> None:
+        """The state that ``step`` has returned last is this object from now on."""
+        self._residency.holds(self._resident, state)
+
+    def leave(self) -> None:
+        """Give up the memory on the device."""
+        if self._has_begun:
+            self._residency.leave(self._resident)
+
+    # Computing
+
+    _plain = False
+    """Whether all parameters are in before it computes, and none is given up early, as its code does not bear that."""
+    _once_each = False
+    """Whether each parameter's gradient was complete when the backward pass told of it."""
+
+    def _computed(self, compute: Callable[[], C]) -> C:
+        """Compute; if that fails, again without what the usual loop would not do, or without other trainings."""
         with _device_errors():
-            self._put(state)
-            self._model.train()
-            self._optimizer.zero_grad(set_to_none=True)
+            while True:
+                try:
+                    return compute()
+                except Exception as error:
+                    if not self._may_help(error):
+                        raise
+                finally:
+                    if self._has_begun:
+                        self._residency.over(self._resident)
+
+    def _may_help(self, error: Exception) -> bool:
+        """Whether to compute again, and differently."""
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            return self._residency.only(self._resident if self._has_begun else None)
+        if _is_of_device(error) or self._plain or not self._residency.way.layers:
+            return False
+        self._plain = True
+        print(f"asrpt-pool: parameters are all copied first from now on, as this failed: {one_line(error)}")
+        return True
+
+    def _gradient(self, state: Arrays, round: int, task: int) -> tuple[Arrays, float]:
+        self._model.train()
+        self._residency.begin(self._resident, state)
+        if self._plain:
+            self._residency.finish(self._resident)
+        self._optimizer.zero_grad(set_to_none=True)
+        self._put_buffers(state)
+        with self._residency.waiting(self._resident):
             _seed(self.seed, round, task)
             batch = _moved(self.data(round, task), self.device)
             _seed(self.seed, round, task)
             loss = self.loss(self._model, batch)
-            loss.backward()
-            found = {
-                name: each.grad if each.grad is not None else torch.zeros_like(each)
-                for name, each in self._parameters()
-            }
-            return _arrays({**found, **dict(self._buffers())}, MODEL), float(loss.detach())
+        self._residency.finish(self._resident)
+        found = _arrays({**self._gradients(loss), **dict(self._buffers())}, MODEL), float(loss.detach())
+        self._optimizer.zero_grad(set_to_none=True)
+        return found
 
-    def step(self, state: Arrays, gradient: Arrays, round: int) -> Arrays:
-        """The optimizer's step."""
-        with _device_errors():
-            self._put(state)
-            self._restore_optimizer(state)
-            for name, parameter in self._parameters():
-                parameter.grad = torch.tensor(gradient[MODEL + name], device=parameter.device)
-            self.schedule(self._optimizer, round)
-            self._optimizer.step()
-            for name, buffer in self._buffers():
-                buffer.copy_(torch.tensor(gradient[MODEL + name]))
-            self._placed = None
-            return self._state()
+    def _gradients(self, loss: Any) -> dict[str, Any]:
+        """By parameter, on the host where they were copied there during the backward pass, which makes room."""
+        self._taken.clear()
+        self._fired.clear()
+        self._takes = self._once_each and not self._plain
+        self._counts = self._residency.way.ahead
+        try:
+            loss.backward()
+        finally:
+            self._counts = self._takes = False
+        self._once_each = max(self._fired.values(), default=1) == 1
+        self._residency.copies.wait_out()
+        return {name: self._gradient_of(name, each) for name, each in self._parameters()}
+
+    def _gradient_of(self, name: str, parameter: Any) -> Any:
+        found = self._taken.get(name, parameter.grad)
+        return torch.zeros_like(parameter) if found is None else found
+
+    _counts = _takes = False
+
+    def _accumulated(self, at: int, name: str, parameter: Any) -> None:
+        """Called in the backward pass, when a parameter has its gradient."""
+        self._fired[name] += self._counts
+        if self._takes:
+            self._taken[name] = self._residency.copies.copy_out(parameter.grad)
+            parameter.grad = None
+            self._residency.done_with(self._resident, at)
+
+    def _step(self, state: Arrays, gradient: Arrays, round: int) -> Arrays:
+        self._residency.begin(self._resident, state)
+        self._residency.finish(self._resident)
+        self._residency.holds(self._resident, None)
+        self._restore_optimizer(state)
+        for name, parameter in self._parameters():
+            parameter.grad = torch.tensor(gradient[MODEL + name], device=parameter.device)
+        self.schedule(self._optimizer, round)
+        self._optimizer.step()
+        for name, buffer in self._buffers():
+            buffer.copy_(torch.tensor(gradient[MODEL + name]))
+        found = self._state()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.state.clear()  # it is in the state
+        return found
 
     # Between arrays and tensors
 
-    _placed: Arrays | None = None
-    """The state whose parameters are in the module."""
+    _switching = Switching()
+
+    @cached_property
+    def _taken(self) -> dict[str, Any]:
+        """Gradients on the host, by parameter."""
+        return {}
+
+    @cached_property
+    def _fired(self) -> Counter[str]:
+        """How often the backward pass told of a gradient, by parameter."""
+        return Counter()
+
+    @cached_property
+    def _residency(self) -> Residency:
+        return residency(self.device, self._switching)
 
     @cached_property
     def _made(self) -> Any:
@@ -159,7 +265,21 @@ class TorchTraining:
 
     @cached_property
     def _model(self) -> Any:
+        self._residency.make_room(sum(map(_bytes, self._made.parameters())))
         return self._made.to(self.device)
+
+    @cached_property
+    def _resident(self) -> Resident:
+        named = dict(self._model.named_parameters())
+        if self._residency.way.ahead:
+            for at, (name, parameter) in enumerate(named.items()):
+                if parameter.requires_grad:
+                    parameter.register_post_accumulate_grad_hook(partial(self._accumulated, at, name))
+        return self._residency.settle({MODEL + name: parameter for name, parameter in named.items()})
+
+    @property
+    def _has_begun(self) -> bool:
+        return "_resident" in self.__dict__
 
     @cached_property
     def _optimizer(self) -> Any:
@@ -173,13 +293,10 @@ class TorchTraining:
         saved = self._model.state_dict().keys()
         return ((name, each) for name, each in self._model.named_buffers() if name in saved)
 
-    def _put(self, state: Arrays) -> None:
-        """Copy a state into the module; the parameters only if they are not there already."""
-        parameters = () if state is self._placed else self._model.named_parameters()
+    def _put_buffers(self, state: Arrays) -> None:
         with torch.no_grad():
-            for name, tensor in (*parameters, *self._buffers()):
+            for name, tensor in self._buffers():
                 tensor.copy_(torch.tensor(state[MODEL + name]))
-        self._placed = state
 
     def _state(self) -> Arrays:
         found = _arrays({**dict(self._model.named_parameters()), **dict(self._buffers())}, MODEL)
@@ -262,6 +379,15 @@ def _bytes(tensor: Any) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 
+@cache
+def residency(device: str, switching: Switching) -> Residency:
+    """Of this process, on a device."""
+    limit = switching.device_bytes or None
+    if limit is None and torch.device(device).type == "cuda":
+        limit = torch.cuda.mem_get_info(device)[0] // 2
+    return Residency(device, WAYS[switching.way], limit)
+
+
 def _arrays(tensors: dict[str, Any], prefix: str) -> dict[str, Array]:
     return {prefix + name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
 
@@ -283,6 +409,10 @@ def _device_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if "CUDA error" in str(error):
+        if _is_of_device(error):
             raise DeviceLostError(str(error)) from error
         raise
+
+
+def _is_of_device(error: Exception) -> bool:
+    return isinstance(error, RuntimeError) and "CUDA error" in str(error)

@@ -6,13 +6,27 @@ import importlib
 import random
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from slurm_asrpt.pool.arrays import Arrays
+from slurm_asrpt.pool.arrays import Allocate, Arrays
 from slurm_asrpt.pool.memory import Check
+
+WARM, LAYERS, AHEAD = "warm", "layers", "ahead"
+
+
+@dataclass(frozen=True)
+class Switching:
+    """How a process turns to another training: WARM, LAYERS or AHEAD (``residency.Way``).
+
+    device_bytes: that the parameters of trainings may have on a device together; 0: half of what is free there.
+    """
+
+    way: str = WARM
+    device_bytes: int = 0
 
 
 class Training(Protocol):
@@ -42,6 +56,22 @@ class Training(Protocol):
 
     def memory(self, check: Check) -> None:
         """Call ``check`` with what the training needs, before that is allocated. May be left out."""
+
+
+class OnDevice(Protocol):
+    """What a training may have in addition if its states are copied to a device."""
+
+    def adopt(self, switching: Switching) -> Allocate | None:
+        """Called first. Returns what makes blocks of memory from which copies are fast; None if any memory will do."""
+
+    def prefetch(self, state: Arrays) -> None:
+        """Begin to copy the state; from another thread, while another training computes."""
+
+    def holds(self, state: Arrays) -> None:
+        """The state that ``step`` has returned last is this object from now on."""
+
+    def leave(self) -> None:
+        """Give up the memory on the device; the training is not called anymore."""
 
 
 class DeviceLostError(Exception):

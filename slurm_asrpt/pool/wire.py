@@ -14,7 +14,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from slurm_asrpt.pool.arrays import Array, Packed, aligned_block, block_size, checked_entries
+from slurm_asrpt.pool.arrays import Allocate, Array, Packed, aligned_block, block_size, checked_entries
 
 GREETING = b"asrpt-pool 1\n"
 NONCE_BYTES = PROOF_BYTES = KEY_BYTES = 32
@@ -111,13 +111,16 @@ class Channel:
         for piece in frame(header, *parts):
             self._socket.sendall(piece)
 
-    def receive(self) -> tuple[dict[str, Any], list[Packed]]:
-        """The next message; its arrays are aligned. Raises EOFError, OSError, WireError."""
-        head, block = sizes(self._exactly(PREFIX_BYTES).tobytes())
-        return parse(self._exactly(head).tobytes(), self._exactly(block))
+    def receive(self, allocate: Allocate = aligned_block) -> tuple[dict[str, Any], list[Packed]]:
+        """The next message; its arrays are aligned. Raises EOFError, OSError, WireError.
 
-    def _exactly(self, size: int) -> Array:
-        into = aligned_block(size)
+        allocate: makes the block of its arrays.
+        """
+        head, block = sizes(self._exactly(PREFIX_BYTES).tobytes())
+        return parse(self._exactly(head).tobytes(), self._exactly(block, allocate))
+
+    def _exactly(self, size: int, allocate: Allocate = aligned_block) -> Array:
+        into = allocate(size)
         view = into.data
         while view:
             count = self._socket.recv_into(view)

@@ -190,14 +190,22 @@ def test_the_example_of_the_manual_learns(tmp_path: Path) -> None:
 
 
 def test_real_processes_train_torch_modules(tmp_path: Path) -> None:
+    """In every way to turn to another training. Few of them stay loaded, and fewer of their states are kept."""
     results = []
-    for name, slots in (("one", 1), ("three", 3)):
-        pool = Pool(tmp_path / name, SWEEP)
+    for name, slots, how in (
+        ("one", 1, ""),
+        ("three", 3, ""),
+        ("layers", 2, 'switch = "layers"\nkeep = 2'),
+        ("ahead", 1, 'switch = "ahead"\npolicy = "2d-las"\nkeep = 3'),
+        ("tight", 3, 'switch = "ahead"\npolicy = "hlas"'),
+    ):
+        pool = Pool(tmp_path / name, f"[pool]\n{how}\n{SWEEP}")
         (tmp_path / name / "nets.py").write_text(MODULE)
         code, out, _ = pool.run(slots)
         assert (code, out.splitlines()[-1]) == (0, "done: 5 trainings done")
         results.append(pool.results())
-    assert same(*results)
+    for each in results[1:]:
+        assert same(results[0], each)
 
 
 LARGE = """

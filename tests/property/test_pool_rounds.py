@@ -26,6 +26,8 @@ from slurm_asrpt.pool.board import (
     Failed,
     Gradient,
     Kind,
+    Missing,
+    Next,
     Renew,
     Result,
     Send,
@@ -72,9 +74,13 @@ def alone(name: str) -> Snapshot:
 
 @dataclass
 class Played:
-    """An executor: what it holds, the gradients that it adds up, and its orders: what it does, and does next."""
+    """An executor: what it holds, the gradients that it adds up, and its orders: what it does, and does next.
 
-    held: tuple[str, Snapshot] | None = None
+    keep: snapshots that it holds; it may forget all at any time if that is more than one.
+    """
+
+    keep: int = 1
+    held: dict[str, Snapshot] = field(default_factory=dict)
     orders: list[Send] = field(default_factory=list)
     sum: tuple[str, int, RoundSum] = field(default_factory=lambda: ("", 0, RoundSum(1)))
     failed: str = ""
@@ -89,12 +95,13 @@ class Played:
         if work.kind is Kind.BEGIN:
             return Began(training.tasks, training.rounds, Snapshot(Packed.of(training.initial())))
         if order.snapshot:
-            self.held, self.failed = (work.training, order.snapshot), ""
+            self.hold(work.training, order.snapshot)
         if self.failed == work.training:
             return Failed("what was sent with it has failed")
-        assert self.held is not None
-        name, snapshot = self.held
-        assert (name, snapshot.rounds) == (work.training, work.round), "the board is wrong about what is held"
+        snapshot = self.held.get(work.training)
+        if snapshot is None or snapshot.rounds != work.round:
+            assert self.keep > 1, "the board is wrong about what is held"
+            return Missing()
         if work.kind is Kind.GRADIENT:
             gradient, loss = training.gradient(snapshot.state.arrays(), work.round, work.task)
             if order.sums:
@@ -105,10 +112,18 @@ class Played:
         assert order.mean is not None
         return self.step(training, work, order.mean, order.loss)
 
+    def hold(self, name: str, snapshot: Snapshot) -> None:
+        self.failed = "" if name == self.failed else self.failed
+        self.held.pop(name, None)
+        self.held[name] = snapshot
+        while len(self.held) > self.keep:
+            del self.held[next(iter(self.held))]
+
     def fail(self) -> None:
         """The code of its training fails."""
         work = self.orders.pop(0).work
         self.failed = work.training
+        self.held.pop(work.training, None)
 
     def add(self, work: Work, gradient: Packed, loss: float) -> None:
         if self.sum[:2] != (work.training, work.round):
@@ -116,11 +131,10 @@ class Played:
         self.sum[2].add(work.task, gradient, loss)
 
     def step(self, training: Line, work: Work, mean: Packed, loss: float) -> Stepped:
-        assert self.held is not None
-        name, snapshot = self.held
+        snapshot = self.held[work.training]
         state = Packed.of(training.step(snapshot.state.arrays(), mean.arrays(), work.round))
         after = snapshot.after(state, loss)
-        self.held = name, after
+        self.hold(work.training, after)
         return Stepped(state, stops(training, after.losses), loss)
 
 
@@ -131,6 +145,7 @@ class Play:
     board: Board
     chance: random.Random
     kills: int
+    keep: int = 1
     now: float = 0.0
     executors: dict[int, Played] = field(default_factory=dict)
     absent: set[int] = field(default_factory=set)
@@ -142,7 +157,7 @@ class Play:
 
     def join(self, slot: int) -> None:
         self.absent.discard(slot)
-        self.executors[slot] = Played()
+        self.executors[slot] = Played(self.keep)
         self.board.joined(slot)
         self.turn()
 
@@ -157,6 +172,10 @@ class Play:
             self.board.lost(command.slot)
             return
         executor = self.executors[command.slot]
+        if isinstance(command, Next):
+            if command.snapshot:
+                executor.hold(command.training, command.snapshot)
+            return
         assert len(executor.orders) < 2, "one piece of work, and the next"
         executor.orders.append(command)
 
@@ -182,6 +201,8 @@ class Play:
         if what == "join":
             self.join(slot)
         else:
+            if self.keep > 1 and self.chance.random() < 0.1:
+                self.executors[slot].held.clear()
             self.board.ended(slot, self.executors[slot].work(), self.now)
             self.turn()
         return True
@@ -206,39 +227,45 @@ def check(training: Training) -> None:
     assert training.snapshot.state.same(expected.state)
 
 
+WAYS = [(False, 1), (True, 1), (False, 2), (False, 9)]
+"""A new process for each training or not, and how many snapshots an executor keeps."""
 POLICIES = st.sampled_from(round_policy_names())
 FLEETS = st.lists(st.integers(1, 4), min_size=1, max_size=2).map(
     lambda counts: Fleet.of({f"t{kind}": number for kind, number in enumerate(counts)})
 )
 
 
-def new_board(policy: str, fleet: Fleet, renew: bool = False, record: Record = lambda decision: None) -> Board:
+def new_board(
+    policy: str, fleet: Fleet, renew: bool = False, record: Record = lambda decision: None, keep: int = 1
+) -> Board:
     made = make_round_policy(policy, fleet=fleet, jobs=())
-    return Board(made, fleet, clairvoyant(policy), renew, record)
+    return Board(made, fleet, clairvoyant(policy), renew, record, held=keep, ahead=keep > 1)
 
 
-@given(POLICIES, FLEETS, st.integers(0, 4), st.booleans(), st.integers(0, 1 << 32))
-def test_the_result_is_equal_to_the_bit(policy: str, fleet: Fleet, kills: int, renew: bool, seed: int) -> None:
-    board = new_board(policy, fleet, renew)
+@given(POLICIES, FLEETS, st.integers(0, 4), st.sampled_from(WAYS), st.integers(0, 1 << 32))
+def test_the_result_is_equal_to_the_bit(
+    policy: str, fleet: Fleet, kills: int, way: tuple[bool, int], seed: int
+) -> None:
+    board = new_board(policy, fleet, way[0], keep=way[1])
     for name in SIZES:
         board.add(name)
-    play = Play(board, random.Random(seed), kills)
+    play = Play(board, random.Random(seed), kills, way[1])
     play.start(len(fleet.kind))
     play.run()
     for training in board.trainings.values():
         check(training)
 
 
-@given(POLICIES, FLEETS, st.integers(0, 4), st.booleans(), st.integers(0, 1 << 32), st.integers(0, 40))
+@given(POLICIES, FLEETS, st.integers(0, 4), st.sampled_from(WAYS), st.integers(0, 1 << 32), st.integers(0, 40))
 def test_the_simulator_decides_as_the_pool_did(
-    policy: str, fleet: Fleet, kills: int, renew: bool, seed: int, failing: int
+    policy: str, fleet: Fleet, kills: int, way: tuple[bool, int], seed: int, failing: int
 ) -> None:
     """Whatever dies meanwhile, and whichever training fails. Through the lines of a record."""
     lines: list[str] = []
-    board = new_board(policy, fleet, renew, lambda decision: lines.append(json.dumps(document(decision))))
+    board = new_board(policy, fleet, way[0], lambda decision: lines.append(json.dumps(document(decision))), way[1])
     for name in SIZES:
         board.add(name, kin="a" if name in "ab" else "c")
-    play = Play(board, random.Random(seed), kills)
+    play = Play(board, random.Random(seed), kills, way[1])
     play.start(len(fleet.kind))
     while not board.finished:
         failing -= 1

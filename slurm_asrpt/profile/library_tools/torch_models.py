@@ -107,14 +107,18 @@ class _Bottleneck(nn.Module):
         return functional.relu(self.body(x) + self.beside(x))
 
 
+def resnet50(batch: int = 32, size: int = 224) -> Made:
+    return _images(_resnet(3, 4, 6, 3), batch, size)
+
+
 def resnet152(batch: int = 4, size: int = 224) -> Made:
-    return _images(_resnet152(), batch, size)
+    return _images(_resnet(3, 8, 36, 3), batch, size)
 
 
-def _resnet152() -> Named:
+def _resnet(*counts: int) -> Named:
     yield "stem", Part(*_conv(3, 64, 7, stride=2, padding=3), nn.MaxPool2d(3, 2, padding=1))
     channels = 64
-    for group, (width, count) in enumerate(((64, 3), (128, 8), (256, 36), (512, 3)), 2):
+    for group, (width, count) in enumerate(zip((64, 128, 256, 512), counts, strict=True), 2):
         for number in range(1, count + 1):
             yield f"conv{group}_{number}", _Bottleneck(channels, width, 2 if number == 1 and group > 2 else 1)
             channels = 4 * width

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from slurm_asrpt.core.rounds.arrival import Arrival
 from slurm_asrpt.core.rounds.jobs import Fleet
+from slurm_asrpt.core.rounds.policies import make_round_policy
 from slurm_asrpt.pool.arrays import Packed
-from slurm_asrpt.pool.board import Began, Board, Command, Gradient, Kind, Renew, Send, State, Stepped, tasks_of
+from slurm_asrpt.pool.board import (
+    Began,
+    Board,
+    Command,
+    Gradient,
+    Kind,
+    Missing,
+    Next,
+    Renew,
+    Send,
+    State,
+    Stepped,
+    tasks_of,
+)
 from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot
+from tests.benches import pool_policies  # noqa: F401 registers a policy
 
 STATE = Packed.of({"w": np.ones(2)})
 
@@ -16,9 +31,19 @@ STATE = Packed.of({"w": np.ones(2)})
 class Bench:
     """A board, and the answers of executors that do nothing."""
 
-    def __init__(self, *names: str, slots: int = 1, renew: bool = False, tasks: int = 2, rounds: int = 2) -> None:
+    def __init__(
+        self,
+        *names: str,
+        slots: int = 1,
+        renew: bool = False,
+        tasks: int = 2,
+        rounds: int = 2,
+        policy: str = "arrival",
+        held: int = 1,
+    ) -> None:
         fleet = Fleet.of({"slot": 4})
-        self.board, self.sizes = Board(Arrival(fleet, ()), fleet, renew=renew), (tasks, rounds)
+        made = make_round_policy(policy, fleet=fleet, jobs=())
+        self.board, self.sizes = Board(made, fleet, renew=renew, held=held, ahead=held > 1), (tasks, rounds)
         for name in names:
             self.board.add(name)
         for slot in range(slots):
@@ -217,3 +242,37 @@ def test_the_total_of_tasks_counts_unknown_trainings_as_the_mean_of_the_others()
 def test_a_renewal_is_no_command_for_a_slot_without_a_training() -> None:
     bench = Bench("a", renew=True)
     assert not any(isinstance(command, Renew) for command in bench.turn())
+
+
+@pytest.mark.parametrize("held", [2, 9])
+def test_a_slot_is_told_what_came_next_the_last_time_with_a_state_that_it_has_not_kept(held: int) -> None:
+    """Three trainings in turns on one slot."""
+    bench, found = Bench("a", "b", "c", tasks=1, rounds=4, policy="turns", held=held), []
+    while not bench.board.finished:
+        found += [(c.training, c.round, c.snapshot is not None) for c in bench.turn() if isinstance(c, Next)]
+        bench.answer(0)
+    assert [name for name, _, _ in found][:6] == ["b", "c", "a", "b", "c", "a"]
+    assert {sent for _, round, sent in found if round} == {held < 3}
+
+
+def test_no_slot_is_told_what_may_be_next_unless_it_prepares_for_it() -> None:
+    bench = Bench("a", "b", tasks=1, rounds=4, policy="turns")
+    while not bench.board.finished:
+        assert not any(isinstance(c, Next) for c in bench.turn())
+        bench.answer(0)
+
+
+def test_a_slot_that_has_not_kept_a_state_gets_it_again_and_does_the_same_work() -> None:
+    bench = Bench("a", "b", tasks=1, rounds=3, policy="turns", held=2)
+    for _ in range(4):  # both begin, and do a round each
+        bench.turn()
+        bench.answer(0)
+    (sent,) = [c for c in bench.turn() if isinstance(c, Send)]
+    assert (sent.work.training, sent.work.round, sent.snapshot) == ("a", 1, None)
+    bench.board.ended(0, Missing(), 0.0)
+    (again,) = [c for c in bench.turn() if isinstance(c, Send)]
+    assert (again.work, again.snapshot is not None, bench.board.slots[0].owed) == (sent.work, True, 1)
+    while not bench.board.finished:
+        bench.answer(0)
+        bench.turn()
+    assert [(each.state, each.done) for each in bench.board.trainings.values()] == [(State.DONE, 3)] * 2

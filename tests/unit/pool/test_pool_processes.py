@@ -44,10 +44,13 @@ def pool(tmp_path: Path) -> Iterator[Pool]:
             kill(pid)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_weights_are_equal_after_executors_are_killed(pool: Pool, undisturbed: dict[str, Snapshot], seed: int) -> None:
+@pytest.mark.parametrize(("seed", "how"), [(0, ""), (1, 'switch = "ahead"\npolicy = "2d-las"\nkeep = 2')])
+def test_weights_are_equal_after_executors_are_killed(
+    pool: Pool, undisturbed: dict[str, Snapshot], seed: int, how: str
+) -> None:
     """The slots in turn, so that no piece of work is hit as often as one that kills its executor by itself."""
     chance, killed = random.Random(seed), 0
+    pool.sweep.write_text(SWEEP.replace("[pool]", f"[pool]\n{how}"))
     pool.start(slots=3)
     wait_for(lambda: pool.tasks_done() > 0, "tasks are done")
     while killed < 9:

@@ -35,7 +35,7 @@ def test_the_folder_is_beside_the_file(tmp_path: Path) -> None:
     [
         ("[pool", "invalid TOML"),
         ("[pool]\nswitsh = 1\n", "pool.switsh: no such key"),
-        ('[pool]\nswitch = "warmer"\n', "pool.switch: Input should be 'warm' or 'process'"),
+        ('[pool]\nswitch = "warmer"\n', "pool.switch: Input should be 'process', 'warm', 'layers' or 'ahead'"),
         ('[pool]\npolicy = "best"\n', "no policy 'best'; known: 2d-las, 2d-las-released, arrival, "),
         ("[pool]\nkeep = 0\n", "pool.keep"),
         (TRAINING + TRAINING, "two trainings are called 'a'"),

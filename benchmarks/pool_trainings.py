@@ -1,0 +1,168 @@
+"""Trainings for benchmarks.pool: the eight models of Hare's Table III, and small ones, on synthetic data; needs torch.
+
+Of DeepSpeech, FastGCN and GraphSAGE, these have the layers and their sizes; graphs are dense samples.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.small_models import cnn, transformer
+from slurm_asrpt.pool import torch_training
+from slurm_asrpt.pool.arrays import Packed
+from slurm_asrpt.pool.torch_training import TorchTraining
+from slurm_asrpt.pool.training import AHEAD, LAYERS, WARM, Switching
+from slurm_asrpt.profile.library_tools.torch_models import CrossEntropy, bert_large, inception_v3, resnet50, vgg19
+
+
+class Speech(nn.Module):
+    """DeepSpeech 2: two convolutions over the spectrogram, five bidirectional GRUs, and a letter for each frame."""
+
+    def __init__(self, width: int, letters: int) -> None:
+        super().__init__()
+        self.sound = nn.Sequential(
+            nn.Conv2d(1, 32, (41, 11), stride=(2, 2), padding=(20, 5)), nn.BatchNorm2d(32), nn.Hardtanh(0, 20),
+            nn.Conv2d(32, 32, (21, 11), stride=(2, 1), padding=(10, 5)), nn.BatchNorm2d(32), nn.Hardtanh(0, 20),
+        )  # fmt: skip
+        self.memory = nn.GRU(32 * 41, width, num_layers=5, bidirectional=True, batch_first=True)
+        self.letters = nn.Linear(2 * width, letters)
+
+    def forward(self, x: Any) -> Any:
+        found = self.sound(x)
+        return self.letters(self.memory(found.flatten(1, 2).transpose(1, 2))[0])
+
+
+class Graph(nn.Module):
+    """Two layers over a sampled graph. own: beside its neighbors' mean, each node's own features count (GraphSAGE)."""
+
+    def __init__(self, features: int, width: int, classes: int, own: bool) -> None:
+        super().__init__()
+        self.own = own
+        self.first = nn.Linear(features * (1 + own), width)
+        self.second = nn.Linear(width * (1 + own), classes)
+
+    def forward(self, x: Any) -> Any:
+        for layer in (self.first, self.second):
+            x = layer(torch.cat([x, self._mean(x)], -1) if self.own else self._mean(x)).relu()
+        return x
+
+    @staticmethod
+    def _mean(x: Any) -> Any:
+        """Of neighbors: the eight nodes that follow, in a ring."""
+        return torch.stack([x.roll(step, 0) for step in range(1, 9)]).mean(0)
+
+
+def speech(batch: int = 8, frames: int = 400) -> Any:
+    wanted = torch.randint(29, (batch * frames // 2,))
+    return Speech(800, 29), torch.randn(batch, 1, 161, frames), CrossEntropy(wanted)
+
+
+def graph(own: bool, batch: int = 4096) -> Any:
+    return Graph(602, 256, 41, own), torch.randn(batch, 602), CrossEntropy(torch.randint(41, (batch,)))
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "VGG19": vgg19,
+    "ResNet50": resnet50,
+    "Inception V3": inception_v3,
+    "Bert_base": partial(bert_large, batch=8, tokens=384, hidden=768, heads=12, count=12),
+    "Transformer": partial(transformer, batch=16, layers=12, width=512, words=32000, length=256),
+    "DeepSpeech": speech,
+    "FastGCN": partial(graph, own=False),
+    "GraphSAGE": partial(graph, own=True),
+    "cnn": cnn,
+    "transformer": partial(transformer, batch=2, layers=8, width=512, length=16),
+}
+"""Those of the paper first; the last two are for CPUs."""
+PAPER, SMALL = list(MODELS)[:8], list(MODELS)[8:]
+SWITCHES = 20
+
+
+class Synthetic(TorchTraining):
+    """A training of one of the models, always of the same batch, with momentum."""
+
+    def __init__(self, model: str, tasks: int = 1, rounds: int = 1, seed: int = 0, device: str = "cpu") -> None:
+        self.tasks, self.rounds, self.seed, self.device = tasks, rounds, seed, device
+        self._name = model
+        self.announce: Callable[[], object] = lambda: None
+
+    def model(self) -> Any:
+        module, self._inputs, self._criterion = MODELS[self._name]()
+        return module
+
+    def optimizer(self, parameters: Any) -> Any:
+        return torch.optim.SGD(parameters, 1e-4, momentum=0.9)
+
+    def data(self, round: int, task: int) -> Any:
+        self.announce()
+        return self._inputs
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        return self._criterion(model(batch))
+
+
+# What a switch costs
+
+
+def turns_ms(device: str, quick: bool) -> dict[str, dict[str, float]]:
+    """Milliseconds per switch between two trainings, by way, and model."""
+    found: dict[str, dict[str, float]] = {WARM: {}, LAYERS: {}, AHEAD: {}}
+    for name in PAPER if device == "cuda" else SMALL:
+        size = sum(each.nbytes for each in MODELS[name]()[0].parameters())
+        for title, limit in ((name, 0), (f"{name}, one fits", int(1.5 * size))):
+            turns = {way: Turns(name, device, Switching(way, limit)) for way in found}
+            for way, ms in alternating(turns, 3 if quick else 9).items():
+                found[way][title] = ms
+            for each in turns.values():
+                each.leave()
+    return found
+
+
+def alternating(turns: dict[str, Turns], repetitions: int) -> dict[str, float]:
+    """The ways alternate, as a machine's speed changes; of each time the least counts."""
+    times: dict[str, list[tuple[float, ...]]] = {way: [] for way in turns}
+    for _ in range(repetitions):
+        for way, each in turns.items():
+            times[way].append(each.times())
+    least = {way: [min(row[which] for row in rows) for which in range(3)] for way, rows in times.items()}
+    return {way: (both - a - b) / SWITCHES * 1000 for way, (both, a, b) in least.items()}
+
+
+class Turns:
+    """Two equal trainings in one process, as an executor has them."""
+
+    def __init__(self, model: str, device: str, switching: Switching) -> None:
+        torch_training.residency.cache_clear()  # the ways do not share one
+        self._pair = [Synthetic(model, seed=seed, device=device) for seed in (0, 1)]
+        self._states = []
+        for training in self._pair:
+            allocate = training.adopt(switching)
+            self._states.append(Packed.of(training.initial(), allocate).arrays())
+        self.times()
+
+    def times(self) -> tuple[float, float, float]:
+        """Seconds for ABAB..., AA... and BB..."""
+        half = SWITCHES // 2
+        return self._run([0, 1] * half + [0]), self._run([0] * (half + 1)), self._run([1] * half)
+
+    def _run(self, order: list[int]) -> float:
+        self._compute(order[0], order[0])
+        began = time.perf_counter()
+        for which, next_one in zip(order, [*order[1:], order[-1]], strict=True):
+            self._compute(which, next_one)
+        return time.perf_counter() - began
+
+    def _compute(self, which: int, next_one: int) -> None:
+        training, other = self._pair[which], self._pair[next_one]
+        training.announce = partial(other.prefetch, self._states[next_one])
+        training.gradient(self._states[which], 0, 0)
+
+    def leave(self) -> None:
+        for training in self._pair:
+            training.leave()
