@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -46,6 +47,7 @@ class FakeGpu(TorchFunctionMode):
         if name == "_parse_to":
             return function(*args, **kwargs)
         args, kwargs, wanted = _on_cpu(args, kwargs)
+        kwargs.pop("pin_memory", None)
         place = wanted or _common(name, given)
         result = function(*args, **kwargs)
         if name == "to" and wanted and _place(args[0]) != wanted:
@@ -86,6 +88,9 @@ def event_of(gpu: FakeGpu) -> type:
             gpu.now_ms += TICK_MS
             self.at_ms = gpu.now_ms
 
+        def query(self) -> bool:
+            return self.at_ms <= gpu.done_ms
+
         def elapsed_time(self, other: Event) -> float:
             if not (self.timing and other.timing):
                 raise ValueError("Both events must be created with argument 'enable_timing=True'.")
@@ -96,6 +101,28 @@ def event_of(gpu: FakeGpu) -> type:
             return other.at_ms - self.at_ms
 
     return Event
+
+
+def stream_of(gpu: FakeGpu) -> type:
+    """torch.cuda.Stream of that GPU: what it is told is done at once, but its events are only known when one waits."""
+
+    class Stream:
+        def __init__(self, device: Any = None) -> None:
+            self.waited = 0
+
+        def record_event(self) -> Any:
+            made = torch.cuda.Event()
+            made.record()
+            return made
+
+        def wait_event(self, event: Any) -> None:
+            assert event.at_ms >= 0, "an event that was not recorded"
+            self.waited += 1
+
+        def synchronize(self) -> None:
+            gpu.synchronize()
+
+    return Stream
 
 
 def _place(tensor: Any) -> str:
@@ -145,6 +172,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         for name, answer in answers.items():
             patch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
         patch.setattr(torch.cuda, "Event", event_of(made))
+        patch.setattr(torch.cuda, "Stream", stream_of(made))
+        patch.setattr(torch.cuda, "stream", lambda stream: nullcontext(stream))
+        computing = torch.cuda.Stream()
+        patch.setattr(torch.cuda, "current_stream", lambda device=None: computing)
+        patch.setattr(torch.cuda, "mem_get_info", lambda device=None: (made.memory - made.used, made.memory))
+        patch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
         patch.setattr(torch.cuda, "synchronize", made.synchronize)
         patch.setattr(torch.cuda, "reset_peak_memory_stats", made.reset_peak_memory_stats)
         patch.setattr(torch.cuda, "memory_allocated", lambda *_: made.used)
