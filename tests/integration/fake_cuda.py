@@ -37,6 +37,8 @@ class FakeGpu(TorchFunctionMode):
         kwargs = kwargs or {}
         if function in _READS and _place(args[0]) == GPU:
             return _READS[function]
+        if function is torch.device:
+            return function(*args, **kwargs)
         name = getattr(function, "__name__", "")
         given = list(_tensors((args, kwargs)))
         if name == "__set__":  # parameter.data = tensor, possibly from another device
@@ -49,6 +51,8 @@ class FakeGpu(TorchFunctionMode):
         args, kwargs, wanted = _on_cpu(args, kwargs)
         kwargs.pop("pin_memory", None)
         place = wanted or _common(name, given)
+        if name == "copy_":
+            place = _place(args[0])
         result = function(*args, **kwargs)
         if name == "to" and wanted and _place(args[0]) != wanted:
             result = result.clone()  # on a real GPU it is a new tensor

@@ -94,14 +94,3 @@ def test_each_way_on_a_gpu(way: str, limit: int, expected: list[Packed], threads
     size = 4 * (WIDTH * WIDTH + 3 * WIDTH) * 4
     assert threads.most > size
     assert all(one.same(two) for one, two in zip(found, expected, strict=True))
-
-
-def test_both_stay_where_both_fit_and_one_where_one_does(threads: FakeGpu) -> None:
-    most = []
-    for limit in (1 << 30, 100_000):
-        before = threads.used
-        threads.most = before
-        turns("cuda", LAYERS, limit)
-        most.append(threads.most - before)
-    parameters = 4 * (WIDTH * WIDTH + 3 * WIDTH) * 4
-    assert most[0] - most[1] > 0.9 * parameters
