@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.real_windows import Log
 from benchmarks.site import jobs
-from benchmarks.site.__main__ import Cell, bearable, cells, late, main, parse, sides_of
+from benchmarks.site.__main__ import Cell, bearable, cells, late, late_share, main, parse, sides_of, warn_if_late
 from benchmarks.site.side_by_side import results
 from slurm_asrpt.errors import InputError, MachineError
 from slurm_asrpt.lab.site import figures, sides
@@ -175,13 +175,20 @@ def test_a_job_whose_last_run_was_requeued_has_not_ended(tmp_path, monkeypatch):
 
 
 def test_a_busy_log_is_played_more_slowly():
-    day, burst = [60.0 * minute for minute in range(720)], [1.0 * second for second in range(720)]
+    day, burst = [30.0 * half for half in range(1440)], [1.0 * second for second in range(720)]
     assert bearable(burst, 4) < bearable(day, 4) < bearable(day[::10], 4) <= 240
 
 
-def test_a_cell_says_how_late_its_jobs_were_submitted():
-    sides = {name: {"submitted_late_s": {"p95": seconds}} for name, seconds in (("age", 3.0), ("asrptd", 5.0))}
-    assert late(sides) == 5.0
+def test_a_cell_says_how_late_its_jobs_were_submitted(capsys):
+    sides = {
+        name: {"submitted_late_s": {"p95": seconds, "mean": seconds / 2}, "completion_s": {"mean": mean}}
+        for name, seconds, mean in (("age", 3.0, 10.0), ("asrptd", 5.0, 20.0))
+    }
+    assert (late(sides), late_share(sides)) == (5.0, 0.15)
+    warn_if_late(Cell("log", 1.0, "order", 1), 0.02)
+    assert capsys.readouterr().err == ""
+    warn_if_late(Cell("log", 1.0, "order", 1), 0.15)
+    assert "log 1.0 order 1: 15.0% of the mean completion time is the delay of submissions" in capsys.readouterr().err
 
 
 def test_quick_plays_one_cell_of_each_regime():
