@@ -114,11 +114,12 @@ class Synthetic(TorchTraining):
 def turns_ms(device: str, quick: bool) -> dict[str, dict[str, float]]:
     """Milliseconds per switch between two trainings, by way, and model."""
     found: dict[str, dict[str, float]] = {WARM: {}, LAYERS: {}, AHEAD: {}}
+    repetitions = (3 if device == "cuda" else 5) if quick else 15
     for name in PAPER if device == "cuda" else SMALL:
         size = sum(each.nbytes for each in MODELS[name]()[0].parameters())
         for title, limit in ((name, 0), (f"{name}, one fits", int(1.5 * size))):
             turns = {way: Turns(name, device, Switching(way, limit)) for way in found}
-            for way, ms in alternating(turns, 5 if quick else 15).items():
+            for way, ms in alternating(turns, repetitions).items():
                 found[way][title] = ms
             for each in turns.values():
                 each.leave()

@@ -194,11 +194,11 @@ class TorchTraining:
         self._residency.finish(self._resident)
         found = _arrays({**self._gradients(loss), **dict(self._buffers())}, MODEL), float(loss.detach())
         self._optimizer.zero_grad(set_to_none=True)
+        self._taken.clear()
         return found
 
     def _gradients(self, loss: Any) -> dict[str, Any]:
         """By parameter, on the host where they were copied there during the backward pass, which makes room."""
-        self._taken.clear()
         self._fired.clear()
         self._takes = self._once_each and not self._plain
         self._counts = self._residency.way.ahead

@@ -46,7 +46,7 @@ def processes(job_id: str) -> list[str]:
 def test_a_pool_on_two_nodes_is_cancelled_requeued_and_done(cluster: Cluster, tmp_path: Path) -> None:
     alone = Pool(tmp_path / "alone", SWEEP.replace(", hold = 4", ""))
     assert alone.run(slots=1)[0] == 0
-    pool = Pool(tmp_path / "pool", SWEEP)
+    pool = Pool(tmp_path / "pool", SWEEP.replace("[pool]", '[pool]\nswitch = "ahead"'))
 
     first = submit(cluster, pool, "10")
     wait_for(lambda: pool.tasks_done() >= 24, "all slots hold, in the fifth round of two trainings or more", 30)
