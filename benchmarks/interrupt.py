@@ -186,7 +186,7 @@ def main() -> int:
     settings = {"interruption_gain": chosen.gain} if chosen.gain else {}
     settings |= {"fills": True} if chosen.fills else {}
     tasks = [
-        Task(load, single, predictor, jobs, chosen.seed, [0.0, *shares], costs, settings, chosen.servers)
+        Task(load, single, predictor, jobs, chosen.seed, sorted({0.0, *shares}), costs, settings, chosen.servers)
         for load in chosen.loads
         for single in chosen.single_gpu
         for predictor in chosen.policies
