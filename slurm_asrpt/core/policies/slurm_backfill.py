@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Annotated, Any, NamedTuple
@@ -73,6 +73,10 @@ Together = Callable[[Job, Mapping[str, int]], Mapping[str, int]]
 """Of the free GPUs by node, those under the fewest switches for a job."""
 
 
+FIRST_WINDOW_S = 30.0
+"""Within this time, Slurm takes running jobs to end together."""
+
+
 class RunningJob(NamedTuple):
     """end: of its time limit, seconds. gpus: by node."""
 
@@ -104,6 +108,7 @@ class Timetable:
     planned: list[Planned] = field(default_factory=list)
     by_node: dict[str, list[Planned]] = field(default_factory=dict)
     _since: dict[tuple[str, int], float] = field(default_factory=dict)  # cache of ``_free_since``
+    _seen: dict[float, float] = field(default_factory=dict)  # cache of ``_seen_end``
     _most: int | None = None  # GPUs of the largest node, once it is needed
 
     def start(self, gpus: Mapping[str, int], end: float) -> None:
@@ -113,6 +118,7 @@ class Timetable:
             self.ends.setdefault(name, []).append((end, count))
             self.ends[name].sort()
         self._since.clear()
+        self._seen.clear()
 
     def plan(self, planned: Planned) -> None:
         """Reserve nodes."""
@@ -167,9 +173,15 @@ class Timetable:
             for end, count in self.ends.get(name, ()):
                 if free >= gpus:
                     break
-                free, known = free + count, end
+                free, known = free + count, self._seen_end(end)
             self._since[name, gpus] = known = known if free >= gpus else math.inf
         return known
+
+    def _seen_end(self, end: float) -> float:
+        """When Slurm takes a running job to have ended: with the last one of its group (``grouped``)."""
+        if not self._seen:
+            self._seen = grouped({each for ends in self.ends.values() for each, _ in ends})
+        return self._seen[end]
 
     def _fewest(self, job: Job) -> int:
         """No fewer nodes can hold the job."""
@@ -192,10 +204,10 @@ class Timetable:
         coming = []
         for name in names:
             for end, count in self.ends.get(name, ()):
-                if end <= at:
+                if (seen := self._seen_end(end)) <= at:
                     free[name] += count
                 else:
-                    coming.append((end, name, count))
+                    coming.append((seen, name, count))
         chosen = _choose(job, free, self.together)
         if chosen is not None:
             return at, chosen
@@ -211,6 +223,25 @@ class Timetable:
         first = bisect_left(range(1, len(coming) + 1), True, key=lambda ends: chosen_after(ends) is not None)
         chosen = chosen_after(first + 1) if first < len(coming) else None
         return None if chosen is None else (coming[first][0], chosen)
+
+
+def grouped(ends: Iterable[float]) -> dict[float, float]:
+    """The ends of running jobs as Slurm sees them when it tests when a job could start: those of a group end with its last.
+
+    A group ends 30 s after the first end of all, or twice as long after it as the group before, or four times ...
+    (select/cons_tres, _future_run_test; man slurm.conf, bf_window_linear). So the farther off, the coarser.
+    """
+    ordered = sorted(ends)
+    seen, group, window = dict[float, float](), list[float](), FIRST_WINDOW_S
+    first = FIRST_WINDOW_S * (math.floor(ordered[0] / FIRST_WINDOW_S) + 1) if ordered else 0.0
+    for end in ordered:
+        if end > first + window:
+            seen.update(dict.fromkeys(group, group[-1] if group else end))
+            group.clear()
+        while end > first + window:
+            window *= 2
+        group.append(end)
+    return seen | dict.fromkeys(group, group[-1] if group else 0.0)
 
 
 def _choose(job: Job, free: Mapping[str, int], together: Together | None) -> frozenset[str] | None:

@@ -9,6 +9,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.core.policies.slurm_backfill import grouped
 
 FABRIC = Fabric(1.25e9, 300e9)
 ONE_NODE = Request(max_nodes=1)
@@ -183,3 +184,30 @@ def test_priorities_that_change_are_a_reason_for_a_backfill_cycle():
     assert made.next_wakeup(0.0) is None
     made.decide(view, 60.0)
     assert made._cycle == 60.0
+
+
+MINUTE = 60.0
+ENDS = (14, 16, 48, 53, 313, 434, 456, 458)
+"""Minutes until running jobs reach their limits."""
+
+
+def test_the_farther_off_an_end_is_the_coarser_slurm_sees_it():
+    """By minutes from the first one on: 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512."""
+    found = {end / MINUTE: seen / MINUTE for end, seen in grouped(end * MINUTE for end in ENDS).items()}
+    assert found == {14: 14, 16: 16, 48: 53, 53: 53, 313: 458, 434: 458, 456: 458, 458: 458}
+    assert grouped([]) == {}
+
+
+@pytest.mark.parametrize(("gpus", "starts"), [(5, 53), (8, 458)])
+def test_plans_are_those_of_a_real_slurm(gpus, starts):
+    """Slurm 22.05: n1 has eight jobs of one GPU, n2 one of 4 GPUs until 313. squeue --start says n1, 53 and 458."""
+    view = cluster(0, 4)
+    made = policy(view)
+    for number, end in enumerate((14, 16, 16, 48, 53, 434, 456, 458)):
+        made.running(JobId(f"r{number}"), {"n1": 1}, end * MINUTE, 0.0)
+    made.running(JobId("r8"), {"n2": 4}, 313 * MINUTE, 0.0)
+    made.submitted(job(1, gpus, 16 * MINUTE), 0.0)
+    made.submitted(job(2, 1, 481 * MINUTE), 0.0)
+    assert started(made.decide(view, 1.0)) == {"2": {"n2": 1}}  # although it delays job 1 on n2
+    made.submitted(job(3, 2, (starts + 1) * MINUTE), 0.0)
+    assert started(made.decide(view, 40.0)) == {"3": {"n2": 2}}
