@@ -226,7 +226,7 @@ class Timetable:
 
 
 def grouped(ends: Iterable[float]) -> dict[float, float]:
-    """The ends of running jobs as Slurm sees them when it tests when a job could start: those of a group end with its last.
+    """The ends of running jobs as Slurm sees them when it plans: those of a group end with its last.
 
     A group ends 30 s after the first end of all, or twice as long after it as the group before, or four times ...
     (select/cons_tres, _future_run_test; man slurm.conf, bf_window_linear). So the farther off, the coarser.
