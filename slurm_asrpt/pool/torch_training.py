@@ -180,6 +180,7 @@ class TorchTraining:
         return True
 
     def _gradient(self, state: Arrays, round: int, task: int) -> tuple[Arrays, float]:
+        self._taken.clear()
         self._model.train()
         self._residency.begin(self._resident, state)
         if self._plain:
@@ -200,7 +201,7 @@ class TorchTraining:
     def _gradients(self, loss: Any) -> dict[str, Any]:
         """By parameter, on the host where they were copied there during the backward pass, which makes room."""
         self._fired.clear()
-        self._takes = self._once_each and not self._plain
+        self._takes = takes = self._once_each and not self._plain
         self._counts = self._residency.way.ahead
         try:
             loss.backward()
@@ -208,6 +209,8 @@ class TorchTraining:
             self._counts = self._takes = False
         self._once_each = max(self._fired.values(), default=1) == 1
         self._residency.copies.wait_out()
+        if takes and not self._once_each:
+            raise RuntimeError("the backward pass told of a gradient in parts")
         return {name: self._gradient_of(name, each) for name, each in self._parameters()}
 
     def _gradient_of(self, name: str, parameter: Any) -> Any:
@@ -270,6 +273,7 @@ class TorchTraining:
 
     @cached_property
     def _resident(self) -> Resident:
+        _ = self._optimizer  # may look at the parameters, which may be out later
         named = dict(self._model.named_parameters())
         if self._residency.way.ahead:
             for at, (name, parameter) in enumerate(named.items()):

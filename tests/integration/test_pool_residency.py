@@ -88,6 +88,16 @@ class InThread(torch.nn.Module):  # type: ignore[misc]
             return thread.submit(compute).result()
 
 
+class Sometimes(Recomputed):
+    """The same from the second backward pass on; in the first, its gradient is told of once."""
+
+    passes = 0
+
+    def forward(self, x: Any) -> Any:
+        self.passes += self.training
+        return self.layer(self.layer(x).tanh()).tanh() if self.passes == 1 else super().forward(x)
+
+
 def deep() -> Any:
     parts = [(torch.nn.Linear(WIDTH, WIDTH), torch.nn.BatchNorm1d(WIDTH), torch.nn.Dropout(0.1)) for _ in range(6)]
     return torch.nn.Sequential(*(each for part in parts for each in part))
@@ -172,6 +182,34 @@ def test_a_gradient_of_the_gradient_in_the_loss(slow: None) -> None:
     training = Fitted(Tied, penalty=True)
     training.adopt(Switching(AHEAD))
     assert all(one.same(two) for one, two in zip(usual.states, Usual(training).states, strict=True))
+
+
+def test_a_gradient_that_comes_in_parts_only_later_is_not_lost() -> None:
+    gradients = []
+    for way in (WARM, AHEAD):
+        training = Fitted(Sometimes)
+        training.adopt(Switching(way))
+        state = training.initial()
+        training.gradient(state, 0, 0)
+        gradients.append(Packed.of(training.gradient(state, 0, 1)[0]))
+    assert gradients[0].same(gradients[1])
+    assert training._plain
+
+
+def test_an_optimizer_sees_parameters_as_they_are(slow: None) -> None:
+    """In a process in which the training did not begin, too."""
+
+    class Grouped(Fitted):
+        def optimizer(self, parameters: Any) -> Any:
+            found = list(parameters)
+            self.sizes = [each.numel() for each in found]
+            return torch.optim.SGD(found, 0.1)
+
+    state = Fitted(deep).initial()
+    training = Grouped(deep)
+    training.adopt(Switching(AHEAD))
+    training.gradient(state, 0, 0)
+    assert min(training.sizes) == WIDTH
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -236,7 +236,7 @@ def grouped(ends: Iterable[float]) -> dict[float, float]:
     first = FIRST_WINDOW_S * (math.floor(ordered[0] / FIRST_WINDOW_S) + 1) if ordered else 0.0
     for end in ordered:
         if end > first + window:
-            seen.update(dict.fromkeys(group, group[-1] if group else end))
+            seen.update(dict.fromkeys(group, group[-1]))
             group.clear()
         while end > first + window:
             window *= 2
