@@ -46,7 +46,8 @@ class Resident:
 
     state: the values that they have or are about to get; None if nobody will ask for these. copied: how many of them
     are on their way to the device, or there; inside: how many are in. used: the higher, the later. last: mark of the
-    last computation with them. error: of a copy that could not be made.
+    last computation with them. error: of a copy that could not be made. order: the higher, the later anything was done
+    to them; changed_in: the order in which a computation has changed them.
     """
 
     def __init__(self, parameters: Mapping[str, Any], copies: Copies) -> None:
@@ -59,6 +60,7 @@ class Resident:
         self.copied = self.inside = len(self.parameters)
         self.used = 0
         self.order = 0
+        self.changed_in = 0
         self.last: Any = None
         self.error: BaseException | None = None
         self.gone = False
@@ -219,9 +221,16 @@ class Residency:
             self._current = None
             self._changed.notify_all()
 
-    def holds(self, resident: Resident, state: State | None) -> None:
-        """The parameters have been changed, and have these values now; None: values that nobody will ask for."""
-        resident.state = state
+    def changes(self, resident: Resident) -> None:
+        """The training that computes changes its parameters: to values that nobody asks for, unless they are named."""
+        with self._changed:
+            resident.state, resident.changed_in = None, resident.order
+
+    def holds(self, resident: Resident, state: State) -> None:
+        """The parameters have these values since they were changed, unless they had to leave meanwhile."""
+        with self._changed:
+            if resident.order == resident.changed_in and not resident.missing:
+                resident.state = state
 
     def done_with(self, resident: Resident, at: int) -> None:
         """The computation needs a parameter no longer: its room is free if a copy waits for it."""

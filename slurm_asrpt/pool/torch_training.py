@@ -230,7 +230,7 @@ class TorchTraining:
     def _step(self, state: Arrays, gradient: Arrays, round: int) -> Arrays:
         self._residency.begin(self._resident, state)
         self._residency.finish(self._resident)
-        self._residency.holds(self._resident, None)
+        self._residency.changes(self._resident)
         self._restore_optimizer(state)
         for name, parameter in self._parameters():
             parameter.grad = torch.tensor(gradient[MODEL + name], device=parameter.device)

@@ -302,6 +302,24 @@ def test_the_next_training_comes_into_the_room_that_the_backward_pass_leaves() -
     assert Packed.of(again).same(Packed.of(expected))
 
 
+def test_what_has_left_after_a_step_is_not_taken_to_be_there() -> None:
+    """It is named only after the step, and the next training may have come into its room meanwhile."""
+    usual = Usual(Fitted(deep))
+    first, second = Fitted(deep), Fitted(deep, 1)
+    for training in (first, second):
+        training.adopt(Switching(AHEAD, 5_000))
+    state, next_one = usual.states[0].arrays(), second.initial()
+    second.gradient(next_one, 0, 0)
+    first.step(state, usual.gradients[0][0].arrays(), 0)
+    second.prefetch(next_one)
+    second._residency.begin(second._resident, next_one)
+    second._residency.finish(second._resident)
+    second._residency.over(second._resident)
+    stepped = usual.states[1].arrays()
+    first.holds(stepped)
+    assert Packed.of(first.gradient(stepped, 1, 0)[0]).same(usual.gradients[1][0])
+
+
 def test_if_memory_is_short_the_others_leave_and_it_is_tried_again() -> None:
     first, second = Fitted(deep), Fitted(deep, 1)
     for training in (first, second):
