@@ -56,6 +56,7 @@ def turns(device: str, way: str, limit: int = 0) -> list[Packed]:
             training.holds(states[at])
             found.append(state)
     for training in trainings:
+        assert not training._plain
         training.leave()
     return found
 
@@ -76,14 +77,21 @@ def expected() -> list[Packed]:
 
 @pytest.fixture
 def threads(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:  # noqa: F811
-    """The thread that copies sees the GPU, too."""
+    """The thread that copies and the hooks of the backward pass see the GPU, too."""
     serve = Residency._serve
 
     def inside(self: Residency) -> None:
         with gpu:
             serve(self)
 
+    accumulated = TorchTraining._accumulated
+
+    def in_backward(self: TorchTraining, *told: Any) -> None:
+        with gpu:
+            accumulated(self, *told)
+
     monkeypatch.setattr(Residency, "_serve", inside)
+    monkeypatch.setattr(TorchTraining, "_accumulated", in_backward)
     return gpu
 
 
