@@ -47,7 +47,8 @@ class Resident:
     state: the values that they have or are about to get; None if nobody will ask for these. copied: how many of them
     are on their way to the device, or there; inside: how many are in. used: the higher, the later. last: mark of the
     last computation with them. error: of a copy that could not be made. order: the higher, the later anything was done
-    to them; changed_in: the order in which a computation has changed them.
+    to them; changed_in: the order in which a computation has changed them. done: those that the
+    present computation does not need anymore.
     """
 
     def __init__(self, parameters: Mapping[str, Any], copies: Copies) -> None:
@@ -61,6 +62,7 @@ class Resident:
         self.used = 0
         self.order = 0
         self.changed_in = 0
+        self.done: list[int] = []
         self.last: Any = None
         self.error: BaseException | None = None
         self.gone = False
@@ -218,6 +220,7 @@ class Residency:
         """The training has computed."""
         with self._changed:
             resident.last = self.copies.now()
+            resident.done.clear()
             self._current = None
             self._changed.notify_all()
 
@@ -233,11 +236,10 @@ class Residency:
                 resident.state = state
 
     def done_with(self, resident: Resident, at: int) -> None:
-        """The computation needs a parameter no longer: its room is free if a copy waits for it."""
-        if self._short:
-            with self._changed:
-                resident.give_up(at)
-                resident.state = None
+        """The computation needs a parameter no longer: its room is for what comes next, if there is no other."""
+        with self._changed:
+            resident.done.append(at)
+            if self._short:
                 self._changed.notify_all()
 
     # What comes next
@@ -299,6 +301,14 @@ class Residency:
             self._evict(others.pop(0))
         return self._fits(size)
 
+    def _clean(self, size: int) -> bool:
+        """Let parameters leave that the present computation has done with, until so many bytes are free."""
+        current = self._current
+        while current and current.done and not self._fits(size):
+            current.give_up(current.done.pop())
+            current.state = None
+        return self._fits(size)
+
     # The thread that copies
 
     def _serve(self) -> None:
@@ -329,7 +339,8 @@ class Residency:
         """Wait for room for a parameter. Returns False if it is not wanted anymore, or there is none."""
         size = 0 if resident.rooms[at] is not None else resident.sizes[at]
         while resident.order == order:
-            if not size or resident is self._current or self._shrink(size, resident, self._current):
+            wanted = not size or resident is self._current
+            if wanted or self._shrink(size, resident, self._current) or self._clean(size):
                 try:
                     resident.make_room(at)
                     return True
