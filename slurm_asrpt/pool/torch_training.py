@@ -153,6 +153,8 @@ class TorchTraining:
 
     _plain = False
     """Whether all parameters are in before it computes, and none is given up early, as its code does not bear that."""
+    _differs = False
+    """Whether what computes now does anything that the usual loop would not do."""
     _once_each = False
     """Whether each parameter's gradient was complete when the backward pass told of it."""
 
@@ -173,7 +175,7 @@ class TorchTraining:
         """Whether to compute again, and differently."""
         if isinstance(error, torch.cuda.OutOfMemoryError):
             return self._residency.only(self._resident if self._has_begun else None)
-        if _is_of_device(error) or self._plain or not self._residency.way.layers:
+        if _is_of_device(error) or self._plain or not self._differs:
             return False
         self._plain = True
         print(f"asrpt-pool: parameters are all copied first from now on, as this failed: {one_line(error)}")
@@ -181,13 +183,16 @@ class TorchTraining:
 
     def _gradient(self, state: Arrays, round: int, task: int) -> tuple[Arrays, float]:
         self._taken.clear()
+        self._takes = self._residency.way.ahead and self._once_each and not self._plain
+        self._differs = self._takes
         self._model.train()
         self._residency.begin(self._resident, state)
         if self._plain:
             self._residency.finish(self._resident)
         self._optimizer.zero_grad(set_to_none=True)
         self._put_buffers(state)
-        with self._residency.waiting(self._resident):
+        with self._residency.waiting(self._resident) as waits:
+            self._differs = waits or self._takes
             _seed(self.seed, round, task)
             batch = _moved(self.data(round, task), self.device)
             _seed(self.seed, round, task)
@@ -201,15 +206,14 @@ class TorchTraining:
     def _gradients(self, loss: Any) -> dict[str, Any]:
         """By parameter, on the host where they were copied there during the backward pass, which makes room."""
         self._fired.clear()
-        self._takes = takes = self._once_each and not self._plain
         self._counts = self._residency.way.ahead
         try:
             loss.backward()
         finally:
-            self._counts = self._takes = False
+            self._counts = False
         self._once_each = max(self._fired.values(), default=1) == 1
         self._residency.copies.wait_out()
-        if takes and not self._once_each:
+        if self._takes and not self._once_each:
             raise RuntimeError("the backward pass told of a gradient in parts")
         return {name: self._gradient_of(name, each) for name, each in self._parameters()}
 
@@ -221,13 +225,16 @@ class TorchTraining:
 
     def _accumulated(self, at: int, name: str, parameter: Any) -> None:
         """Called in the backward pass, when a parameter has its gradient."""
-        self._fired[name] += self._counts
+        if not self._counts:  # a backward pass of the training's own code
+            return
+        self._fired[name] += 1
         if self._takes:
             self._taken[name] = self._residency.copies.copy_out(parameter.grad)
             parameter.grad = None
             self._residency.done_with(self._resident, at)
 
     def _step(self, state: Arrays, gradient: Arrays, round: int) -> Arrays:
+        self._differs = False
         self._residency.begin(self._resident, state)
         self._residency.finish(self._resident)
         self._residency.changes(self._resident)

@@ -344,6 +344,23 @@ def test_if_memory_is_short_the_others_leave_and_it_is_tried_again() -> None:
         first.gradient(state, 0, 0)
 
 
+def test_an_error_of_the_trainings_own_code_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where nothing was done that the usual loop would not do."""
+    training, calls = Fitted(deep), []
+    training.adopt(Switching(LAYERS))
+    state = training.initial()
+    training.gradient(state, 0, 0)
+
+    def wrong(model: Any, batch: Any) -> Any:
+        calls.append(1)
+        raise ValueError("no such layer")
+
+    training.loss = wrong  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="no such layer"):
+        training.gradient(state, 0, 1)
+    assert (len(calls), capsys.readouterr().out) == (1, "")
+
+
 def test_a_copy_that_fails_is_an_error_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Fitted(deep)
     training.adopt(Switching(LAYERS))

@@ -3,7 +3,8 @@
 The main scheduler starts jobs in order of priority until one does not fit. The backfill scheduler plans every job in
 that order at the earliest time at which it fits if running jobs end at their time limits, and starts those whose time
 has come. Each plan reserves *whole nodes* for the job's time limit: a job behind it may not use them in that time, even
-if the planned job leaves GPUs free there (``_add_reservation`` in src/plugins/sched/backfill/backfill.c, 22.05).
+if the planned job leaves GPUs free there (``_add_reservation`` in src/plugins/sched/backfill/backfill.c, 22.05). The
+farther off the ends of running jobs are, the coarser it sees them (``grouped``).
 
 Without weights, order is that of eligibility, as with priorities by age alone; ``favor_small`` (PriorityFavorSmall with
 a large JobSize weight) then puts jobs of fewer GPUs first. With weights, priorities are those of ``core.multifactor``.
