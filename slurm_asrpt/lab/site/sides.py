@@ -63,8 +63,8 @@ class Site:
 
     @property
     def needs_accounting(self) -> bool:
-        """Whether priorities depend on what slurmdbd knows."""
-        return "Fairshare=0" not in self.weights
+        """Whether priorities need slurmdbd. Slurm ignores PriorityWeightAge without it, too."""
+        return not {"Age=0", "Fairshare=0"} <= set(self.weights.split())
 
 
 AGE = "Age=1000 Fairshare=0 JobSize=0"

@@ -196,6 +196,10 @@ def test_quick_plays_one_cell_of_each_regime():
     assert sorted(cell.regime for cell in found) == sorted(jobs.REGIMES)
 
 
+def test_plain_slurms_have_slurmdbd_without_which_slurm_ignores_the_weight_of_age():
+    assert [site.needs_accounting for site in (*sides.PLAIN, sides.SCATTERED, sides.OURS)] == [True] * 4 + [False]
+
+
 def test_slurm_plays_without_n_only_where_placement_counts():
     options = parse([])
     names = {regime: [site.name for site in sides_of(Cell("log", 1.0, regime, 1), options)] for regime in jobs.REGIMES}
