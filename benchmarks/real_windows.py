@@ -247,7 +247,7 @@ def least_mean(lazy: Jobs, possible_s: float, fresh: bool) -> float:
         sound_s = metrics.bounds(table, cluster)["sound"]
         return {"priced_s": (ends - submitted) / jobs, "sound_s": sound_s}
 
-    return max(_stored(lazy.cell, about, bound, fresh).values())
+    return float(max(_stored(lazy.cell, about, bound, fresh).values()))
 
 
 def _stored(cell: Cell, about: list[Any], compute: Callable[[], dict[str, Any]], fresh: bool) -> dict[str, Any]:

@@ -21,7 +21,8 @@ asrptd begins with what the jobs before the window teach, and is retrained every
 ``slowdown_ratio`` (bounded at a minute), ``p99_wait_ratio``, ``worst_user_ratio``, ``worst_size_ratio`` (of users and
 size classes with 20 jobs), and more. ``over_bound``: mean completion over what no schedule can do better
 (docs/decisions/0006). ``simulated``: the same jobs in asrpt-sim: mean completion over the real one, and the
-Kolmogorov-Smirnov distance of waits, those below a minute being equal. ``sides``: all figures. The machine must bear
+Kolmogorov-Smirnov distance of waits, those below a minute being equal; ``paced_s`` is the range of ten simulations in
+which jobs take as much longer as this machine makes them (``pace_s``). ``sides``: all figures. The machine must bear
 the clock: ``submitted_late_s`` is how late one in 20 jobs was submitted at least, ``submitted_late_share`` the part of
 the mean completion time that is such delay; a cell in which that is much is no evidence. ``late_s`` is how late jobs
 of an idle lab ended, ``cpu`` what it takes. Needs root.
@@ -59,8 +60,8 @@ from slurm_asrpt.lab.pace import bearable_for
 from slurm_asrpt.lab.site import figures, simulated
 from slurm_asrpt.lab.site.jobs import GPUS, Window
 from slurm_asrpt.lab.site.sides import OURS, OURS_FAIR, PAPER, PLAIN, SCATTERED, Played, Setup, Site, play
+from slurm_asrpt.lab.spec import ports
 
-PORTS_A_LAB = 60
 SLOWEST, FASTEST = 5.0, 120.0
 BUSY_S, BUSIER = 1800.0, 1.25
 """The speed is what the machine bears in the busiest time of this length; more than on average, as it is short."""
@@ -115,7 +116,7 @@ def play_sides(cell: Cell, window: Window, sites: Sequence[Site], options: argpa
     with Progress(*columns, console=console) as progress, ThreadPoolExecutor(options.labs) as pool:
 
         def one(number: int) -> Played:
-            site, port = sites[number], options.port + number * PORTS_A_LAB
+            site, port = sites[number], options.port + number * ports(window.servers)
             task = progress.add_task(f"{title}: {site.name}", total=len(window.jobs))
             logs = options.keep / title.replace("/", "-") if options.keep else None
             setup = Setup(speed, longest_s, port, logs, stop)
@@ -188,9 +189,8 @@ def row(cell: Cell, window: Window, played: Mapping[str, Played], longest_s: flo
 
 def cells(options: argparse.Namespace, names: Sequence[str]) -> list[Cell]:
     if options.quick:
-        regimes = (ORDER, PLACEMENT, MIXED)
         chosen = [name for name in QUICK if name in names] or names
-        return [Cell(name, 1.0, regime, 1) for name, regime in zip(chosen, regimes, strict=False)]
+        return [Cell(name, 1.0, regime, 1) for name, regime in zip(chosen, (ORDER, PLACEMENT, MIXED), strict=False)]
     seeds = range(1, options.seeds + 1)
     regimes = [ORDER] if options.simulate else options.regimes
     return [Cell(*chosen) for chosen in product(names, options.loads, regimes, seeds)]

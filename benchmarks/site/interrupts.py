@@ -43,13 +43,13 @@ from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.site import figures, simulated
 from slurm_asrpt.lab.site.jobs import GPUS, SiteJob, Window, last_hours
 from slurm_asrpt.lab.site.sides import OURS, Queue, Record, Setup, Site, completed_runs, down, play_on, spec
+from slurm_asrpt.lab.spec import ports
 from slurm_asrpt.sim.engine import Preemptions, Result, simulate_named
 from slurm_asrpt.sim.interruptions import interrupting
 from slurm_asrpt.sim.scenario import parse_policy
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.synthetic import pai_like
 
-PORTS_A_LAB = 60
 TRACE_JOBS = 8000
 SAVE_S, RESTART_S = 15, 60
 """What writing and loading a checkpoint takes a job."""
@@ -340,10 +340,10 @@ def play_all(window: Window, options: argparse.Namespace) -> list[Side]:
     """Play the sides, ``--labs`` at a time. Raises AsrptError."""
     stop = Event()
     with ThreadPoolExecutor(options.labs) as pool:
-        ports = (options.port + number * PORTS_A_LAB for number in range(len(options.consent)))
+        first = (options.port + number * ports(window.servers) for number in range(len(options.consent)))
         sides = [
             pool.submit(play, share, window, options, port, stop)
-            for share, port in zip(options.consent, ports, strict=True)
+            for share, port in zip(options.consent, first, strict=True)
         ]
         return results(pool, sides, stop)
 

@@ -37,7 +37,7 @@ from slurm_asrpt.lab.site import figures, simulated
 from slurm_asrpt.lab.site.jobs import GPUS, Window, last_hours
 from slurm_asrpt.lab.site.report import ratios, show_picture, table, verdict, write_plot
 from slurm_asrpt.lab.site.sides import AGE, NO_WEIGHTS, Played, Queue, Setup, Site, down, play_on, spec
-from slurm_asrpt.lab.spec import MAX_SPEED
+from slurm_asrpt.lab.spec import MAX_SPEED, ports
 from slurm_asrpt.lab.train import Parser
 from slurm_asrpt.slurm.parse import parse_config
 from slurm_asrpt.text import counted
@@ -163,10 +163,9 @@ def labs(demo: Demo, window: Window, stop: Event) -> Iterator[tuple[list[Running
 
 def _start(demo: Demo, window: Window, speed: float, stop: Event, running: list[Running]) -> None:
     """Start the labs; each is in ``running`` before it is."""
-    ports = window.servers + 12
     with console.status(f"starting {counted(len(demo.sites), 'cluster')} with {window.servers} x {GPUS} GPUs"):
         for number, site in enumerate(demo.sites):
-            port = demo.base_port + number * ports
+            port = demo.base_port + number * ports(window.servers)
             setup = Setup(speed, demo.longest_s, port, demo.keep, stop, to_the_end=False)
             running.append(Running(site, setup, Lab(spec(site, window, setup))))
             up(running[-1].lab.spec)

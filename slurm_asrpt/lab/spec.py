@@ -16,6 +16,8 @@ DEFAULT_DIRECTORY = Path("/tmp/asrpt-lab")  # noqa: S108  (disposable; test user
 DEFAULT_PORT = 16800
 FIRST_NODE_PORT = 10
 """Offset of the first node's port. The ports below are for slurmctld, slurmdbd and MariaDB."""
+SPARE_PORTS = 10
+"""Between the ports of two labs."""
 MAX_NODES = 1000
 MAX_GPUS_PER_NODE = 64
 MAX_DIRECTORY_LENGTH = 60
@@ -52,6 +54,11 @@ class LabNode:
     @property
     def gpus(self) -> int:
         return sum(count for _, count in self.types)
+
+
+def ports(nodes: int) -> int:
+    """How far apart the first ports of labs with so many nodes must be."""
+    return FIRST_NODE_PORT + nodes + SPARE_PORTS
 
 
 def parse_nodes(text: str, base_port: int = DEFAULT_PORT) -> tuple[LabNode, ...]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from statistics import fmean
+from dataclasses import replace
+from statistics import fmean, median
 from typing import Any
+
+import numpy as np
 
 from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.history.store import COMPLETED
@@ -15,6 +18,8 @@ from slurm_asrpt.sim.engine import SPLIT, simulate_named
 from slurm_asrpt.sim.metrics import bounds
 from slurm_asrpt.sim.scenario import parse_policy
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+
+DRAWS = 10
 
 
 def workload(window: Window) -> Workload:
@@ -52,15 +57,45 @@ def play(site: Site, window: Window, longest_s: float) -> Played:
 
 
 def compare(window: Window, real: Played, longest_s: float) -> dict[str, Any]:
-    """mean_ratio: simulated over real mean completion. wait_distance: of the two distributions of waits (1: apart)."""
+    """mean_ratio: simulated over real mean completion. wait_distance: of the two distributions of waits (1: apart).
+
+    pace_s: what the machine adds to each job. paced_s: least and largest simulated mean of ``DRAWS`` runs in which jobs
+    take longer by that on average. Where a chain of short jobs fills the last free GPU, seconds decide whether a long
+    job comes between them, and hours of waiting follow.
+    """
     if not policy_of(real.site, longest_s) or any(job.profile for job in window.jobs):
         return {}
     found = play(real.site, window, longest_s)
-    mean_s, real_s = (fmean(record.end - record.due for record in side.records) for side in (found, real))
+    mean_s, real_s = _mean(found), _mean(real)
     waits = [[max(SHORT_WAIT_S, record.start - record.due) for record in side.records] for side in (found, real)]
+    pace_s, rng = pace(window, found, real), np.random.default_rng(window.servers)
+    paced = [_mean(play(real.site, slower(window, pace_s, rng), longest_s)) for _ in range(DRAWS)]
     return {
         "policy": policy_of(real.site, longest_s),
         "mean_s": round(mean_s, 1),
         "mean_ratio": round(mean_s / real_s, 4),
         "wait_distance": round(distance(*waits), 4),
+        "pace_s": round(pace_s, 1),
+        "paced_s": [round(min(paced), 1), round(max(paced), 1)],
     }
+
+
+def pace(window: Window, found: Played, real: Played) -> float:
+    """Seconds of the lab that the machine adds to a job: to its start where GPUs are free, and to its end."""
+    both = zip(found.records, real.records, strict=True)
+    starts = [record.start - record.due for planned, record in both if planned.start == planned.due]
+    ends = [record.end - record.start - job.run_s for job, record in zip(window.jobs, real.records, strict=True)]
+    return max(0.0, (median(starts) if starts else 0.0) + median(ends))
+
+
+def slower(window: Window, pace_s: float, rng: np.random.Generator) -> Window:
+    """The window with jobs that take longer by up to twice ``pace_s``."""
+    jobs = window.trace.jobs.copy()
+    run_s = jobs["duration_s"].to_numpy(copy=True)
+    run_s[len(window.past) :] += rng.uniform(0, 2 * pace_s, len(window.jobs))
+    jobs["duration_s"] = run_s
+    return replace(window, trace=replace(window.trace, jobs=jobs))
+
+
+def _mean(side: Played) -> float:
+    return fmean(record.end - record.due for record in side.records)

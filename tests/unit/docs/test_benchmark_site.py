@@ -2,6 +2,7 @@
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Event
 
 import numpy as np
@@ -15,7 +16,7 @@ from benchmarks.site.side_by_side import results
 from slurm_asrpt.errors import InputError, MachineError
 from slurm_asrpt.lab.site import figures, sides
 from slurm_asrpt.lab.site.jobs import POPULAR_MIN, SiteJob, Window
-from slurm_asrpt.lab.site.simulated import bound, policy_of
+from slurm_asrpt.lab.site.simulated import bound, compare, play, policy_of
 from slurm_asrpt.sim.scenario import parse_policy
 from slurm_asrpt.traces import Trace
 
@@ -218,6 +219,22 @@ def test_the_simulator_has_each_site_but_that_with_fair_share(site):
 def test_the_bound_is_not_above_the_mean_run_time_by_itself():
     found = window()
     assert bound(found) >= np.mean([job.run_s for job in found.jobs]) * 0.999
+
+
+def test_the_simulator_is_compared_with_a_real_slurm_also_at_the_pace_of_its_machine():
+    found = window()
+    exact = play(sides.OURS, found, LONGEST_S)
+    late = [replace(each, start=each.start + 20.0, end=each.end + 30.0) for each in exact.records]
+    compared = compare(found, replace(exact, records=late), LONGEST_S)
+    mean = np.mean([each.end - each.due for each in exact.records])
+    assert compared["mean_ratio"] == pytest.approx(mean / (mean + 30.0), abs=1e-3)
+    assert compared["pace_s"] == pytest.approx(30.0)
+    least, most = compared["paced_s"]
+    assert mean < least < most  # jobs that take longer wait longer
+
+    same = compare(found, exact, LONGEST_S)
+    assert (same["mean_ratio"], same["wait_distance"], same["pace_s"]) == (1.0, 0.0, pytest.approx(0.0, abs=1e-6))
+    assert same["paced_s"] == pytest.approx([mean, mean], abs=0.1)
 
 
 def test_an_unknown_log_is_an_error(tmp_path, capsys):
