@@ -60,7 +60,7 @@ def _job(number: int, running: int, now: float) -> JobStatus:
         job_id=str(number), name=f"train-{number % 97}", user=f"user{number % USERS}", partition="gpu", gpus=8,
         group="0123456789abcdef", profile="vgg19-dp8", predicted_iterations=7200, predicted_run_s=3600.0,
         submit_time=now - 900.0, state="running" if runs else "waiting", reason="running" if runs else "gpus",
-        text="" if runs else "needs 8 GPUs, 0 free on nodes that it may use", alpha_min=0.5,
+        text="" if runs else "needs 8 GPUs, 0 free for it", alpha_min=0.5,
         facts={} if runs else {"need": 8, "free": 0}, nodes={f"gpu{number % NODES:04d}": 8} if runs else {},
         predicted_low=6000, predicted_high=9000, predicted_run_low_s=3000.0, predicted_run_high_s=4500.0,
         start_made=None if runs else now, start_earliest=None if runs else now + 60.0 * number,

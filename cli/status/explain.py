@@ -132,6 +132,8 @@ def _record(job: JobStatus) -> Facts:
         ("Communication", safe(str(job.facts.get(COMMUNICATION, "")))),
         ("By GPU type", _by_type(job)),
     ]
+    if job.released_ahead:
+        lines.append(("Lease", "none: it is among the next jobs, and Slurm starts it as soon as there is room"))
     if job.priority or job.weight != 1.0:
         lines.append(("Priority", _priority(job)))
     if job.band is not None:

@@ -64,11 +64,11 @@ def _with(leader: str, text: str, width: int) -> str:
     return next((whole for on in said if len(whole := f"{text}, asrptd on {on}") <= width), text)
 
 
-_WORDS = {Phase.RUNNING: "running", Phase.STARTING: "running", Phase.LEFT: "left to Slurm"}
+_WORDS = {Phase.RUNNING: "running", Phase.STARTING: "starting", Phase.LEFT: "left to Slurm"}
 
 
 def by_state(jobs: Sequence[JobStatus]) -> str:
-    """``3 running (8 GPUs), 12 waiting (40 GPUs), 1 left to Slurm (1 GPU)``."""
+    """``3 running (8 GPUs), 1 starting (1 GPU), 12 waiting (40 GPUs), 1 left to Slurm (1 GPU)``."""
     return _in_words((job.state, 1, job.gpus) for job in jobs)
 
 
@@ -79,7 +79,7 @@ def _in_words(counts: Iterable[tuple[str, int, int]]) -> str:
         word = _WORDS.get(state, "waiting")  # type: ignore[call-overload]  # a phase is its text
         count[word] += jobs
         gpus[word] += some
-    said = [word for word in ("running", "waiting", "left to Slurm") if count[word]]
+    said = [word for word in ("running", "starting", "waiting", "left to Slurm") if count[word]]
     parts = [f"{count[word]} {word} ({counted(gpus[word], 'GPU')})" for word in said]
     return ", ".join(parts) or "no jobs"
 

@@ -219,6 +219,7 @@ class StatusBuilder:
                 self._rows.add_progress(row, job, observed.get(str(job.record.number)), now)
             else:
                 _add_start(row, job, forecaster, now)
+                row.released_ahead = self._mode.enforcing and row.rank is not None and job.is_released_ahead
         self._reports.waits.note(rows, now)
         higher = self._higher(queue)
         rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))

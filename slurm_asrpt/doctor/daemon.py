@@ -63,7 +63,7 @@ def alive(settings: Settings, now: float) -> Iterator[Finding]:
 
 
 def leases(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
-    """Every job in asrptd's queue has a lease that is not about to expire."""
+    """Every job in asrptd's queue has a lease that is not about to expire, or is released ahead."""
     try:
         status = read_status(settings.paths.run)
     except AsrptError:
@@ -71,7 +71,7 @@ def leases(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Findi
     if status.mode != Mode.ENFORCE:
         yield ok("leases", f"none are used in mode {status.mode}")
         return
-    queued = {row.job_id for row in status.jobs if row.rank}
+    queued = {row.job_id for row in status.jobs if row.rank and not row.released_ahead}
     ends = {job.job_id: job.eligible_time for job in snapshot.jobs if job.state == PENDING and job.job_id in queued}
     least = settings.daemon.renewal_s - 3 * settings.daemon.interval_s  # else it is renewed in the next cycle
     weak = [job_id for job_id, end in ends.items() if end - now < max(0.0, least)]
@@ -80,7 +80,9 @@ def leases(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Findi
         text = f"{some} without a lease or with one that expires soon, e.g. {weak[0]}: Slurm may start them"
         yield failure("leases", text, "look for lease-refused in asrptd's log; systemctl status asrptd")
     else:
-        yield ok("leases", f"{counted(len(ends), 'waiting job')} with a valid lease")
+        ahead = sum(row.released_ahead for row in status.jobs)
+        more = f", {ahead} released ahead" if ahead else ""
+        yield ok("leases", f"{counted(len(ends), 'waiting job')} with a valid lease{more}")
 
 
 def clock(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:

@@ -125,6 +125,9 @@ class JobStatus:
         "fabric.nvlink_domain is not set.",
     ] = None
     layout: Annotated[str, "How its GPUs must be on nodes, as its owner asked; empty if any layout will do."] = ""
+    released_ahead: Annotated[
+        bool, "It is among the next jobs (daemon.release_ahead): it waits without a lease, and Slurm starts it."
+    ] = False
     end_time: Annotated[float | None, "When it ended; null before. status.json has no ended jobs."] = None
 
 

@@ -37,17 +37,17 @@ WORDS = {
         "no action needed: it moves up by itself; with fewer GPUs or iterations it completes sooner there",
     ),
     "gpus": Wording(
-        "needs {GPUs}, {free} free on nodes that it may use",
+        "needs {GPUs}, {free} free for it",
         _SPACE,
         "running jobs must end; a request for fewer GPUs may start sooner",
     ),
     "shape": Wording(
-        "needs {GPUs}, {shape}; {free} free on nodes that it may use, at most {most} on one",
+        "needs {GPUs}, {shape}; {free} free for it, at most {most} on one",
         f"{_SPACE}, in the requested shape",
         "running jobs must end; a request without a shape (--gpus or --gpus-per-task, no -N) fits more often",
     ),
     "resources": Wording(
-        "needs {GPUs}, {free} free on nodes that it may use, but not enough CPUs or memory there",
+        "needs {GPUs}, {free} free for it, but not enough CPUs or memory there",
         "a job starts when its GPUs, CPUs and memory are free at the same time",
         "running jobs must end; a request for fewer CPUs or less memory may start sooner",
     ),

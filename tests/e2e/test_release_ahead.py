@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .conftest import Cluster, own_cluster, wait_for
+from .conftest import COMMANDS, Cluster, own_cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -30,6 +30,8 @@ def test_the_next_jobs_start_at_once_and_in_the_policys_order_while_asrptd_stand
     assert lab.audit(short, "released-ahead")
     assert not lab.audit(long, "released-ahead")
     assert lab.job(long).reason == "BeginTime"
+    said = lab.lab.run([COMMANDS / "asrpt-admin", "doctor"], check=False, timeout_s=120).stdout
+    assert "ok       leases: 1 waiting job with a valid lease, 2 released ahead" in said
     assert lab.daemon is not None
     lab.daemon.send_signal(signal.SIGSTOP)
     try:

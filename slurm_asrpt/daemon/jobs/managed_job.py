@@ -335,6 +335,11 @@ class ManagedJob(SavedJob):
         """It gets all of a pin, or what is written of one is taken off in the next cycle."""
         self.confined = False
 
+    @property
+    def is_released_ahead(self) -> bool:
+        """In mode enforce: Slurm may start it, or is about to be told so."""
+        return self.site_factor is not None
+
     def released_ahead(self, now: float, factor: int) -> None:
         """Slurm may start it as soon as there is room. factor: its SiteFactor. The older record is adjusted."""
         nodes = 1 if self.confined else self.record.max_nodes

@@ -102,7 +102,7 @@ def test_the_head_blocks_the_jobs_behind_it():
     assert [d.reason.kind for d in decisions if isinstance(d, Wait)] == ["gpus"]
     assert [(job_id, why.kind) for job_id, why in asrpt.queue(0.0)] == [("1", "gpus"), ("2", "behind")]
     assert started(asrpt.decide(cluster(4), 1.0)) == ["1"]
-    assert text_of(asrpt.queue(1.0)[0][1]) == "needs 1 GPU, 0 free on nodes that it may use"
+    assert text_of(asrpt.queue(1.0)[0][1]) == "needs 1 GPU, 0 free for it"
 
 
 def test_a_job_larger_than_the_cluster_blocks_no_other_jobs():

@@ -170,8 +170,8 @@ def test_reasons_that_users_see():
     assert texts[1] == "1 job ahead; job 1 is next"
     made = full("wcs-subtime", view)
     made.decide(view, 5.0)
-    assert text_of(dict(made.queue(5.0))["1"]) == "needs 3 GPUs, 0 free on nodes that it may use"
-    assert text_of(dict(made.queue(5.0))["4"]) == "needs 1 GPU, 0 free on nodes that it may use"
+    assert text_of(dict(made.queue(5.0))["1"]) == "needs 3 GPUs, 0 free for it"
+    assert text_of(dict(made.queue(5.0))["4"]) == "needs 1 GPU, 0 free for it"
 
 
 def test_a_job_whose_request_does_not_fit_does_not_block():

@@ -36,21 +36,21 @@ def six_free_on_each(make_bench: Callable[..., Bench], policy: str) -> Bench:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        (ON_N2, "needs 8 GPUs, 6 free on nodes that it may use"),
-        ({**PER_NODE, "required_nodes": "n2"}, "needs 8 GPUs, 6 free on nodes that it may use"),
-        ({**PER_JOB, "excluded_nodes": "n1"}, "needs 8 GPUs, 6 free on nodes that it may use"),
-        (PER_NODE, "needs 8 GPUs, all on one node; 12 free on nodes that it may use, at most 6 on one"),
+        (ON_N2, "needs 8 GPUs, 6 free for it"),
+        ({**PER_NODE, "required_nodes": "n2"}, "needs 8 GPUs, 6 free for it"),
+        ({**PER_JOB, "excluded_nodes": "n1"}, "needs 8 GPUs, 6 free for it"),
+        (PER_NODE, "needs 8 GPUs, all on one node; 12 free for it, at most 6 on one"),
         (
             {"tasks": 2, "tres_per_task": "gres:gpu:4", "cpus": 2, "min_nodes": 2, "max_nodes": 2, "exclusive": "node"},
-            "needs 16 GPUs, 12 free on nodes that it may use",
+            "needs 16 GPUs, 12 free for it",
         ),
         (
             {**PER_JOB, "exclusive": "node"},
-            "needs 8 GPUs, all on one node; 12 free on nodes that it may use, at most 6 on one",
+            "needs 8 GPUs, all on one node; 12 free for it, at most 6 on one",
         ),
         (
             {**PER_JOB, "tasks": 1, "cpus": 8 * 60},
-            "needs 8 GPUs, 12 free on nodes that it may use, but not enough CPUs or memory",
+            "needs 8 GPUs, 12 free for it, but not enough CPUs or memory",
         ),
     ],
 )

@@ -93,7 +93,7 @@ def test_the_reason_says_that_free_gpus_are_in_different_sets(asks, words):
     ((_, why),) = bench.policy.queue(0.0)
     assert text_of(why) == (
         f"needs 8 GPUs, {words}on nodes of one partition, feature, block or reservation; "
-        "14 free on nodes that it may use, at most 4 on one"
+        "14 free for it, at most 4 on one"
     )
 
 

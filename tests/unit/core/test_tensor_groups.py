@@ -130,7 +130,7 @@ def test_a_tensor_parallel_job_waits_for_whole_groups(make_bench):
     bench.cycle(2)
     assert bench.job(job_id).job.request.unit == 2
     row = {r.job_id: r for r in bench.status(bench.slurm.now).jobs}[job_id]
-    assert row.text == "needs 8 GPUs, 6 free on nodes that it may use"
+    assert row.text == "needs 8 GPUs, 6 free for it"
     bench.slurm.end(small[1])
     bench.cycle(4)
     assert bench.job_state(job_id) is JobState.RUNNING

@@ -71,6 +71,15 @@ def test_slurm_starts_the_next_jobs_without_a_cycle_of_asrptd_in_the_policys_ord
     assert not bench.audit("fence-refused")
 
 
+def test_the_status_says_which_jobs_are_released_ahead(ahead):
+    bench = ahead()
+    fill(bench)
+    long, short, middle = (bench.slurm.submit(1, iterations) for iterations in (900, 100, 300))
+    bench.cycle(2)
+    rows = {row.job_id: row.released_ahead for row in bench.status(bench.slurm.now).jobs if row.rank}
+    assert rows == {short: True, middle: True, long: False}
+
+
 def test_a_job_that_is_no_longer_among_the_next_is_leased_again_with_its_own_priority(ahead):
     bench = ahead(most=1)
     fill(bench)

@@ -139,3 +139,27 @@ def test_installed_packages_are_left_alone() -> None:
     """dpkg itself is installed, so the command installs nothing and prints nothing, also without root."""
     answer = subprocess.run([ROOT / ".ci" / "packages", "dpkg"], capture_output=True, text=True, check=True, timeout=60)
     assert answer.stdout + answer.stderr == ""
+
+
+USES = re.compile(rf"(?:^|[\s`/(])({'|'.join(TOOLS)})((?: [^`|;&#<>\n]*)?)", re.MULTILINE)
+
+
+def flags_of(command: str, words: list[str]) -> set[str]:
+    """The options of a command and of its subcommands, as far as words do not name one."""
+    node: Any = typer.main.get_command(TOOLS[command].app)
+    flags = {"--help", "--help-all", *(flag for each in node.params for flag in each.opts)}
+    for word in words:
+        node = getattr(node, "commands", {}).get(word, node)
+    for _, sub in commands(node):
+        flags |= {flag for each in sub.params for flag in (*each.opts, *each.secondary_opts)}
+    return flags
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
+)
+def test_documents_name_options_that_exist(page: Path) -> None:
+    for command, rest in USES.findall(page.read_text()):
+        words = rest.split(" -- ")[0].split()
+        used = {flag[0] for word in words if (flag := re.match(r"--?[A-Za-z][\w-]*", word))}
+        assert used <= flags_of(command, words), f"{command}{rest}"

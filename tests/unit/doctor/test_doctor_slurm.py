@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,12 @@ def settings(tmp_path: Path) -> Settings:
     return parse_settings({"paths": paths, "daemon": {"mode": "enforce"}}, "test")
 
 
-def status_of(settings: Settings, mode: str, *queued: str) -> None:
+def status_of(settings: Settings, mode: str, *queued: str, ahead: Sequence[str] = ()) -> None:
     rows = [
-        JobStatus(job, "train", "u", "gpu", 1, "", "", 0, NOW, "delayed", "gpus", "", {}, {}, rank)
+        JobStatus(
+            *(job, "train", "u", "gpu", 1, "", "", 0, NOW, "delayed", "gpus", "", {}, {}, rank),
+            released_ahead=job in ahead,
+        )
         for rank, job in enumerate(queued, start=1)
     ]
     write_status(settings.paths.run, Status(NOW, mode, "asrpt", 5.0, 8, 8, rows, release=__version__))
@@ -213,6 +217,9 @@ def test_leases_that_are_not_renewed_are_found(settings: Settings, snapshot: Sna
     assert findings_of(settings, replace(snapshot, jobs=[job("1"), job("2", lease=190.0)]), "leases")[0][0] is State.OK
     not_queued = replace(snapshot, jobs=[job("1"), job("3", lease=-5.0)])
     assert findings_of(settings, not_queued, "leases")[0][0] is State.OK
+    status_of(settings, "enforce", "1", "2", ahead=["2"])
+    assert findings_of(settings, weak, "leases")[0][0] is State.OK
+    assert "1 waiting job with a valid lease, 1 released ahead" in findings_of(settings, weak, "leases")[0][1]
     status_of(settings, "disabled", "1", "2")
     assert findings_of(settings, weak, "leases")[0] == (State.OK, "none are used in mode disabled -> ")
     (settings.paths.run / "status.json").unlink()

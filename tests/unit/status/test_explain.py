@@ -94,11 +94,11 @@ def test_every_kind_of_reason_has_a_text(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "facts", "text"),
     [
-        ("gpus", {"need": 1, "free": 0}, "needs 1 GPU, 0 free on nodes that it may use"),
-        ("gpus", {"need": 16, "free": 1}, "needs 16 GPUs, 1 free on nodes that it may use"),
+        ("gpus", {"need": 1, "free": 0}, "needs 1 GPU, 0 free for it"),
+        ("gpus", {"need": 16, "free": 1}, "needs 16 GPUs, 1 free for it"),
         (
             "shape", {"need": 8, "free": 9, "shape": "4 on each of 2 nodes", "most": 4},
-            "needs 8 GPUs, 4 on each of 2 nodes; 9 free on nodes that it may use, at most 4 on one",
+            "needs 8 GPUs, 4 on each of 2 nodes; 9 free for it, at most 4 on one",
         ),
         ("behind", {"ahead": 1, "head": "7"}, "1 job ahead; job 7 is next"),
         ("behind", {"ahead": 2, "head": "7"}, "2 jobs ahead; job 7 is next"),

@@ -36,7 +36,7 @@ WAITING = JobStatus(
     start_time=None,
     state=Phase.WAITING.value,
     reason="gpus",
-    text="needs 16 GPUs, 8 free on nodes that it may use",
+    text="needs 16 GPUs, 8 free for it",
     facts={"need": 16, "free": 8},
     rank=2,
     nodes={},
@@ -188,6 +188,15 @@ def test_for_the_rest_of_an_array_the_next_and_last_start_are_shown(
     assert "Next start       20" in shown
     assert said in shown
     assert "Expected start" not in shown
+
+
+def test_a_job_without_a_lease_says_why(settings: Path) -> None:
+    """squeue shows Priority or Resources, where other jobs have BeginTime."""
+    for ahead in (True, False):
+        job = replace(STATUS.jobs[0], rank=1, state="waiting", released_ahead=ahead)
+        write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[job]))
+        said = run(settings, "--explain", job.job_id).stdout
+        assert ("Lease            none: it is among the next jobs" in said) == ahead
 
 
 def test_an_expired_estimate_is_not_shown(settings: Path) -> None:

@@ -42,7 +42,7 @@ def job(number: int, state: Phase = Phase.WAITING, user: str = "ann") -> JobStat
     return JobStatus(
         job_id=str(number), name=NAMES[number % 4], user=user, partition="gpu", gpus=number % 5 + 1, group="a1",
         profile="", predicted_iterations=10, submit_time=1000.0 + number, state=state, reason="gpus",
-        text="" if state is Phase.RUNNING else "needs 8 GPUs, 3 free on nodes that it may use", facts={},
+        text="" if state is Phase.RUNNING else "needs 8 GPUs, 3 free for it", facts={},
         nodes={"n1": 1} if state is Phase.RUNNING else {}, rank=number if waits else None, predicted_run_s=60.0,
     )  # fmt: skip
 
@@ -121,6 +121,13 @@ def test_the_overview_fits_the_terminal_and_lists_the_users_jobs_first(
         assert own[0].job_id in lines[titles[0] + 2]
     if len(jobs) > height:
         assert re.search(r"and \d+ more: asrpt-status --all", "\n".join(lines))
+
+
+def test_jobs_that_are_starting_are_not_counted_as_running(tmp_path: Path) -> None:
+    jobs = [job(1, Phase.RUNNING), job(2, Phase.STARTING), job(3, Phase.STARTING), job(4)]
+    assert "Queue: 1 running (2 GPUs), 2 starting (7 GPUs), 1 waiting (5 GPUs)" in texts(
+        overview(read(tmp_path, jobs), ME, 80, 24)
+    )
 
 
 def test_the_line_about_asrptd_is_shortened_to_fit(tmp_path: Path) -> None:
