@@ -140,8 +140,8 @@ def tasks_of(jobs: Sequence[JobStatus], name: str) -> list[JobStatus]:
 
 def unknown_job(name: str) -> AsrptError:
     return AsrptError(
-        f"asrptd does not know job {name[:40]!r}: it is a few seconds old, ended long ago, is another user's, or asrptd "
-        "does not manage its partition; try squeue or sacct"
+        f"asrptd does not know job {name[:40]!r}: it is a few seconds old, ended long ago, is another user's, or "
+        "asrptd does not manage its partition; try squeue or sacct"
     )
 
 
