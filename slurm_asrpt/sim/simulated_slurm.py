@@ -6,7 +6,7 @@ What is not known of the site is Slurm's default. The reports say where each set
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from slurm_asrpt.core.job import JobId
@@ -53,10 +53,7 @@ def of_site(site: Site, jobs: pd.DataFrame, gpus: int, source: str) -> Simulated
     gpus: of the cluster. source: where the settings come from, for reports.
     """
     scheduler, priorities = site.scheduler, site.priorities
-    settings: dict[str, Any] = {
-        name: getattr(scheduler, name)
-        for name in ("bf_interval_s", "bf_window_s", "bf_resolution_s", "bf_max_job_test", "bf_max_job_user")
-    }
+    settings: dict[str, Any] = {key: value for key, value in asdict(scheduler).items() if key != "type"}
     facts = _facts(source, _priority_text(priorities))
     if scheduler.type != BACKFILL:
         facts["scheduler"] = scheduler.type
@@ -142,6 +139,8 @@ def remarks(facts: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     )
     if settings["bf_max_job_user"]:
         each += f", bf_max_job_user {settings['bf_max_job_user']}"
+    if settings["bf_window_linear_s"]:
+        each += f", bf_window_linear {span(settings['bf_window_linear_s'])}"
     priority = f"priorities by {facts['priority']}" if facts["priority"] else "jobs in order of submission"
     lines = [f"{NAME} simulates this Slurm: {each}; {priority} ({facts['source']})."]
     if facts.get("scheduler"):

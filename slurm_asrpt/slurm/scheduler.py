@@ -13,7 +13,8 @@ BACKFILL = "sched/backfill"
 class SchedulerSettings:
     """SchedulerType, and those of SchedulerParameters that decide what backfill plans; times in seconds.
 
-    bf_max_job_user: 0 for no limit. The defaults are those of Slurm.
+    bf_max_job_user: 0 for no limit. bf_window_linear_s: 0 if the groups double in which far ends are seen. The defaults
+    are those of Slurm.
     """
 
     type: str = BACKFILL
@@ -22,6 +23,7 @@ class SchedulerSettings:
     bf_resolution_s: float = 60.0
     bf_max_job_test: int = 500
     bf_max_job_user: int = 0
+    bf_window_linear_s: float = 0.0
 
 
 def parse_scheduler(config: Mapping[str, str]) -> SchedulerSettings:
@@ -36,4 +38,5 @@ def parse_scheduler(config: Mapping[str, str]) -> SchedulerSettings:
         float(given.get("bf_resolution", 0) or usual.bf_resolution_s),
         given.get("bf_max_job_test", 0) or usual.bf_max_job_test,
         given.get("bf_max_job_user", usual.bf_max_job_user),
+        float(given.get("bf_window_linear", 0)),
     )

@@ -43,6 +43,9 @@ class SlurmOptions(PolicyOptions):
     bf_interval_s: Annotated[float, Field(gt=0)] = Field(30.0, description="Seconds between backfill cycles.")
     bf_window_s: Annotated[float, Field(gt=0)] = Field(86400.0, description="How far ahead jobs are planned.")
     bf_resolution_s: Annotated[float, Field(gt=0)] = Field(60.0, description="Plans begin and end at multiples of it.")
+    bf_window_linear_s: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="By how much the groups grow in which far ends are seen; 0: they double."
+    )
     bf_max_job_test: Annotated[int, Field(ge=1)] = Field(500, description="Jobs that a cycle plans.")
     bf_max_job_user: Annotated[int, Field(ge=0)] = Field(0, description="Of each user; 0: no limit.")
     favor_small: bool = Field(False, description="Jobs of fewer GPUs go first.")
@@ -101,11 +104,13 @@ class Timetable:
     """Free GPUs now, when running jobs free more, and what is planned.
 
     ends: by node, ascending. together: the nodes under the fewest switches for a job; None if no switches are known.
+    linear_s: of ``grouped``.
     """
 
     free: dict[str, int]
     ends: dict[str, list[tuple[float, int]]]
     together: Together | None = None
+    linear_s: float = 0.0
     planned: list[Planned] = field(default_factory=list)
     by_node: dict[str, list[Planned]] = field(default_factory=dict)
     _since: dict[tuple[str, int], float] = field(default_factory=dict)  # cache of ``_free_since``
@@ -181,7 +186,7 @@ class Timetable:
     def _seen_end(self, end: float) -> float:
         """When Slurm takes a running job to have ended: with the last one of its group (``grouped``)."""
         if not self._seen:
-            self._seen = grouped({each for ends in self.ends.values() for each, _ in ends})
+            self._seen = grouped({each for ends in self.ends.values() for each, _ in ends}, self.linear_s)
         return self._seen[end]
 
     def _fewest(self, job: Job) -> int:
@@ -226,11 +231,12 @@ class Timetable:
         return None if chosen is None else (coming[first][0], chosen)
 
 
-def grouped(ends: Iterable[float]) -> dict[float, float]:
+def grouped(ends: Iterable[float], linear_s: float = 0.0) -> dict[float, float]:
     """The ends of running jobs as Slurm sees them when it plans: those of a group end with its last.
 
     A group ends 30 s after the first end of all, or twice as long after it as the group before, or four times ...
-    (select/cons_tres, _future_run_test; man slurm.conf, bf_window_linear). So the farther off, the coarser.
+    (select/cons_tres, _future_run_test). So the farther off, the coarser. linear_s: bf_window_linear; a group ends
+    this much later after the first end of all than the group before, or twice, or three times ...
     """
     ordered = sorted(ends)
     seen, group, window = dict[float, float](), list[float](), FIRST_WINDOW_S
@@ -239,10 +245,17 @@ def grouped(ends: Iterable[float]) -> dict[float, float]:
         if end > first + window:
             seen.update(dict.fromkeys(group, group[-1]))
             group.clear()
-        while end > first + window:
-            window *= 2
+            window = _grown(window, end - first, linear_s)
         group.append(end)
     return seen | dict.fromkeys(group, group[-1] if group else 0.0)
+
+
+def _grown(window_s: float, needed_s: float, linear_s: float) -> float:
+    if linear_s:
+        return window_s + linear_s * math.ceil((needed_s - window_s) / linear_s)
+    while window_s < needed_s:
+        window_s *= 2
+    return window_s
 
 
 def _choose(job: Job, free: Mapping[str, int], together: Together | None) -> frozenset[str] | None:
@@ -364,7 +377,8 @@ class SlurmBackfill(QueuePolicy):
 
     def _backfill(self, order: Sequence[Job], plan: Plan, starts: list[Start], now: float) -> None:
         view, step = plan.view(), self.options.bf_resolution_s
-        table = Timetable({node.name: view.free[node.name] for node in view.nodes}, {}, self._together(view))
+        free = {node.name: view.free[node.name] for node in view.nodes}
+        table = Timetable(free, {}, self._together(view), self.options.bf_window_linear_s)
         for run in self._running.values():
             for name, count in run.gpus.items():
                 table.ends.setdefault(name, []).append((max(run.end, now + 1.0), count))

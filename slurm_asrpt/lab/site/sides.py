@@ -37,7 +37,11 @@ the machine's time."""
 LEASE_S = 86400
 REQUEUED = "PENDING"
 """The state of a run that ended by a requeue, in the file of jobcomp/filetxt."""
-BACKFILL = "bf_interval=30,bf_continue,bf_resolution=300,bf_max_job_test=1000,bf_max_time=3600"
+LINEAR_S = 30
+"""bf_window_linear: with Slurm's default, backfill sees far ends so coarsely that it delays large jobs for hours."""
+BACKFILL = (
+    f"bf_interval=30,bf_continue,bf_resolution=300,bf_max_job_test=1000,bf_max_time=3600,bf_window_linear={LINEAR_S}"
+)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.history.store import COMPLETED
 from slurm_asrpt.lab.site.figures import SHORT_WAIT_S, distance
 from slurm_asrpt.lab.site.jobs import GPUS, Window
-from slurm_asrpt.lab.site.sides import FAIR, Played, Record, Site
+from slurm_asrpt.lab.site.sides import FAIR, LINEAR_S, Played, Record, Site
 from slurm_asrpt.sim.engine import SPLIT, simulate_named
 from slurm_asrpt.sim.metrics import bounds
 from slurm_asrpt.sim.scenario import parse_policy
@@ -41,7 +41,10 @@ def policy_of(site: Site, longest_s: float) -> str:
     if site.policy:
         return site.policy + fewest
     small = str(site.small_first).lower()
-    parameters = f"bf_window_s={longest_s:.0f},bf_resolution_s=300,bf_max_job_test=1000,favor_small={small}"
+    parameters = (
+        f"bf_window_s={longest_s:.0f},bf_resolution_s=300,bf_max_job_test=1000,bf_window_linear_s={LINEAR_S},"
+        f"favor_small={small}"
+    )
     return "" if site.weights == FAIR else f"slurm-backfill:{parameters}{fewest.replace(':', ',')}"
 
 

@@ -195,7 +195,16 @@ def test_the_farther_off_an_end_is_the_coarser_slurm_sees_it():
     """By minutes from the first one on: 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512."""
     found = {end / MINUTE: seen / MINUTE for end, seen in grouped(end * MINUTE for end in ENDS).items()}
     assert found == {14: 14, 16: 16, 48: 53, 53: 53, 313: 458, 434: 458, 456: 458, 458: 458}
-    assert grouped([]) == {}
+    assert grouped([]) == grouped([], 30.0) == {}
+
+
+def test_with_bf_window_linear_the_groups_grow_by_a_constant():
+    """By seconds from the first one (rounded up to 30 s) on: 30, 130, 230, 330, ..."""
+    ends = (10.0, 60.0, 61.0, 160.0, 161.0, 255.0, 1000.0)
+    assert grouped(ends, 100.0) == {10: 60, 60: 60, 61: 160, 160: 160, 161: 255, 255: 255, 1000: 1000}
+    assert grouped((10.0, 3000.0, 3020.0), 30.0) == {10: 10, 3000: 3000, 3020: 3020}
+    near = {end * MINUTE: end * MINUTE for end in ENDS}
+    assert grouped(near, 30.0) == near  # all apart, where doubling makes one group of the last four
 
 
 @pytest.mark.parametrize(("gpus", "starts"), [(5, 53), (8, 458)])
@@ -211,3 +220,16 @@ def test_plans_are_those_of_a_real_slurm(gpus, starts):
     assert started(made.decide(view, 1.0)) == {"2": {"n2": 1}}  # although it delays job 1 on n2
     made.submitted(job(3, 2, (starts + 1) * MINUTE), 0.0)
     assert started(made.decide(view, 40.0)) == {"3": {"n2": 2}}
+
+
+def test_with_bf_window_linear_plans_are_those_of_a_real_slurm():
+    """The same jobs with bf_window_linear=30: squeue --start says that a job of 8 GPUs starts on n2 after 313."""
+    view = cluster(0, 4)
+    made = policy(view, bf_window_linear_s=30.0)
+    for number, end in enumerate((14, 16, 16, 48, 53, 434, 456, 458)):
+        made.running(JobId(f"r{number}"), {"n1": 1}, end * MINUTE, 0.0)
+    made.running(JobId("r8"), {"n2": 4}, 313 * MINUTE, 0.0)
+    made.submitted(job(1, 8, 16 * MINUTE), 0.0)
+    made.submitted(job(2, 1, 481 * MINUTE), 0.0)
+    made.submitted(job(3, 2, 311 * MINUTE), 0.0)
+    assert started(made.decide(view, 1.0)) == {"3": {"n2": 2}}  # not job 2, which would delay job 1

@@ -59,8 +59,9 @@ def site(config=CONFIG, accounts=ACCOUNTS):
 
 
 def test_the_parameters_of_the_scheduler():
-    assert parse_scheduler({"SchedulerParameters": "bf_interval=60,BF_WINDOW=2880,bf_max_job_user=20,bf_continue"}) == (
-        SchedulerSettings(bf_interval_s=60.0, bf_window_s=172800.0, bf_max_job_user=20)
+    text = "bf_interval=60,BF_WINDOW=2880,bf_max_job_user=20,bf_continue,bf_window_linear=30"
+    assert parse_scheduler({"SchedulerParameters": text}) == (
+        SchedulerSettings(bf_interval_s=60.0, bf_window_s=172800.0, bf_max_job_user=20, bf_window_linear_s=30.0)
     )
     assert (
         parse_scheduler({"SchedulerParameters": "bf_interval=-1,bf_window=x,bf_max_job_test=0"}) == SchedulerSettings()
