@@ -11,9 +11,11 @@ from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import patience
 from slurm_asrpt_cli._app.tables import print_prose
 
-from slurm_asrpt.config.settings import load_settings
-from slurm_asrpt.doctor import State, examine, take_snapshot
-from slurm_asrpt.errors import EXIT_FAILURE, printable
+from slurm_asrpt.config.settings import Settings, load_settings
+from slurm_asrpt.daemon.leader import LOCK_NAME, held
+from slurm_asrpt.daemon.setup import configured_policy
+from slurm_asrpt.doctor import Here, State, examine, take_snapshot
+from slurm_asrpt.errors import EXIT_FAILURE, InputError, one_line, printable
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -37,7 +39,7 @@ def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> 
     settings = load_settings(config)
     with patience("waiting for Slurm"):
         snapshot = take_snapshot(settings)
-    found = examine(settings, time.time(), snapshot)
+    found = examine(settings, time.time(), snapshot, here(settings))
     if as_json:
         print(json.dumps([asdict(finding) for finding in found]))
     else:
@@ -47,3 +49,17 @@ def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> 
                 print(printable(f"{'':<8} -> {finding.remedy}"))
     if any(finding.state is State.FAILURE for finding in found):
         raise typer.Exit(EXIT_FAILURE)
+
+
+def here(settings: Settings) -> Here:
+    """What this machine knows of asrptd: a login node has no lock of it."""
+    try:
+        configured_policy(settings)
+        refuses = ""
+    except InputError as error:
+        refuses = one_line(error)
+    state = settings.paths.state
+    try:
+        return Here(held(state) if (state / LOCK_NAME).exists() else None, refuses)
+    except OSError:
+        return Here(None, refuses)

@@ -92,8 +92,17 @@ def replay(snapshot: Snapshot, source: str) -> tuple[list[dict[str, Any]], list[
 
 def difference(before: list[Any], after: list[Any]) -> list[str]:
     """Lines for the decisions that differ: ``-`` before, ``+`` after. Empty if they are equal."""
-    then, now = ([canonical(each) for each in decisions] for decisions in (before, after))
+    then, now = ([canonical(_whole(each)) for each in decisions] for decisions in (before, after))
     return [] if then == now else list(unified_diff(then, now, lineterm="", n=0))[2:]
+
+
+def _whole(decision: Any) -> Any:
+    """With whole numbers as such: 1.0 and 1 are equal. Slurm's times are whole, and floats once they have been read."""
+
+    def number(text: str) -> float:
+        return int(text[:-2]) if text.endswith(".0") else float(text)
+
+    return json.loads(json.dumps(decision), parse_float=number)
 
 
 def ask_for(state: Path, timeout_s: float, ended: Callable[[], bool]) -> bytes:

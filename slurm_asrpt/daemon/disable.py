@@ -159,8 +159,9 @@ def _release(
     lifecycle.follow_nodes(nodes, now)
     lifecycle.follow_jobs(records, now)
     limits = LimitsWatch(SiteReader(client))
+    limits.follow(records, now)
     fences = Fences(Leases(settings, jobs, client, operating, time), listener, audit, save)
-    pins = Pins(client, slurm, cluster, RankMaps(settings.paths.spool, cluster, client, time))
+    pins = Pins(client, slurm, cluster, limits, RankMaps(settings.paths.spool, cluster, client, time))
     withdrawal = StartWithdrawal(settings.daemon, jobs, listener, fences, pins, limits, audit, operating)
     Release(jobs, withdrawal, client, audit, operating, settings.daemon.lease_s, slurm.multifactor).release_all(now)
 

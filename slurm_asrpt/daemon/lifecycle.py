@@ -119,7 +119,7 @@ class JobLifecycle:
                 ended.add(record.job_id)
                 if not self._ended(record, now):
                     seen.add(record.job_id)
-            elif set(record.partition.split(",")) & self._managed or record.job_id in self.jobs:
+            elif self._is_managed(record):
                 seen.add(record.job_id)
                 job = self._track(record, now)
                 if record.state != PENDING:
@@ -130,6 +130,11 @@ class JobLifecycle:
         self.ended.keep_only(ended)
         self.jobs.forget_saved()
         self._settle()
+
+    def _is_managed(self, record: JobRecord) -> bool:
+        """Jobs of managed partitions, and those that were managed before: what was written to them is undone."""
+        in_partition = not self._managed.isdisjoint(record.partition.split(","))
+        return in_partition or record.job_id in self.jobs or self.jobs.knew(record)
 
     def _settle(self) -> None:
         """Write runs to the audit trail and the history, then remove their files. After a crash, steps are repeated."""

@@ -98,7 +98,7 @@ def assemble(
         Leases(settings, jobs, client, mode, clock),
         RankMaps(settings.paths.spool, cluster, client, clock),
     )
-    fences, pins = Fences(leases, feed, audit, saver.save), Pins(client, slurm, cluster, rank_maps)
+    fences, pins = Fences(leases, feed, audit, saver.save), Pins(client, slurm, cluster, rules.limits, rank_maps)
     withdrawal = StartWithdrawal(settings.daemon, jobs, feed, fences, pins, rules.limits, audit, mode)
     starts = Starts(jobs, client, leases, fences, pins, withdrawal, audit)
     release = Release(jobs, withdrawal, client, audit, mode, settings.daemon.lease_s, slurm.multifactor)

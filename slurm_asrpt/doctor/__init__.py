@@ -6,23 +6,22 @@ from collections.abc import Callable, Iterator
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.doctor import daemon, hook, permissions, predictions, slurm, topology
-from slurm_asrpt.doctor.checks import Finding, Snapshot, State, failure, take_snapshot
+from slurm_asrpt.doctor.checks import Finding, Here, Snapshot, State, failure, take_snapshot
 
-__all__ = ["Finding", "Snapshot", "State", "examine", "take_snapshot"]
+__all__ = ["Finding", "Here", "Snapshot", "State", "examine", "take_snapshot"]
 
-OUR_CHECKS: tuple[Callable[[Settings, float], Iterator[Finding]], ...] = (
-    *(daemon.switched, daemon.alive, daemon.release),
-    *predictions.CHECKS,
-)
+OUR_CHECKS: tuple[Callable[[Settings, float], Iterator[Finding]], ...] = (daemon.release, *predictions.CHECKS)
+_UNKNOWN = Here()
 SLURM_CHECKS: tuple[Callable[[Settings, float, Snapshot], Iterator[Finding]], ...] = (
     *(slurm.answers, hook.plugin, hook.include, hook.scripts, hook.tags, hook.wakes, daemon.leases, daemon.clock),
     *(slurm.conf, slurm.fights, slurm.gpus, topology.levels, permissions.owners),
 )
 
 
-def examine(settings: Settings, now: float, snapshot: Snapshot | None) -> list[Finding]:
+def examine(settings: Settings, now: float, snapshot: Snapshot | None, here: Here = _UNKNOWN) -> list[Finding]:
     """Run all checks; without a snapshot, only those of asrpt's own files. now: seconds since the epoch."""
-    found = [finding for check in OUR_CHECKS for finding in check(settings, now)]
+    found = [*daemon.switched(settings, now), *daemon.starts(here), *daemon.alive(settings, now, here)]
+    found += [finding for check in OUR_CHECKS for finding in check(settings, now)]
     if snapshot is None:
         return found
     found += daemon.units(list(snapshot.units))

@@ -28,6 +28,17 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
+class Here:
+    """What this machine knows of asrptd itself. leads: whether one leads in the state directory; None: not known here.
+
+    refuses: why asrptd would not start with these settings; "" if it would.
+    """
+
+    leads: bool | None = None
+    refuses: str = ""
+
+
+@dataclass(frozen=True)
 class Finding:
     """The result of one check. remedy: what to do, "" if nothing."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from slurm_asrpt import __version__, switch
 from slurm_asrpt.config.settings import Mode, Settings
-from slurm_asrpt.doctor.checks import UNITS, Finding, Snapshot, Unit, failure, ok, warning
+from slurm_asrpt.doctor.checks import UNITS, Finding, Here, Snapshot, Unit, failure, ok, warning
 from slurm_asrpt.errors import AsrptError, one_line
 from slurm_asrpt.slurm.records import PENDING
 from slurm_asrpt.status.document import read_status, stale_after
@@ -42,14 +42,24 @@ def release(settings: Settings, now: float) -> Iterator[Finding]:
         yield warning("release", text, "systemctl restart asrptd")
 
 
-def alive(settings: Settings, now: float) -> Iterator[Finding]:
-    """The status is fresh. systemd cannot see that a process hangs or that every cycle fails."""
+def starts(here: Here) -> Iterator[Finding]:
+    """asrptd starts with these settings. One that runs has read them before they were changed."""
+    if here.refuses:
+        yield failure("settings", f"asrptd would not start: {here.refuses}", "mend asrpt.toml (asrptd --once tries it)")
+
+
+def alive(settings: Settings, now: float, here: Here) -> Iterator[Finding]:
+    """It runs, and the status is fresh. systemd cannot see that a process hangs or that every cycle fails."""
     try:
         status = read_status(settings.paths.run)
     except AsrptError as error:
         yield warning("asrptd", one_line(error), "start asrptd, and run this as root")
         return
     age = now - status.written
+    if here.leads is False:
+        text = f"it is not running; its last status is {age:.0f} s old"
+        yield failure("asrptd", text, "journalctl -u asrptd says why it ended; systemctl start asrptd")
+        return
     if age <= stale_after(status.interval_s):
         yield ok("asrptd", f"the status is {max(0.0, age):.0f} s old")
         return

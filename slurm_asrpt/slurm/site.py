@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_asrpt.slurm.limits import Association, SiteLimits, parse_assoc_mgr, parse_licenses, parse_partition_qos
+from slurm_asrpt.slurm.limits import (
+    Association,
+    SiteLimits,
+    parse_assoc_mgr,
+    parse_licenses,
+    parse_partition_nodes,
+    parse_partition_qos,
+)
 from slurm_asrpt.slurm.parse import enforces_limits
 from slurm_asrpt.slurm.priorities import SitePriorities, parse_weights, site_priorities
 from slurm_asrpt.slurm.scheduler import SchedulerSettings, parse_scheduler
@@ -16,12 +23,14 @@ class Site:
     """limits: of licenses and, if they are enforced, of QOS and associations.
 
     associations: as those of the limits, but also where no limits are enforced; empty unless ``needs_accounts``.
+    most_nodes: MaxNodes by partition, of those that have one.
     """
 
     limits: SiteLimits = field(default_factory=SiteLimits)
     priorities: SitePriorities = field(default_factory=SitePriorities)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     associations: Mapping[tuple[str, str, str], Association] = field(default_factory=dict)
+    most_nodes: Mapping[str, int] = field(default_factory=dict)
 
 
 def needs_accounts(config: Mapping[str, str]) -> bool:
@@ -37,4 +46,4 @@ def site_of(config: Mapping[str, str], partitions: str, licenses: str, assoc_mgr
     if enforces_limits(config):
         limits = SiteLimits(qos, associations, parse_partition_qos(partitions), limits.licenses)
     priorities = site_priorities(config, partitions, qos, associations)
-    return Site(limits, priorities, parse_scheduler(config), associations)
+    return Site(limits, priorities, parse_scheduler(config), associations, parse_partition_nodes(partitions))

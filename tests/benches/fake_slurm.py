@@ -63,6 +63,7 @@ class FakeSlurm:
     preempt: PreemptionRules = field(default_factory=PreemptionRules)
     site_limits: SiteLimits = field(default_factory=SiteLimits)
     site_priorities: SitePriorities = field(default_factory=SitePriorities)
+    most_nodes: Mapping[str, int] = field(default_factory=dict)
     records: dict[str, JobRecord] = field(default_factory=dict)
     writes: list[Update] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
@@ -209,7 +210,7 @@ class FakeSlurm:
         return Topology(dict(self.switches), self.blocks)
 
     def site(self) -> Site:
-        return Site(self.site_limits, self.site_priorities)
+        return Site(self.site_limits, self.site_priorities, most_nodes=self.most_nodes)
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         self.check_available()

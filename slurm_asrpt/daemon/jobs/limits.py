@@ -46,8 +46,8 @@ class Scope:
 
 
 def scope_of(why: str, record: JobRecord) -> Scope | None:
-    """The scope of a refusal; None where it concerns this job alone."""
-    if re.search(r"PerJob|PerNode|WallDuration|Partition|Minimum|BillingMin", why):
+    """The scope of a refusal; None where it concerns this job alone, or the tasks of its array (JobArrayTaskLimit)."""
+    if re.search(r"PerJob|PerNode|WallDuration|Partition|Minimum|BillingMin|JobArray", why):
         return None
     if "Licenses" in why:
         fields: tuple[str, ...] = ("licenses",)
@@ -112,6 +112,12 @@ class LimitsWatch:
             del self._refused[scope]
         elif now >= refusal.at + refusal.probe_s:
             refusal.most, refusal.at = running + 1, now
+
+    def most_nodes(self, record: JobRecord) -> int | None:
+        """The least MaxNodes of the partitions of a job that it fits into; None without one."""
+        known = self._reader.site.most_nodes
+        found = [known[name] for name in record.partition.split(",") if name in known]
+        return min((most for most in found if most >= record.min_nodes), default=None)
 
     def refused(self, record: JobRecord, why: str, now: float) -> bool:
         """Slurm did not start the job for a limit; whether others of its scope wait with it."""

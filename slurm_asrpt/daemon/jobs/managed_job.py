@@ -92,6 +92,8 @@ class ManagedJob(SavedJob):
 
     def follow(self, record: JobRecord) -> None:
         """Set Slurm's current record."""
+        if self.unbounded and record.max_nodes == self.unbounded:
+            record = replace(record, max_nodes=0)  # asrptd wrote it, so its owner asked for no range
         self.record, self.submit_time, self.restarts = record, record.submit_time, record.restarts
 
     def read_tag(self, record: JobRecord) -> None:
@@ -258,6 +260,10 @@ class ManagedJob(SavedJob):
             record = replace(record, reason="BeginTime", eligible_time=self.lease_until)
         self.follow(record)
         self.original, self.site_factor, self.confined = None, None, False
+
+    def unbounded_as(self, most: int) -> None:
+        """What is about to be written as its maximum of nodes in place of none; 0: it has one."""
+        self.unbounded = most
 
     def not_started(self, now: float, why: Reason, at_once: bool, avoid: bool) -> None:
         """Slurm did not start it. It is queued again, at once the first time, then after growing pauses.

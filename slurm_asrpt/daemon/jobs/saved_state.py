@@ -158,6 +158,7 @@ class SavedJob:
     state: Annotated[JobState, Field(alias="place")] = JobState.INELIGIBLE
     pin: Pin | None = None
     original: Original | None = None  # set when a pin is written, kept while Slurm may still have it
+    unbounded: int = 0  # the maximum of nodes that was written in place of none, which Slurm cannot restore
     confined: bool = False  # of a pin, only the number of nodes is written: Slurm may start it on any one node
     lease_until: float = 0.0  # end of the last lease that was written or seen; 0: unknown
     lease_before: float = 0.0  # end of the previous one, if a lost answer leaves open which is in effect

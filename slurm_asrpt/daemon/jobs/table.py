@@ -45,6 +45,12 @@ class JobTable(dict[str, ManagedJob]):
         finally:
             job.inherit_lease(rest)
 
+    def knew(self, record: JobRecord) -> bool:
+        """Whether the daemon before this one managed the job: in a partition that is managed no longer, it may have
+        a lease, or be pinned.
+        """
+        return record.job_id in self._saved or record.array_id in self._saved
+
     def forget_saved(self) -> None:
         """Drop the saved states, which apply only once."""
         self._saved = {}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.writes.rank_maps import RankMaps
 from slurm_asrpt.slurm import writeback
@@ -16,8 +17,16 @@ from slurm_asrpt.slurm.records import Update
 class Pins:
     """Pins fenced jobs and unpins them."""
 
-    def __init__(self, client: SlurmClient, slurm: SlurmConfig, cluster: ClusterState, rank_maps: RankMaps) -> None:
+    def __init__(
+        self,
+        client: SlurmClient,
+        slurm: SlurmConfig,
+        cluster: ClusterState,
+        limits: LimitsWatch,
+        rank_maps: RankMaps,
+    ) -> None:
         self._client, self._slurm, self._cluster, self._rank_maps = client, slurm, cluster, rank_maps
+        self._limits = limits
 
     def updates(self, jobs: Sequence[ManagedJob]) -> list[Update]:
         """The updates that pin these jobs. Their host files are written first, where the nodes are certain."""
@@ -60,4 +69,6 @@ class Pins:
         before = replace(job.original, priority=0) if held else job.original
         if job.by_slurm:
             return writeback.not_next_for_slurm(job.record.job_id, before, self._slurm.multifactor)
-        return writeback.unpin(job.record.job_id, before, len(self._cluster.nodes), self._slurm)
+        unbounded = max(self._limits.most_nodes(job.record) or len(self._cluster.nodes), before.min_nodes)
+        job.unbounded_as(0 if before.max_nodes else unbounded)
+        return writeback.unpin(job.record.job_id, before, unbounded, self._slurm)

@@ -110,7 +110,9 @@ def test_a_refusal_is_about_the_jobs_that_share_its_limit(why, fields):
     assert scope_of(why, WAITING) == Scope(why, tuple(fields.items()))
 
 
-@pytest.mark.parametrize("why", ["QOSMaxGRESPerJob", "QOSMaxWallDurationPerJobLimit", "PartitionTimeLimit"])
+@pytest.mark.parametrize(
+    "why", ["QOSMaxGRESPerJob", "QOSMaxWallDurationPerJobLimit", "PartitionTimeLimit", "JobArrayTaskLimit"]
+)
 def test_a_refusal_of_one_job_alone_teaches_nothing_about_others(watch, why):
     watch.follow([WAITING], 0.0)
     assert not watch.refused(WAITING, why, 0.0)

@@ -42,7 +42,7 @@ def test_all_saved_fields_are_read_and_written_back(job_id: str) -> None:
     if saved["forecast"]:
         saved["forecast"] = [*saved["forecast"], ""]
     service = [*saved["service"], *((0.0, False, 0.0, 0.0) if saved["service"] else ())]
-    newer = {"first_priority": 0, "reference_alpha": 0.0, "confined": False, "service": service}
+    newer = {"first_priority": 0, "reference_alpha": 0.0, "confined": False, "unbounded": 0, "service": service}
     assert json.loads(restored(job_id).dump()) == saved | newer
 
 
@@ -50,7 +50,8 @@ def test_the_recorded_state_has_every_field() -> None:
     untouched = json.loads(ManagedJob(record=slurm_record("2", submit_time=0.0)).dump())
     jobs = [json.loads(restored(job_id).dump()) for job_id in JOBS]
     same = {name for name in untouched if all(job[name] == untouched[name] for job in jobs)}
-    assert same == {"restarts", "first_priority", "reference_alpha", "confined"}  # newer than the recording
+    newer = {"restarts", "first_priority", "reference_alpha", "confined", "unbounded"}
+    assert same == newer  # than the recording
     assert len(untouched) == len(SAVED)
 
 

@@ -8,11 +8,13 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from slurm_asrpt_cli.admin.doctor import here
 
 from slurm_asrpt import __version__
 from slurm_asrpt.config.settings import GroupSettings, Settings, parse_settings
+from slurm_asrpt.daemon.leader import LeaderLock
 from slurm_asrpt.daemon.metrics import HISTORY_INTERVAL_S, Metrics
-from slurm_asrpt.doctor import State, examine, predictions
+from slurm_asrpt.doctor import Here, State, examine, predictions
 from slurm_asrpt.doctor.predictions import STALE_TABLE_S, recent_drift
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import History, Run
@@ -233,3 +235,26 @@ def test_without_an_address_no_metrics_are_served() -> None:
     metrics = Metrics("")
     assert not metrics.history_due(NOW)
     metrics.close()
+
+
+def test_an_asrptd_that_has_just_died_is_found_while_its_status_is_fresh(healthy: Settings) -> None:
+    findings = {leads: examine(healthy, NOW, None, Here(leads)) for leads in (None, True, False)}
+    assert findings[None] == findings[True] == examine(healthy, NOW, None)
+    (dead,) = (found for found in findings[False] if found.check == "asrptd")
+    assert (dead.state, dead.text.startswith("it is not running")) == (State.FAILURE, True)
+
+
+def test_settings_with_which_asrptd_would_not_start_are_found(healthy: Settings, tmp_path: Path) -> None:
+    wrong = healthy.model_copy(update={"policy": healthy.policy.model_copy(update={"name": "foo"})})
+    assert "foo" in here(wrong).refuses
+    (found,) = (found for found in examine(wrong, NOW, None, here(wrong)) if found.check == "settings")
+    assert (found.state, "asrptd would not start: policy.name" in found.text) == (State.FAILURE, True)
+
+
+def test_the_lock_tells_whether_asrptd_runs_here(healthy: Settings) -> None:
+    assert here(healthy) == Here(None, "")  # no lock: a login node
+    leader = LeaderLock(healthy.paths.state)
+    assert leader.take()
+    assert here(healthy).leads is True
+    leader.close()
+    assert here(healthy).leads is False
