@@ -189,6 +189,20 @@ def test_a_start_that_slurm_refuses_is_withdrawn_and_retried(asrpt: Cluster):
     asrpt.wait(job_id, "COMPLETED", timeout=60)
 
 
+def test_slurm_starts_a_job_of_which_a_start_was_withdrawn_in_a_partition_with_max_nodes(asrpt: Cluster):
+    """It refuses jobs whose maximum of nodes is above MaxNodes (PartitionNodeLimit), also if asrptd has written it."""
+    asrpt.scontrol("update", "PartitionName=gpu", "MaxNodes=2", "State=DOWN")
+    try:
+        job_id = asrpt.submit("--gres=gpu:1", script="sleep 1")
+        wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is withdrawn", 30)
+        asrpt.admin("disable")
+        asrpt.scontrol("update", "PartitionName=gpu", "State=UP")
+        asrpt.wait(job_id, "COMPLETED", timeout=60)
+    finally:
+        asrpt.scontrol("update", "PartitionName=gpu", "MaxNodes=UNLIMITED", "State=UP")
+        asrpt.admin("enable")
+
+
 def unpinned(job: JobRecord, seen: list[JobRecord]) -> bool:
     """Whether the job has no pin now. asrptd retries soon, so all fields must be from one read."""
     seen.append(job)
