@@ -320,6 +320,7 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     "cycle": _cycle,
     "not-started": _not_started,
     "released-ahead": lambda entry: _refused(entry) if "error" in entry else "Slurm may start it as soon as a job ends",
+    "predicted-late": lambda entry: f"runs like it have ended: {entry.get('figure')} {entry.get('unit')} are expected",
     "leased-again": lambda entry: _refused(entry) if "error" in entry else "others start before it",
     "left": _left,
     "pin-failed": lambda entry: f"Slurm ended it because node {entry['nodes']} is gone: {entry['remedy']}",

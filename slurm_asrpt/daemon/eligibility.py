@@ -7,6 +7,7 @@ from slurm_asrpt.daemon.jobs.admission import Admission
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.late_predictions import LatePredictions
 from slurm_asrpt.daemon.loss_sizes import LossSizes
 from slurm_asrpt.daemon.policy_feed import PolicyFeed
 from slurm_asrpt.daemon.preemption import Preemption
@@ -26,16 +27,18 @@ class Eligibility:
         feed: PolicyFeed,
         loss_sizes: LossSizes,
         preemption: Preemption,
+        predictions: LatePredictions,
         audit: AuditWriter,
         mode: OperatingMode,
     ) -> None:
         self.feed = feed
         self._jobs, self._admission, self._loss_sizes, self._preemption = jobs, admission, loss_sizes, preemption
-        self._audit, self._mode = audit, mode
+        self._predictions, self._audit, self._mode = predictions, audit, mode
 
     def update(self, now: float) -> None:
         """Submit newly eligible jobs; after a restart, restore the policy's saved state first."""
         pending = self._jobs.pending()
+        self._predictions.follow(pending, now)
         self._admission.rank(pending, now)
         eligible = [job for job in pending if self._is_eligible(job, now)]
         turns = self._admission.give_turns(eligible, self._jobs.in_state(JobState.PINNED), now)

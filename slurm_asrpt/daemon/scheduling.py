@@ -21,6 +21,7 @@ from slurm_asrpt.daemon.forecasts.snapshot import SnapshotMaker
 from slurm_asrpt.daemon.jobs.admission import Admission
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.late_predictions import LatePredictions
 from slurm_asrpt.daemon.lifecycle import JobLifecycle, RunRecorder
 from slurm_asrpt.daemon.loss_sizes import LossSizes
 from slurm_asrpt.daemon.policy_feed import PolicyFeed
@@ -89,7 +90,8 @@ def assemble(
     communication = LearnedCommunication(models_folder(settings), settings.predict.communication)
     admission = Admission(settings, cluster, rules, profiles, communication, mode)
     loss_sizes = LossSizes(policy, jobs, progress, audit)
-    eligibility = Eligibility(jobs, admission, feed, loss_sizes, preemption, audit, mode)
+    late = LatePredictions(settings.paths.hook, audit)
+    eligibility = Eligibility(jobs, admission, feed, loss_sizes, preemption, late, audit, mode)
     cpu_jobs = CpuJobs(jobs, cluster, audit, policy.bands)
     decider = Decider(settings, policy, jobs, cluster, rules, preemption, cpu_jobs, audit, mode)
 

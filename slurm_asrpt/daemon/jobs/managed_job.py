@@ -34,6 +34,7 @@ from slurm_asrpt.daemon.jobs.saved_state import (
     of_job,
     to_json,
 )
+from slurm_asrpt.hook.table import Answer
 from slurm_asrpt.hook.tag import Tag, parse_tag
 from slurm_asrpt.predict.sensitivity import Belief
 from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
@@ -100,6 +101,11 @@ class ManagedJob(SavedJob):
         """Set the hook's tag on a new record. A comment without a tag does not change it."""
         if self.tag is None or record.admin_comment != self.record.admin_comment:
             self.tag = parse_tag(record.admin_comment) or self.tag
+
+    def predicted_late(self, found: Answer) -> None:
+        """Set the prediction that the hook's table has now, for a job that had none when it was submitted."""
+        assert self.tag is not None  # noqa: S101  (the caller has seen to it)
+        self.tag = replace(self.tag, **dataclasses.asdict(found))
 
     # properties
 
