@@ -122,16 +122,19 @@ def _what(asked: Asked) -> str:
 
 
 def _read(asked: Asked, cycles: bool) -> Iterator[Entry]:
-    """Only some events of a job name its user; the others get it from them. Raises AsrptError."""
+    """Only some events of a job name its user, perhaps before ``since``; the others get it from them.
+
+    Raises AsrptError.
+    """
     state, found, owners = asked.settings.paths.state, list[Entry](), dict[str, str]()
     with progress("reading the audit trail") if size(state) > BIG else nullcontext() as show:
         on_progress = None if show is None else lambda done, total: show(done, "", total)
         numbers = {job.partition("_")[0] for job in asked.jobs}
-        for entry in entries(state, asked.since, asked.until, on_progress, numbers):
-            if asked.wants_job(entry):
+        for entry in entries(state, 0.0 if asked.users else asked.since, asked.until, on_progress, numbers):
+            if entry.get("user"):
+                owners[str(entry.get("job", ""))] = str(entry["user"])
+            if entry["time"] >= asked.since and asked.wants_job(entry):
                 found.append(entry)
-                if entry.get("user"):
-                    owners[str(entry.get("job", ""))] = str(entry["user"])
     for entry in found:
         owner = owners.get(str(entry.get("job", "")), "")
         if not entry.get("job"):

@@ -16,6 +16,7 @@ from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.history.store import DamagedError, History, HistoryError, ReadOnlyError, Run, Source, with_tag
 from slurm_asrpt.hook.tag import Tag
+from slurm_asrpt.slurm.limits import parse_tres
 from slurm_asrpt.slurm.request import asks_for_no_gpus
 from slurm_asrpt.spool import Progress, read_progress
 from slurm_asrpt.text import counted
@@ -139,7 +140,7 @@ class HistoryWriter:
             account=record.account,
             qos=record.qos,
             tres=record.tres,
-            gpus=sum(gpus.values()),
+            gpus=sum(gpus.values()) or int(parse_tres(record.tres).get("gres/gpu", 0)),
             nodes=gpus,
             iterations=iterations,
             iterations_source=source,

@@ -1,6 +1,7 @@
 """asrpt-gated with all kinds of requests and servers, and across restarts."""
 
 import pickle
+from collections import Counter
 
 import pytest
 
@@ -295,3 +296,37 @@ def test_a_scattered_job_that_slurm_has_started_runs_as_long_as_predicted():
     bench.submit(job("wide", 3, 10))
     bench.policy.started_by_slurm("wide", {"n0": 2, "n1": 1}, 5.0)
     assert bench.policy.dump()["runs"]["wide"][1] == 15.0
+
+
+def parts_reserved(**settings):
+    """A bench on which a job of 4 GPUs on each of 3 servers of 8 waits for room on the third, beside 14 small jobs."""
+    bench = Bench(8, 8, 8, 8, **settings)
+    bench.occupy("a", 1000.0, n2=5)
+    bench.occupy("b", 2000.0, n3=6)
+    small = [job(str(number), 1, 1e5, submit=1.0) for number in range(2, 16)]
+    started = bench.submit(job("1", 12, 100, per_node=4), *small).decide(1.0)
+    return bench, started
+
+
+def test_beside_a_reservation_of_parts_of_servers_others_use_the_rest():
+    bench, started = parts_reserved()
+    held = bench.policy.reservation
+    assert (held.job.id, held.mask, held.time, held.share) == ("1", 0b0111, 1000.0, 4)
+    used = Counter(name for gpus in started.values() for name in gpus)
+    assert used == {"n0": 4, "n1": 4, "n3": 2}
+    bench.view.give({"n2": 5})
+    bench.policy.finished("a", 1000.0)
+    assert bench.decide(1000.0)["1"] == {"n0": 4, "n1": 4, "n2": 4}
+
+
+def test_a_job_that_goes_first_keeps_parts_of_servers_too():
+    bench, started = parts_reserved(patience_s=0.0)
+    held = bench.policy.reservation
+    assert (held.mask, held.kept, held.share) == (0b0111, True, 4)
+    bench.decide(500.0)
+    assert (bench.policy.reservation.mask, bench.policy.reservation.time) == (0b0111, 1000.0)
+    used = Counter(name for gpus in started.values() for name in gpus)
+    assert max(used[name] for name in ("n0", "n1")) <= 4
+    bench.view.give({"n2": 5})
+    bench.policy.finished("a", 1000.0)
+    assert bench.decide(1000.0)["1"] == {"n0": 4, "n1": 4, "n2": 4}

@@ -47,6 +47,18 @@ def test_a_run_has_its_time_limit_and_the_nodes_that_its_owner_asked_for(bench, 
     assert (run.time_limit_s, run.min_nodes, run.max_nodes) == (7200, *nodes)
 
 
+def test_a_run_that_started_and_ended_unseen_has_its_gpus(bench):
+    job_id = bench.slurm.submit(4, leased=False)
+    bench.cycle(1)
+    bench.stop()
+    bench.slurm.change(job_id, state="RUNNING", start_time=bench.slurm.now + 1, nodes="n1", tres="cpu=4,gres/gpu=4")
+    bench.slurm.tick(10)
+    bench.slurm.end(job_id)
+    bench.start()
+    bench.cycle(1)
+    assert bench.runs()[job_id].gpus == 4
+
+
 def test_a_job_cancelled_while_pending_is_not_recorded(bench):
     bench.slurm.submit(12)
     waiting = bench.slurm.submit(4)

@@ -480,7 +480,8 @@ class Gated(Policy):
         job, protected = entry.job, self._protected()
         for choice in entry.choices:
             end = now + entry.lasts(choice.best)
-            found = self._placer.find(job, choice, servers, self._allowed(servers, end), end, protected)
+            allowed = self._allowed(servers, end) | self._beside(job, choice, servers)
+            found = self._placer.find(job, choice, servers, allowed, end, protected)
             if found is not None:
                 alone = len(self._queue.entries) == 1
                 return self._placer.wider(job, servers, found) if alone else found
@@ -518,10 +519,11 @@ class Gated(Policy):
     def _protected(self) -> int:
         """Servers that others must not keep busy for longer than predicted: the reservation might move there.
 
-        A late job keeps its servers for itself alone, so that the others do not matter.
+        A late job keeps its servers for itself alone, so that the others do not matter. For parts of servers, a job on
+        another part seldom matters.
         """
         held = self.reservation
-        return 0 if held is None or held.kept else held.able
+        return 0 if held is None or held.kept or held.share else held.able
 
     def _allowed(self, servers: Servers, end: float) -> int:
         """The servers without a reservation before this predicted end, as a mask."""
@@ -529,6 +531,13 @@ class Gated(Policy):
         if self._interruptions.claims:
             able &= ~self._interruptions.claimed
         return able if taken is None or (end <= taken.time and not taken.exclusive) else able & ~taken.mask
+
+    def _beside(self, job: Job, choice: Choice, servers: Servers) -> int:
+        """The servers on which the job leaves free what is reserved on parts of them, as a mask."""
+        taken = self.reservation
+        if taken is None or not taken.share or choice.group.free_times.needs(job).servers > 1:
+            return 0
+        return taken.beside(servers, job.gpus) & ~self._interruptions.claimed
 
     def _on_kept(self, entry: Waiting, servers: Servers, mask: int) -> Placement | None:
         """The placement on servers reserved for the job, with any alpha."""
@@ -674,8 +683,9 @@ class Gated(Policy):
     def _idle_time(self, held: Reservation, servers: Servers, now: float) -> float:
         """For how long GPUs are predicted to idle until a reservation begins, seconds of reference GPUs."""
         free, idle_until = servers.view.free, self._running_jobs.idle_until
+        most = held.share or max(free.values())
         nodes = [(at, self._nodes[at]) for at in bits(held.mask)]
-        return sum([node.speed * idle_until(held.time, at, free[node.name], now) for at, node in nodes])
+        return sum([node.speed * idle_until(held.time, at, min(most, free[node.name]), now) for at, node in nodes])
 
     def _idle(self, mask: int, servers: Servers) -> bool:
         if mask & (self._running_jobs.used | servers.masks[0] | self._interruptions.claimed):
@@ -691,11 +701,18 @@ class Gated(Policy):
         own = previous if previous is not None and previous.job.id == job.id and previous.kept else None
         exclusive = first and (job.turn is not None or entry.since + EXCLUSIVE_AFTER * self.patience_s <= now)
         if first and own is not None and own.mask & self._running_jobs.used:
-            time = max([now, *(self._running_jobs.free_at[at] for at in bits(own.mask))])
+            time = max([now, *(self._ready_at(own, at, servers, now) for at in bits(own.mask))])
             return replace(own, time=time, exclusive=exclusive, able=able_mask(entry))
-        found = [(self._soonest(job, choice, servers, now), choice.best) for choice in entry.choices]
-        (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
-        return Reservation(job, mask, time, kept=first, exclusive=exclusive, able=able_mask(entry))
+        found = [(*self._soonest(job, choice, servers, now), choice) for choice in entry.choices]
+        mask, time, choice = min(found, key=lambda one: one[1] + entry.lasts(one[2].best))
+        share = choice.group.free_times.needs(job).share(job)
+        return Reservation(job, mask, time, kept=first, exclusive=exclusive, able=able_mask(entry), share=share)
+
+    def _ready_at(self, held: Reservation, at: int, servers: Servers, now: float) -> float:
+        """When one of its servers has what it needs of it."""
+        if not held.share:
+            return self._running_jobs.free_at[at]
+        return self._running_jobs.room_at(at, held.share, servers.view.free[self._nodes[at].name], now)
 
     def _soonest(self, job: Job, choice: Choice, servers: Servers, now: float) -> tuple[int, float]:
         """The servers of a choice that will be free soonest, and when; jobs that it may preempt do not count.

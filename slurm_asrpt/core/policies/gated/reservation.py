@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from slurm_asrpt.core.cluster import Node
@@ -38,6 +38,10 @@ class Needs:
     spare: tuple[int, ...]
     mask: int
     together: tuple[tuple[int, ...], ...] = ()
+
+    def share(self, job: Job) -> int:
+        """GPUs that a job needs of each of its servers, if it asks for parts of several; 0: all of theirs."""
+        return job.request.per_node or 0 if self.servers > 1 else 0
 
 
 class FreeTimes:
@@ -95,8 +99,13 @@ class FreeTimes:
         return Needs(number, max(sizes), places, spare, mask, together)
 
     def _times(self, job: Job, needs: Needs, servers: Servers, now: float) -> list[float]:
-        """When each server can run the job; when it is completely free, if the job needs several servers."""
+        """When each server can run the job, or its share of one that asks for parts of several servers.
+
+        If the job needs several servers without saying how many GPUs of each: when they are completely free.
+        """
         free_at, places = self._running_jobs.free_at, needs.places
+        if share := needs.share(job):
+            return self._share_times(job, share, places, servers, now)
         if needs.servers == 1 and 2 * job.gpus < needs.largest:
             return self._exact_times(job.gpus, needs.places, servers, now)
         times = free_at if len(places) == len(free_at) else [free_at[at] for at in places]
@@ -112,11 +121,25 @@ class FreeTimes:
             for at in places
         ]
 
+    def _share_times(self, job: Job, share: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
+        """When each server has so many GPUs free; with a penalty if it has, but lacks CPUs or memory."""
+        usable, free = dict(self._offered(job, servers)), servers.view.free
+        times = list[float]()
+        for at in places:
+            name = self._nodes[at].name
+            time = self._running_jobs.room_at(at, share, free[name], now)
+            times.append(now + SHORT_S if time <= now and usable.get(name, 0) < share else time)
+        return times
+
+    @staticmethod
+    def _offered(job: Job, servers: Servers) -> Iterator[tuple[str, int]]:
+        return ((node.name, count) for node, count in offers(servers.view, job.request))
+
     def _penalize_short(
         self, job: Job, times: Sequence[float], needs: Needs, servers: Servers, now: float
     ) -> list[float]:
         """The times with a penalty for idle servers that lack CPUs or memory for the job."""
-        usable = {node.name: count for node, count in offers(servers.view, job.request)}
+        usable = dict(self._offered(job, servers))
         least = job.request.per_node or (job.gpus if needs.servers == 1 else job.request.unit)
         return [
             now + SHORT_S if time == RunningJobs.IDLE and usable.get(self._nodes[at].name, 0) < least else time

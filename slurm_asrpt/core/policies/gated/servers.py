@@ -22,6 +22,7 @@ class Reservation:
     kept: the job goes first, and keeps these servers from decision to decision.
     exclusive: no other job may use them meanwhile, however short.
     able: mask of the servers that the job could use; -1 for all.
+    share: GPUs that the job needs of each of these servers, if it asks for parts of several; 0: all of theirs.
     """
 
     job: Job
@@ -30,6 +31,13 @@ class Reservation:
     kept: bool = False
     exclusive: bool = False
     able: int = field(default=-1, compare=False)
+    share: int = field(default=0, compare=False)
+
+    def beside(self, servers: Servers, gpus: int) -> int:
+        """Those of them on which a job of one server with so many GPUs leaves the reserved ones free, as a mask."""
+        if not self.share or self.exclusive:
+            return 0
+        return self.mask & servers.with_free(self.share + gpus, len(servers.masks) - 1)
 
 
 class Servers:
