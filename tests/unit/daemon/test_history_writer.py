@@ -48,9 +48,8 @@ def test_a_run_has_its_time_limit_and_the_nodes_that_its_owner_asked_for(bench, 
 
 
 def test_a_run_that_started_and_ended_unseen_has_its_gpus(bench):
-    job_id = bench.slurm.submit(4, leased=False)
-    bench.cycle(1)
     bench.stop()
+    job_id = bench.slurm.submit(4)
     bench.slurm.change(job_id, state="RUNNING", start_time=bench.slurm.now + 1, nodes="n1", tres="cpu=4,gres/gpu=4")
     bench.slurm.tick(10)
     bench.slurm.end(job_id)
