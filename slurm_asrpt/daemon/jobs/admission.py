@@ -138,7 +138,7 @@ class Admission:
         chosen = dataclasses.replace(chosen, request=self._cluster.share(chosen.request))
         chosen = with_communication(chosen, known, self._cluster)
         again = job.admitted is not None
-        in_slurms_order = marked is not None and (bool(record.deadline) or self._is_large(requested))
+        in_slurms_order = marked is not None and self._is_large(requested)
         alpha = self._cluster.reference_alpha(chosen) or job.reference_alpha
         chosen = with_prediction(chosen, job.tag, alpha)
         job.admit(chosen, unrestricted if reserved else None, requested, made_from, in_slurms_order, alpha, known)
@@ -172,10 +172,12 @@ class Admission:
     ) -> list[ManagedJob]:
         """Give turns to the jobs that go by Slurm's own order, and to those of their bands that it puts before them.
 
-        A job that a limit or a lack of nodes keeps out delays nobody. Returns the jobs whose turns have changed.
+        The first are large jobs whose nodes Slurm chooses, and jobs whose deadlines are near. A job that a limit or a
+        lack of nodes keeps out delays nobody. Returns the jobs whose turns have changed.
         """
         last: dict[int, tuple[float, int]] = {}
-        for job in self._may_start([job for job in eligible if job.in_slurms_order], starting):
+        going = [job for job in eligible if job.in_slurms_order or self._deadline_is_near(job.record, now)]
+        for job in self._may_start(going, starting):
             last[_band(job)] = max(self._place(job, now), last.get(_band(job), FIRST))
         changed = []
         for job in eligible:
@@ -186,6 +188,12 @@ class Admission:
             if job.has_turn(turn):
                 changed.append(job)
         return changed
+
+    def _deadline_is_near(self, record: JobRecord, now: float) -> bool:
+        """Whether half of the time is over in which a job with a deadline can start."""
+        if not record.deadline or not self._mode.enforcing:
+            return False
+        return now >= (record.submit_time + record.deadline - record.time_limit) / 2
 
     def _place(self, job: ManagedJob, now: float) -> tuple[float, int]:
         """The place of a job in Slurm's own order."""

@@ -255,3 +255,17 @@ def test_a_job_requeued_while_no_daemon_ran_gets_its_own_priority_back(gated: Be
     gated.cycle(2)
     assert gated.slurm.site_factors[job_id] == 0
     assert gated.slurm.records[job_id].priority == 100
+
+
+def test_a_job_with_a_deadline_changes_the_order_of_others_only_when_half_of_its_time_is_over(gated: Bench) -> None:
+    """It can start within 200 s."""
+    gated.slurm.submit(12, 10**5)
+    gated.cycle(2)
+    long, short = gated.slurm.submit(12, 1000), gated.slurm.submit(12, 10)
+    last = gated.slurm.submit(12, 100, time_limit=600.0, deadline=gated.slurm.now + 800.0)
+    gated.cycle(5)
+    turns = {job_id: gated.job(job_id).job.turn for job_id in (long, short, last)}  # type: ignore[union-attr]
+    assert turns == dict.fromkeys(turns)
+    assert [row.job_id for row in gated.status(gated.slurm.now).jobs if row.rank] == [short, last, long]
+    gated.cycle(100)
+    assert [row.job_id for row in gated.status(gated.slurm.now).jobs if row.rank] == [long, short, last]

@@ -490,10 +490,10 @@ def test_a_job_whose_nodes_slurm_chooses_is_released_alone_when_it_is_its_turn(a
 
 
 def test_a_job_whose_nodes_asrptd_chooses_is_not_released_in_its_turn(ahead):
-    """A deadline gives it Slurm's place; Slurm might scatter it."""
+    """A near deadline gives it Slurm's place; Slurm might scatter it."""
     bench = ahead()
     fill(bench)
-    job_id = bench.slurm.submit(2, 10, deadline=bench.slurm.now + 86400.0)
+    job_id = bench.slurm.submit(2, 10, deadline=bench.slurm.now + 3600.0, time_limit=3600.0)
     bench.cycle(3)
     assert leased(bench, job_id)
 
