@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,10 +22,13 @@ from slurm_asrpt.daemon.record.ended import EndedReports
 from slurm_asrpt.daemon.record.history import HistoryWriter
 from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.daemon.writes import rank_maps
+from slurm_asrpt.errors import printable
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 from slurm_asrpt.switch import OperatingMode
+
+LOG = logging.getLogger("asrptd")
 
 
 class RunSink:
@@ -98,10 +102,12 @@ class JobLifecycle:
         self.jobs, self.cluster, self.ended = jobs, cluster, EndedJobs()
         self._listener, self._profiles, self._audit, self._mode, self._runs = listener, profiles, audit, mode, runs
         self._managed, self._spool = set(settings.slurm.partitions), settings.paths.spool
+        self._without_nodes: set[str] = set()  # managed partitions
         self._to_clear: list[JobRecord] = []
 
     def follow_nodes(self, records: list[NodeRecord], now: float, reserved: frozenset[str] = frozenset()) -> None:
         """Set the current nodes. reserved: as for ``ClusterState.update``."""
+        self._note_partitions(records)
         change = self.cluster.update(records, reserved)
         if change.usable:
             nodes = self.cluster.view.nodes
@@ -110,6 +116,13 @@ class JobLifecycle:
         if change.table:
             for job in self.jobs.values():
                 job.nodes_changed()
+
+    def _note_partitions(self, records: Iterable[NodeRecord]) -> None:
+        """Log managed partitions that have no node: a misspelled one is never scheduled, and nothing else says so."""
+        missing = self._managed.difference(*(record.partitions for record in records))
+        if missing - self._without_nodes:
+            LOG.warning("slurm.partitions: no node is in %s", printable(", ".join(sorted(missing))))
+        self._without_nodes = missing
 
     def follow_jobs(self, records: Iterable[JobRecord], now: float) -> None:
         """Set the current jobs. Ended runs are on disk on return."""

@@ -57,3 +57,17 @@ def test_release_without_asrptd_gives_them_back(site: tuple[Bench, dict[str, str
     assert bench.leader.take()
     release_instead(bench.settings, bench.slurm, bench.leader, bench.slurm.now)
     assert with_traces(bench) == []
+
+
+def test_a_partition_without_nodes_is_logged_once(
+    make_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = make_bench()
+    bench.settings = bench.settings.model_copy(
+        update={"slurm": bench.settings.slurm.model_copy(update={"partitions": ["gpu", "gpuu"]})}
+    )
+    bench.restart()
+    bench.cycle(3)
+    assert [record.getMessage() for record in caplog.records if "slurm.partitions" in record.message] == [
+        "slurm.partitions: no node is in gpuu"
+    ]
