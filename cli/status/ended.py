@@ -10,7 +10,7 @@ from slurm_asrpt_cli._app.tables import fold_nodes, print_facts, safe
 from slurm_asrpt_cli.status.explain import Facts, identity, iteration, prediction
 from slurm_asrpt_cli.status.table import date, gpu_hours, print_jobs
 
-from slurm_asrpt.status.document import JobStatus, Status
+from slurm_asrpt.status.document import RAN_ON, JobStatus, Status
 from slurm_asrpt.status.reason_texts import why_open
 from slurm_asrpt.status.review import Review, review
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time
@@ -56,7 +56,8 @@ def _waited(said: Review) -> str:
 def _ran(job: JobStatus, said: Review) -> str:
     if job.start_time is None:
         return f"not at all: it ended before it started, at {date(job.end_time)}"
-    return f"{slurm_time(said.ran_s)} on {fold_nodes(job.nodes)}, from {date(job.start_time)} to {date(job.end_time)}"
+    nodes = fold_nodes(job.nodes) if job.nodes else safe(str(job.facts.get(RAN_ON) or "unknown nodes"))
+    return f"{slurm_time(said.ran_s)} on {nodes}, from {date(job.start_time)} to {date(job.end_time)}"
 
 
 def _forecast(job: JobStatus) -> str:

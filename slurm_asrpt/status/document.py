@@ -23,6 +23,8 @@ RESERVED_IN, DRAWN_BY = "reserved_in", "drawn_by"
 """The facts with the reservation that a job names or runs in, and with the magnetic ones that draw it."""
 COMMUNICATION = "communication"
 """The fact that says what runs have taught about how much a job without a profile communicates."""
+RAN_ON = "ran_on"
+"""The fact with the nodes of an ended job, as a list of Slurm; those with GPUs are also in ``nodes``."""
 FILE_NAME = "status.json"
 STALE_CYCLES, STALE_AT_LEAST_S = 3, 30.0
 NEAREST = 3
