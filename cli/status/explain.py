@@ -195,6 +195,11 @@ def _facts(job: JobStatus) -> Facts:
         "more",
         "most",
         "in_s",
+        "lacks",
+        "asked",
+        "able",
+        "have",
+        "returns",
     }
     said |= {UNUSED_PROFILE, COMMUNICATION, DRAWN_BY, RESERVED_IN}
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]

@@ -18,7 +18,8 @@ from slurm_asrpt_cli.status.status_file import staleness
 from slurm_asrpt_cli.status.table import date, gpus_in_words, learned_from
 
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
-from slurm_asrpt.core.cluster import with_reference_gpus
+from slurm_asrpt.core.capacity import too_large
+from slurm_asrpt.core.cluster import Node, with_reference_gpus
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import BestAlphas
 from slurm_asrpt.core.reasons import Phase
@@ -154,7 +155,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         return WhatIf(**known, trouble=held)
     with progress("simulating", SAMPLES) as told:
         newcomer = simulate_submission(snapshot, job, lambda alpha: _span(tag, alpha, snapshot.unknown), BUDGET_S, told)
-    return _with(WhatIf(**known, as_of=snapshot.now), newcomer)
+    return _with(WhatIf(**known, as_of=snapshot.now), _with_lacks(newcomer, job, status, snapshot))
 
 
 def _communicating(job: Job, submission: Submission, snapshot: Snapshot) -> Job:
@@ -235,6 +236,16 @@ def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -
 
 def _waits_for_slurm(record: JobRecord) -> str:
     return "the job waits for its dependency first (--dependency)" if record.dependency else ""
+
+
+def _with_lacks(found: WhatIfResult, job: Job, status: Status, snapshot: Snapshot) -> WhatIfResult:
+    """The result with what too large a job lacks, which has no place in the queue, as asrptd says it."""
+    if found.reason is None or found.reason.kind != "capacity":
+        return found
+    usable = {node.name for node in snapshot.nodes}
+    others = [Node(node.name, node.gpus, at) for at, node in enumerate(status.nodes) if node.name not in usable]
+    facts = too_large(job, snapshot.nodes, [*snapshot.nodes, *others])
+    return replace(found, reason=replace(found.reason, facts=facts), rank=None)
 
 
 def _with(known: WhatIf, found: WhatIfResult) -> WhatIf:

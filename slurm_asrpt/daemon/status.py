@@ -206,7 +206,8 @@ class StatusBuilder:
     def build(self, now: float, forecaster: Forecaster) -> Status:
         """The status, with running jobs first, then the others in the order in which they should start."""
         queue = self._policy.queue(now)
-        ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
+        able = (str(job_id) for job_id, why in queue if why.kind != "capacity")  # the others never have their turn
+        ranks = {job_id: rank for rank, job_id in enumerate(able, start=1)}
         reasons = {str(job_id): with_cause(why, self._jobs) for job_id, why in queue}
         observed = self._progress.look(self._jobs.running_since())
         preempts = may_interrupt(self._policy)  # to ask takes 50 us

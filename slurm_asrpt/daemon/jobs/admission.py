@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from slurm_asrpt.config.settings import Mode, Settings
+from slurm_asrpt.core.capacity import too_large
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import NOTHING, Job, JobId, JobProfile, Request, unprofiled
@@ -421,7 +422,14 @@ def lost_its_tag(job: ManagedJob, lease_s: float) -> bool:
 
 
 def explain_wait(job: ManagedJob, why: Reason, cluster: ClusterState, now: float) -> Reason:
-    """The policy's reason, or the reservation that alone prevents the job's start."""
+    """The policy's reason, or the reservation that alone prevents the job's start, or what too large a job lacks."""
+    found = _reserved(job, why, cluster, now)
+    if found.kind != "capacity" or job.job is None:
+        return found
+    return Reason(found.phase, found.kind, too_large(job.unrestricted or job.job, cluster.view.nodes, cluster.servers))
+
+
+def _reserved(job: ManagedJob, why: Reason, cluster: ClusterState, now: float) -> Reason:
     admitted, unrestricted = job.job, job.unrestricted
     if job.state is not JobState.QUEUED or admitted is None or unrestricted is None:
         return why

@@ -46,7 +46,10 @@ class Waits:
 
 @dataclass
 class EndedReports:
-    """Ended jobs, each with its run (None: it did not run, or the history keeps no such runs) and its waits, until they are written."""
+    """Ended jobs, each with its run and its waits, until they are written.
+
+    The run is None if it did not run, or the history keeps no such runs.
+    """
 
     waits: Waits
     unwritten: list[tuple[ManagedJob, Run | None, Mapping[str, float]]] = field(default_factory=list)

@@ -266,6 +266,15 @@ def test_a_job_that_would_be_left_to_slurm_is_reported(words, why, site, tmp_pat
     assert found["placement"] is None
 
 
+def test_a_job_with_too_many_nodes_has_no_place_in_the_queue(site, tmp_path, monkeypatch, capsys):
+    site.slurm.submit(50)  # too large as well: it is not in the snapshot
+    site.cycle(1)
+    publish(site)
+    found = ask(b"#!/bin/sh\n", ["-N8", "--gres=gpu:1"], tmp_path, monkeypatch, capsys)
+    assert (found["reason"], found["rank"], found["trouble"]) == ("capacity", None, "")
+    assert found["why"] == "asks for 8 nodes; the nodes that it may use are 3"
+
+
 def test_for_an_array_only_the_first_task_is_shown(site, tmp_path, monkeypatch, capsys):
     said = " ".join(shown([], SCRIPT, ["--array=0-99%4"], tmp_path, monkeypatch, capsys).split())
     assert "if submitted now (for job arrays, only the first task is shown)" in said
