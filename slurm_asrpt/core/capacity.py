@@ -11,7 +11,7 @@ from slurm_asrpt.core.placement.selection import fits
 
 
 def too_large(job: Job, usable: Sequence[Node], known: Sequence[Node]) -> dict[str, Any]:
-    """What a job lacks on these nodes: nodes, gpus or their shape; and what it asks for and may use there.
+    """What a job lacks on these nodes: any, nodes, gpus or their shape; and what it asks for and may use there.
 
     usable: nodes where jobs can start; known: also those that are down, draining or reserved. returns: whether these
     could hold it together.
@@ -22,7 +22,7 @@ def too_large(job: Job, usable: Sequence[Node], known: Sequence[Node]) -> dict[s
     able, have = len({host_of(node.name) for node in allowed}), sum(node.gpus for node in allowed)
     return {
         "need": job.gpus,
-        "lacks": "nodes" if asked > able else "gpus" if job.gpus > have else "shape",
+        "lacks": "any" if not able else "nodes" if asked > able else "gpus" if job.gpus > have else "shape",
         "asked": asked,
         "able": able,
         "have": have,

@@ -39,7 +39,7 @@ WORDS = {
     "gpus": Wording(
         "needs {GPUs}, {free} free for it",
         _SPACE,
-        "running jobs must end; a request for fewer GPUs may start sooner",
+        "running jobs must end{fewer}",
     ),
     "shape": Wording(
         "needs {GPUs}, {shape}; {free} free for it, at most {most} on one",
@@ -213,6 +213,11 @@ WORDS = {
 
 _TOO_LARGE = WORDS["capacity"].rule
 CAPACITY_WORDS = {
+    "any": Wording(
+        "none of the nodes that it may use is in service",
+        _TOO_LARGE,
+        "{returns}the owner must resubmit it for other nodes",
+    ),
     "nodes": Wording(
         "asks for {nodes}; the nodes that it may use{now} are {able}",
         _TOO_LARGE,
@@ -334,7 +339,8 @@ def _filled(text: str, facts: Mapping[str, Any]) -> str:
     times = {key.removesuffix("_s"): slurm_time(facts[key]) for key in _DURATIONS if key in facts}
     by = f" ({facts['by']})" if facts.get("by") else ""
     returns = {"now": " now", "returns": "nodes must return to service, or "} if facts.get("returns") else {}
-    others = {"by": by, "when": _when(facts.get("in_s")), "now": "", "returns": "", **returns}
+    fewer = "" if facts.get("need") == 1 else "; a request for fewer GPUs may start sooner"
+    others = {"by": by, "fewer": fewer, "when": _when(facts.get("in_s")), "now": "", "returns": "", **returns}
     return text.format(**{**facts, **counts, **times, **others})
 
 

@@ -118,6 +118,21 @@ def test_too_large_a_job_is_told_what_it_lacks(gated: Bench, gpus: int, fields: 
     assert "return to service" not in explain(status(gated), large).changes[0]
 
 
+def test_a_job_whose_nodes_are_all_down_is_told_so(gated: Bench) -> None:
+    for name in ("n1", "n2", "n3"):
+        gated.slurm.node_state(name, "DOWN")
+    large = too_large(gated, 1)
+    assert large.text == "none of the nodes that it may use is in service"
+    assert change_of("capacity", large.facts) == (
+        "nodes must return to service, or the owner must resubmit it for other nodes"
+    )
+
+
+def test_no_advice_for_one_gpu_to_ask_for_fewer() -> None:
+    assert change_of("gpus", {"need": 1, "free": 0}) == "running jobs must end"
+    assert "fewer GPUs" in change_of("gpus", {"need": 2, "free": 0})
+
+
 def test_nodes_that_are_down_could_help_a_job_that_they_could_hold(gated: Bench) -> None:
     gated.slurm.node_state("n1", "DOWN")
     large = too_large(gated, 9)

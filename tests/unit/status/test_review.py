@@ -45,6 +45,25 @@ def test_advice_only_where_its_owner_could_have_done_something(change, helps):
     assert len(review(replace(JOB, **change)).helps) == helps
 
 
+def test_no_advice_for_one_gpu_to_ask_for_fewer():
+    one = replace(JOB, gpus=1, nodes={"n1": 1}, reason="completed")
+    assert review(one).helps == []
+    behind = replace(one, facts={**JOB.facts, "waits": {"behind": 500.0}})
+    assert review(behind).helps == ["a shorter run: less predicted work goes first"]
+
+
+def test_a_job_without_a_prediction_is_not_called_the_first_of_its_group():
+    (text,) = review(
+        replace(JOB, reason="completed", profile="gpt", predicted_iterations=0, facts={"waited_s": 90})
+    ).helps
+    assert text.startswith("a prediction: it had none when it was submitted")
+    assert "first" not in text
+
+
+def test_a_job_without_gpus_needs_neither_prediction_nor_profile():
+    assert review(replace(JOB, gpus=0, predicted_iterations=0, reason="completed", facts={"waited_s": 90})).helps == []
+
+
 def test_facts_of_another_release_are_unknown():
     said = review(replace(JOB, facts={"waits": 7, "waited_s": "long"}, predicted_run_s=None, alpha=None))
     assert (said.waited_s, said.ran_s, said.waits, said.runtime_ratio, said.alpha_ratio) == (0.0, 0.0, [], None, None)
