@@ -195,6 +195,8 @@ def _facts(job: JobStatus) -> Facts:
         "more",
         "most",
         "in_s",
+        "kept",
+        "kept_for",
         "lacks",
         "asked",
         "able",

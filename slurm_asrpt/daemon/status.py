@@ -81,10 +81,20 @@ class JobRows:
         self._cluster, self._profiles, self._recent = cluster, profiles, recent
         self._preemption, self._fairshare_bands = preemption, fairshare_bands
 
-    def row(self, job: ManagedJob, ranks: Mapping[str, int], reasons: Mapping[str, Reason], now: float) -> JobStatus:
-        """The job, without its service and progress. ranks, reasons: of the jobs in the policy's queue."""
+    def row(
+        self,
+        job: ManagedJob,
+        ranks: Mapping[str, int],
+        reasons: Mapping[str, Reason],
+        starting: Sequence[ManagedJob],
+        now: float,
+    ) -> JobStatus:
+        """The job, without its service and progress. ranks, reasons: of the jobs in the policy's queue.
+
+        starting: the jobs that Slurm has not started yet.
+        """
         record, tag, admitted, cluster = job.record, job.prediction, job.job, self._cluster
-        why = explain_wait(job, _why(job, reasons), cluster, now)
+        why = explain_wait(job, _why(job, reasons), cluster, starting, now)
         best, here = cluster.best_alpha(admitted), self._place_on_offer(job, why)
         alpha = job.placement.alpha if job.placement else job.pin.alpha if job.pin else here.alpha if here else None
         iterations = tag.iterations if tag else 0
@@ -211,9 +221,9 @@ class StatusBuilder:
         reasons = {str(job_id): with_cause(why, self._jobs) for job_id, why in queue}
         observed = self._progress.look(self._jobs.running_since())
         preempts = may_interrupt(self._policy)  # to ask takes 50 us
-        rows = list[JobStatus]()
+        rows, starting = list[JobStatus](), list(self._jobs.in_state(JobState.PINNED))
         for job in self._jobs.values():
-            rows.append(row := self._rows.row(job, ranks, reasons, now))
+            rows.append(row := self._rows.row(job, ranks, reasons, starting, now))
             if preempts:
                 self._rows.add_service(row, job, self._policy, now)
             if job.state is JobState.RUNNING:
@@ -244,7 +254,7 @@ class StatusBuilder:
         """Write the jobs that have ended since the last call for their owners. Raises OSError; then none is lost."""
         by_owner = dict[int, list[JobStatus]]()
         for job, run, waits in self._reports.unwritten:
-            row = self._rows.row(job, {}, {}, now)
+            row = self._rows.row(job, {}, {}, (), now)
             by_owner.setdefault(job.record.uid, []).append(ended_row(row, job, run, waits))
         for uid, rows in by_owner.items():
             add_ended(run_dir, uid, rows)

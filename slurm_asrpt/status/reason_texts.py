@@ -37,7 +37,7 @@ WORDS = {
         "no action needed: it moves up by itself; with fewer GPUs or iterations it completes sooner there",
     ),
     "gpus": Wording(
-        "needs {GPUs}, {free} free for it",
+        "needs {GPUs}, {free} free for it{kept}",
         _SPACE,
         "running jobs must end{fewer}",
     ),
@@ -340,8 +340,24 @@ def _filled(text: str, facts: Mapping[str, Any]) -> str:
     by = f" ({facts['by']})" if facts.get("by") else ""
     returns = {"now": " now", "returns": "nodes must return to service, or "} if facts.get("returns") else {}
     fewer = "" if facts.get("need") == 1 else "; a request for fewer GPUs may start sooner"
-    others = {"by": by, "fewer": fewer, "when": _when(facts.get("in_s")), "now": "", "returns": "", **returns}
+    others = {
+        "by": by,
+        "fewer": fewer,
+        "kept": _kept(facts),
+        "when": _when(facts.get("in_s")),
+        "now": "",
+        "returns": "",
+        **returns,
+    }
     return text.format(**{**facts, **counts, **times, **others})
+
+
+def _kept(facts: Mapping[str, Any]) -> str:
+    """That GPUs are free, but promised to jobs that Slurm has not started yet."""
+    if "kept_for" not in facts:
+        return ""
+    several = "," in facts["kept_for"]
+    return f" and {facts['kept']} kept for {'jobs' if several else 'job'} {facts['kept_for']}, about to start"
 
 
 def _when(in_s: float | None) -> str:

@@ -128,6 +128,18 @@ def test_a_job_whose_nodes_are_all_down_is_told_so(gated: Bench) -> None:
     )
 
 
+def test_free_gpus_that_are_kept_for_a_starting_job_name_this_job(gated: Bench) -> None:
+    gated.slurm.starts_jobs = False
+    first = gated.slurm.submit(8, 100)
+    gated.cycle(2)
+    waits, larger = gated.slurm.submit(12, 200), gated.slurm.submit(13, 300)
+    gated.cycle(2)
+    found = status(gated)
+    assert row(found, first).state == Phase.STARTING
+    assert row(found, waits).text == f"needs 12 GPUs, 4 free for it and 8 kept for job {first}, about to start"
+    assert "kept" not in row(found, larger).text
+
+
 def test_no_advice_for_one_gpu_to_ask_for_fewer() -> None:
     assert change_of("gpus", {"need": 1, "free": 0}) == "running jobs must end"
     assert "fewer GPUs" in change_of("gpus", {"need": 2, "free": 0})
