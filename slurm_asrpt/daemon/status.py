@@ -40,6 +40,7 @@ from slurm_asrpt.slurm.request import asked_gpus, gpus_of
 from slurm_asrpt.status.document import (
     COMMUNICATION,
     DRAWN_BY,
+    PREEMPTED_BY_NONE,
     RESERVED_IN,
     UNUSED_PROFILE,
     JobStatus,
@@ -166,6 +167,13 @@ class JobRows:
         if job.state is JobState.RUNNING:
             row.never_interrupted = self._preemption.why_never(job)
 
+    def add_consent(self, row: JobStatus, job: ManagedJob, policy: str) -> None:
+        """For a policy that preempts no jobs: say so of a running job that may be preempted."""
+        if self._preemption.consents(job):
+            why = self._preemption.why_never(job)
+            row.never_interrupted = why or None
+            row.facts |= {} if why else {PREEMPTED_BY_NONE: policy}
+
     def add_progress(self, row: JobStatus, job: ManagedJob, observed: Observed | None, now: float) -> None:
         """Add the progress of a running job."""
         profiled = job.job is not None and job.job.profiled  # others' predictions are seconds, not iterations
@@ -226,6 +234,8 @@ class StatusBuilder:
             rows.append(row := self._rows.row(job, ranks, reasons, starting, now))
             if preempts:
                 self._rows.add_service(row, job, self._policy, now)
+            elif job.state is JobState.RUNNING:
+                self._rows.add_consent(row, job, self._settings.policy.name)
             if job.state is JobState.RUNNING:
                 self._rows.add_progress(row, job, observed.get(str(job.record.number)), now)
             else:
