@@ -325,7 +325,8 @@ def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: flo
     """Add the forecast of a pending job's start, or why there is none."""
     found = forecaster.current(job, now)
     if found is None:
-        row.start_unknown = forecaster.why_not(job, row.text)
+        never = row.reason == "capacity"
+        row.start_unknown = row.text if never else forecaster.why_not(job, row.text, row.rank)
         return
     row.start_earliest, row.start_median, row.start_latest = found.earliest, found.median, found.latest
     row.start_made, row.start_open = found.made, found.open_end
