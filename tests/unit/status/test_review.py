@@ -103,6 +103,18 @@ def test_explain_looks_back_on_an_ended_job(told):
     assert lines["Progress"] == "400 iterations, 2 per second"
 
 
+def test_many_ended_tasks_of_an_array_are_summarized_by_state(told):
+    tasks = [
+        replace(JOB, job_id=f"8_{task}", reason="failed" if task in (3, 5) else "completed", end_time=1800.0 + task)
+        for task in range(50)
+    ]
+    lines = dict(line.split(maxsplit=1) for line in told("--explain", "8", jobs=tasks).splitlines())
+    assert lines["Tasks"] == "2 FAILED (8_3, 8_5), 48 COMPLETED (8_0, 8_1, 8_2, ...)"
+    assert len(lines) <= 5
+    assert len(told("8", "-P", "-n", jobs=()).splitlines()) == 50
+    assert len(told("--explain", "9", jobs=[replace(JOB, job_id=f"9_{task}") for task in range(10)]).splitlines()) == 11
+
+
 def test_explain_as_json_has_the_review_and_the_record(told):
     found = json.loads(told("--explain", "7_1", "--json"))
     assert (found["runtime_ratio"], found["job"]["job_id"], found["job"]["end_time"]) == (2.0, "7_1", 1800.0)
