@@ -21,6 +21,7 @@ from slurm_asrpt_cli.status.selection import (
     read_sort,
     read_states,
     select,
+    unknown_names,
     words,
 )
 from slurm_asrpt_cli.status.status_file import ended, of_jobs, of_users, published, status_folder, warn_if_stale
@@ -135,6 +136,8 @@ def _selected(folder: Path, chosen: Selection, keys: Sequence[tuple[str, bool]])
     else:
         found = of_users(folder, now, chosen.users) if chosen.users else published(folder, now)
     warn_if_stale(found, now)
+    for text in unknown_names(chosen, found):
+        print(f"asrpt-status: {text}", file=sys.stderr)
     jobs = [*found.jobs, *ended(folder)] if chosen.asks_for_ended(found.jobs) else found.jobs
     return replace(found, jobs=ordered(select(jobs, chosen), keys))
 

@@ -10,10 +10,14 @@ from slurm_asrpt_cli._app.tables import fold_nodes, print_facts, safe
 from slurm_asrpt_cli.status.explain import Facts, identity, iteration, prediction
 from slurm_asrpt_cli.status.table import date, gpu_hours, print_jobs
 
-from slurm_asrpt.status.document import JobStatus, Status
+from slurm_asrpt.core.job import JobId, id_key
+from slurm_asrpt.status.document import NEAREST, RAN_ON, JobStatus, Status
 from slurm_asrpt.status.reason_texts import why_open
 from slurm_asrpt.status.review import Review, review
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time
+
+MOST_ROWS = 10
+"""An array with more ended tasks is summarized."""
 
 
 def show_ended(found: Status, jobs: Sequence[JobStatus], as_json: bool) -> None:
@@ -21,10 +25,30 @@ def show_ended(found: Status, jobs: Sequence[JobStatus], as_json: bool) -> None:
     if as_json:
         documents = [{"schema": found.schema, **asdict(review(job)), "job": asdict(job)} for job in jobs]
         print(json.dumps(documents if len(documents) > 1 else documents[0], indent=2))
+    elif len(jobs) > MOST_ROWS:
+        print_facts(_summary(jobs))
     elif len(jobs) > 1:
         print_jobs(Status(**{**vars(found), "jobs": list(reversed(jobs))}))
     else:
         print_facts(facts_of(jobs[0], review(jobs[0])))
+
+
+def _summary(jobs: Sequence[JobStatus]) -> Facts:
+    """The tasks of an array by state, those that have completed last."""
+    array, states = jobs[0].job_id.partition("_")[0], dict[str, list[str]]()
+    for job in sorted(jobs, key=lambda job: (job.reason == "completed", id_key(JobId(job.job_id)))):
+        states.setdefault(job.reason.upper(), []).append(safe(job.job_id))
+    tasks = (
+        f"{len(names)} {safe(state)} ({', '.join(names[:NEAREST])}{', ...' if len(names) > NEAREST else ''})"
+        for state, names in states.items()
+    )
+    first = next(iter(states.values()))[0]
+    return [
+        ("Array", identity(array, jobs[0])),
+        ("Tasks", ", ".join(tasks)),
+        ("Last end", date(jobs[0].end_time)),
+        ("More", f"asrpt-status {safe(array)} lists them, asrpt-status --explain {first} explains one"),
+    ]
 
 
 def facts_of(job: JobStatus, said: Review) -> Facts:
@@ -56,7 +80,8 @@ def _waited(said: Review) -> str:
 def _ran(job: JobStatus, said: Review) -> str:
     if job.start_time is None:
         return f"not at all: it ended before it started, at {date(job.end_time)}"
-    return f"{slurm_time(said.ran_s)} on {fold_nodes(job.nodes)}, from {date(job.start_time)} to {date(job.end_time)}"
+    nodes = fold_nodes(job.nodes) if job.nodes else safe(str(job.facts.get(RAN_ON) or "unknown nodes"))
+    return f"{slurm_time(said.ran_s)} on {nodes}, from {date(job.start_time)} to {date(job.end_time)}"
 
 
 def _forecast(job: JobStatus) -> str:

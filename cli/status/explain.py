@@ -20,6 +20,7 @@ from slurm_asrpt.status.document import (
     COMMUNICATION,
     DRAWN_BY,
     NEAREST,
+    PREEMPTED_BY_NONE,
     RESERVED_IN,
     UNUSED_PROFILE,
     JobStatus,
@@ -140,6 +141,8 @@ def _record(job: JobStatus) -> Facts:
         lines.append(("Fair-share", f"band {job.band} (band 1 runs first)"))
     if job.queue is not None:
         lines.append(("Service", _service(job)))
+    if PREEMPTED_BY_NONE in job.facts:
+        lines.append(("Preemption", _only_maintenance(str(job.facts[PREEMPTED_BY_NONE]))))
     if job.never_interrupted is not None:
         lines.append(("Preemption", _preemption(job.never_interrupted)))
     if job.iterations_done is not None:
@@ -177,6 +180,11 @@ def _preemption(never: str) -> str:
     return "allowed by its owner, partition or QOS (policy.min_run_s and policy.max_interruptions limit it)"
 
 
+def _only_maintenance(policy: str) -> str:
+    setting = " without policy.interrupts" if policy == "asrpt-gated" else ""
+    return f"allowed, but policy {safe(policy)}{setting} preempts no jobs; asrptd does before maintenance of its nodes"
+
+
 def _facts(job: JobStatus) -> Facts:
     """The facts behind the reason that the lines above do not mention."""
     said = {
@@ -195,8 +203,15 @@ def _facts(job: JobStatus) -> Facts:
         "more",
         "most",
         "in_s",
+        "kept",
+        "kept_for",
+        "lacks",
+        "asked",
+        "able",
+        "have",
+        "returns",
     }
-    said |= {UNUSED_PROFILE, COMMUNICATION, DRAWN_BY, RESERVED_IN}
+    said |= {UNUSED_PROFILE, PREEMPTED_BY_NONE, COMMUNICATION, DRAWN_BY, RESERVED_IN}
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]
 
 

@@ -34,13 +34,14 @@ def overview(found: Status, user: str, width: int, height: int) -> list[Line]:
     """At most ``height`` lines of ``width`` cells; a few more on a terminal too small for a table."""
     own = [job for job in found.jobs if job.user == user]
     queue = _queue(found.jobs)
+    total = sum(jobs for jobs, _ in found.counts.values())
     head = [*summary(found, width), ()]
-    note = open_note(found.jobs)
-    room = height - len(head) - 1 - bool(note)
+    room = height - len(head) - 1 - bool(open_note(found.jobs))
     below = min(len(queue), LEAST_ROWS) + 3
     mine = _block(f"Your jobs: {by_state(own)}", own, OWN, width, room - below) if own else [_none(user, width)]
+    shown = [*_shown(own, room - below)[0], *_shown(queue, room - len(mine), total)[0]]
+    note = open_note(shown)
     title = f"Queue: {_in_words((state, jobs, gpus) for state, (jobs, gpus) in found.counts.items())}"
-    total = sum(jobs for jobs, _ in found.counts.values())
     lines = [*head, *mine, (), *_block(title, queue, SHORT, width, room - len(mine), total)]
     if note and any("START" in text for line in lines for text, _ in line):  # a narrow terminal has no such column
         lines.append(((clip(note, width), "dim"),))
@@ -101,12 +102,18 @@ def _block(
 
     total: the number of jobs, if more than ``jobs`` has.
     """
+    shown, more = _shown(jobs, room, total)
+    lines: list[Line] = [((clip(title, width), "bold"),)]
+    if jobs:
+        lines += table_lines(fit(columns(fields, shown), width), True, width)
+    if more:
+        lines.append(((clip(f"  and {more} more: asrpt-status --all", width), "dim"),))
+    return lines
+
+
+def _shown(jobs: Sequence[JobStatus], room: int, total: int = 0) -> tuple[Sequence[JobStatus], int]:
+    """The jobs of such a block, and how many do not fit."""
     rows, total = max(room - 2, LEAST_ROWS), max(total, len(jobs))
     if total > rows:
         rows -= 1
-    lines: list[Line] = [((clip(title, width), "bold"),)]
-    if jobs:
-        lines += table_lines(fit(columns(fields, jobs[:rows]), width), True, width)
-    if total > rows:
-        lines.append(((clip(f"  and {total - rows} more: asrpt-status --all", width), "dim"),))
-    return lines
+    return jobs[:rows], max(0, total - rows)

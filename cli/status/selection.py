@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slurm_asrpt_cli._app.tables import safe
+
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.slurm.notation import read_tasks
-from slurm_asrpt.status.document import JobStatus
+from slurm_asrpt.status.document import JobStatus, Status
 
 _ARRAY = re.compile(r"([0-9]+)_\[([0-9,:-]+)(?:%[0-9]+)?\]")
 _COMMAS = re.compile(r",(?![^\[]*\])")  # but those in brackets
@@ -65,6 +67,29 @@ def own_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+def unknown_names(chosen: Selection, found: Status) -> list[str]:
+    """Users and partitions that the selection names and nobody knows, in words; squeue goes on, too."""
+    partitions = {name for node in found.nodes for name in node.partitions} or chosen.partitions
+    users = chosen.users - {job.user for job in found.jobs}
+    return [
+        *(f"unknown user {safe(name)}" for name in sorted(users) if not _is_user(name)),
+        *(
+            f"unknown partition {safe(name)}: it does not exist, or asrptd manages none of its nodes"
+            for name in sorted(chosen.partitions - partitions)
+        ),
+    ]
+
+
+def _is_user(name: str) -> bool:
+    import pwd
+
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):  # ValueError: it has a null byte
+        return name == own_name()
+    return True
 
 
 def words(text: str) -> list[str]:

@@ -15,10 +15,11 @@ from slurm_asrpt_cli._app.submission import AsSbatch, Submission, as_submitted
 from slurm_asrpt_cli._app.tables import clock_interval, fold_nodes, print_facts, safe
 from slurm_asrpt_cli.admin.access import read_file
 from slurm_asrpt_cli.status.status_file import staleness
-from slurm_asrpt_cli.status.table import date, gpus_in_words, learned_from
+from slurm_asrpt_cli.status.table import date, durations, gpus_in_words, learned_from
 
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
-from slurm_asrpt.core.cluster import with_reference_gpus
+from slurm_asrpt.core.capacity import too_large
+from slurm_asrpt.core.cluster import Node, with_reference_gpus
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import BestAlphas
 from slurm_asrpt.core.reasons import Phase
@@ -39,10 +40,10 @@ from slurm_asrpt.predict.communication import rate_in
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, joined
-from slurm_asrpt.slurm.request import LeftToSlurm
+from slurm_asrpt.slurm.request import LeftToSlurm, asked_gpus
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import Status, read_published, read_status, withdrawn_after
-from slurm_asrpt.status.reason_texts import text_of, why_open
+from slurm_asrpt.status.reason_texts import in_words, text_of, why_open
 from slurm_asrpt.text import counted, slurm_time
 
 BUDGET_S = 20.0
@@ -59,6 +60,7 @@ class WhatIf:
     communicates: it has no profile, and asrptd has learned that nodes far apart slow down such jobs.
     trouble: why there is no placement or start. note: a problem with the prediction.
     unused_profile: why asrptd ignores the profile. array: the task IDs of a job array, of which this is the first task.
+    not_before: its own begin time (--begin), if that is in the future: what follows then is not simulated.
     """
 
     script: str
@@ -87,6 +89,7 @@ class WhatIf:
     promise: bool = False
     array: str = ""
     communicates: bool = False
+    not_before: float | None = None
 
 
 def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_json: bool) -> None:
@@ -96,9 +99,12 @@ def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_
     if not text.startswith(b"#!"):
         raise InputError(f"{script}: not a job script; its first line must begin with #!, as in #!/bin/bash")
     asked = read_submission(text, words)
-    given = AsSbatch(asked.args, asked.options.get("job-name"), None, asked.options.get("comment"))
+    record = as_record(asked, "", 0, settings.slurm.partitions[0], time.time())
+    given = AsSbatch(
+        *(asked.args, asked.options.get("job-name"), None, asked.options.get("comment")), gpus=asked_gpus(record)
+    )
     submission = as_submitted(settings, script, given)
-    record = as_record(asked, submission.user, submission.subject.uid, settings.slurm.partitions[0], time.time())
+    record = replace(record, user=submission.user, uid=submission.subject.uid)
     found = _outlook(settings, script, submission, record)
     if as_json:
         print(json.dumps(vars(found)))
@@ -142,7 +148,8 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         job = _communicating(job, submission, snapshot)
         job, tag = _predicted(job, tag, snapshot)
     except LeftToSlurm as verdict:
-        return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}")
+        missing = _unknown_partitions(settings, record, status) if verdict.why == "partition" else ""
+        return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}", trouble=missing)
     except AsrptError as error:
         return WhatIf(**known, trouble=str(error))
     known |= {"gpus": job.gpus, "unused_profile": unused}
@@ -152,9 +159,11 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     held = _waits_for_slurm(record)
     if held:
         return WhatIf(**known, trouble=held)
+    if record.eligible_time > record.submit_time:
+        return WhatIf(**known, reason="begin", why=in_words("begin", {}), not_before=record.eligible_time)
     with progress("simulating", SAMPLES) as told:
         newcomer = simulate_submission(snapshot, job, lambda alpha: _span(tag, alpha, snapshot.unknown), BUDGET_S, told)
-    return _with(WhatIf(**known, as_of=snapshot.now), newcomer)
+    return _with(WhatIf(**known, as_of=snapshot.now), _with_lacks(newcomer, job, status, snapshot))
 
 
 def _communicating(job: Job, submission: Submission, snapshot: Snapshot) -> Job:
@@ -233,8 +242,30 @@ def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -
     return job, "" if job.profiled else profiles.problem(tag, job.gpus) if tag.profile else ""
 
 
+def _unknown_partitions(settings: Settings, record: JobRecord, status: Status) -> str:
+    """That the job names partitions which do not exist, or have no managed nodes; "" if there are none.
+
+    The status does not tell these two apart, and Slurm is not asked.
+    """
+    known = set(settings.slurm.partitions).union(*(node.partitions for node in status.nodes))
+    missing = [name for name in record.partition.split(",") if name not in known]
+    return f"partition {', '.join(missing)} does not exist, or has no managed nodes (sinfo)" if missing else ""
+
+
 def _waits_for_slurm(record: JobRecord) -> str:
+    if record.reason == "JobHeldUser":
+        return "the job is held (--hold); it has no place in the queue until scontrol release"
     return "the job waits for its dependency first (--dependency)" if record.dependency else ""
+
+
+def _with_lacks(found: WhatIfResult, job: Job, status: Status, snapshot: Snapshot) -> WhatIfResult:
+    """The result with what too large a job lacks, which has no place in the queue, as asrptd says it."""
+    if found.reason is None or found.reason.kind != "capacity":
+        return found
+    usable = {node.name for node in snapshot.nodes}
+    others = [Node(node.name, node.gpus, at) for at, node in enumerate(status.nodes) if node.name not in usable]
+    facts = too_large(job, snapshot.nodes, [*snapshot.nodes, *others])
+    return replace(found, reason=replace(found.reason, facts=facts), rank=None)
 
 
 def _with(known: WhatIf, found: WhatIfResult) -> WhatIf:
@@ -277,10 +308,19 @@ def _age(as_of: float) -> str:
 def _prediction(found: WhatIf) -> str:
     if not found.predicted_iterations:
         return "none: no similar completed run"
+    if not found.profile or found.unused_profile:
+        return f"runtime {_seconds(found)}, {learned_from(found.predicted_by)}"
     run = found.predicted_iterations * (found.alpha or found.alpha_min or 0)
     within = f" (10-90%: {found.predicted_low}-{found.predicted_high})" if found.predicted_high else ""
     lasts = f", runtime {slurm_time(run)}" if run else ""
     return f"{_figure(found)}{within}{lasts}, {learned_from(found.predicted_by)}"
+
+
+def _seconds(found: WhatIf) -> str:
+    """The predicted runtime of a job without a profile, whose iterations are seconds in its best placement."""
+    pace = found.alpha or found.alpha_min or 1.0
+    low, high = found.predicted_low * pace, found.predicted_high * pace
+    return slurm_time(found.predicted_iterations * pace) + (f" (10-90%: {durations(low, high)})" if high else "")
 
 
 def _figure(found: WhatIf) -> str:
@@ -295,8 +335,10 @@ def _start(found: WhatIf) -> str:
     if found.start_earliest is not None and found.as_of is not None:
         why = f", no upper bound: {why_open(found.start_open)}" if found.start_latest is None else ""
         return f"{clock_interval(found.start_earliest, found.start_latest, found.as_of)} (10-90%){why}"
+    if found.not_before is not None:
+        return f"{date(found.not_before)} at the earliest (--begin)"
     if found.reason == "left":
-        return "Slurm decides"
+        return f"unknown: {safe(found.trouble)}" if found.trouble else "Slurm decides"
     if found.reason == "capacity":
         return "never on the current nodes"
     return f"unknown: {safe(found.trouble)}" if found.trouble else "unknown: probably not within a day"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView
@@ -73,18 +73,18 @@ class Decider:
                 starts.append(self._pin(decision, now))
                 self._record_start(starts[-1], decision, view, len(starts), now)
             else:
-                self._note_wait(self._jobs[decision.job.id], decision, now)
-        self._note_unsaid(now)
+                self._note_wait(self._jobs[decision.job.id], decision, [*starting, *starts], now)
+        self._note_unsaid([*starting, *starts], now)
         return [*starts, *self._cpu_jobs.start_others(view, now)]
 
-    def _note_unsaid(self, now: float) -> None:
+    def _note_unsaid(self, starting: Sequence[ManagedJob], now: float) -> None:
         """Note why new jobs are pending that the policy has not considered."""
         unsaid = [job for job in self._jobs.in_state(JobState.QUEUED) if job.reason is None]
         reasons = dict(self.policy.queue(now)) if unsaid else {}
         for job in unsaid:
             job_id = JobId(job.record.job_id)
             if job.job is not None and job_id in reasons:
-                self._note_wait(job, Wait(job.job, reasons[job_id]), now)
+                self._note_wait(job, Wait(job.job, reasons[job_id]), starting, now)
 
     def _pin(self, start: Start, now: float) -> ManagedJob:
         job, placement, enforcing = self._jobs[start.job.id], start.placement, self._mode.enforcing
@@ -114,8 +114,8 @@ class Decider:
         take_what_is_free(view, start.placement.gpus, start.job.request)
         view.headroom.take(start.job.charges)
 
-    def _note_wait(self, job: ManagedJob, wait: Wait, now: float) -> None:
-        why = explain_wait(job, with_cause(wait.reason, self._jobs), self.cluster, now)
+    def _note_wait(self, job: ManagedJob, wait: Wait, starting: Sequence[ManagedJob], now: float) -> None:
+        why = explain_wait(job, with_cause(wait.reason, self._jobs), self.cluster, starting, now)
         if job.reason is None or job.reason.kind != why.kind:
             self._audit.record(now, "wait", wait.job.id, reason=why.kind, until=wait.until, **why.facts)
         job.waits(why)

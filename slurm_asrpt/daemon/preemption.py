@@ -101,6 +101,10 @@ class Preemption:
             if now < self._since[name] + CLEANING_S:
                 yield Run(JobId(name), {name: gpus}, 0.0, 0.0, now, ending=True, held=held, cleaning=True)
 
+    def consents(self, job: ManagedJob) -> bool:
+        """Whether its owner, partition or QOS lets the job be preempted."""
+        return bool(self._consent.signal(job.record, job.tag))
+
     def why_never(self, job: ManagedJob) -> str:
         """Why a running job may not be preempted; "" if it may be."""
         record = job.record

@@ -40,6 +40,7 @@ from slurm_asrpt.slurm.request import asked_gpus, gpus_of
 from slurm_asrpt.status.document import (
     COMMUNICATION,
     DRAWN_BY,
+    PREEMPTED_BY_NONE,
     RESERVED_IN,
     UNUSED_PROFILE,
     JobStatus,
@@ -81,10 +82,20 @@ class JobRows:
         self._cluster, self._profiles, self._recent = cluster, profiles, recent
         self._preemption, self._fairshare_bands = preemption, fairshare_bands
 
-    def row(self, job: ManagedJob, ranks: Mapping[str, int], reasons: Mapping[str, Reason], now: float) -> JobStatus:
-        """The job, without its service and progress. ranks, reasons: of the jobs in the policy's queue."""
+    def row(
+        self,
+        job: ManagedJob,
+        ranks: Mapping[str, int],
+        reasons: Mapping[str, Reason],
+        starting: Sequence[ManagedJob],
+        now: float,
+    ) -> JobStatus:
+        """The job, without its service and progress. ranks, reasons: of the jobs in the policy's queue.
+
+        starting: the jobs that Slurm has not started yet.
+        """
         record, tag, admitted, cluster = job.record, job.prediction, job.job, self._cluster
-        why = explain_wait(job, _why(job, reasons), cluster, now)
+        why = explain_wait(job, _why(job, reasons), cluster, starting, now)
         best, here = cluster.best_alpha(admitted), self._place_on_offer(job, why)
         alpha = job.placement.alpha if job.placement else job.pin.alpha if job.pin else here.alpha if here else None
         iterations = tag.iterations if tag else 0
@@ -156,6 +167,13 @@ class JobRows:
         if job.state is JobState.RUNNING:
             row.never_interrupted = self._preemption.why_never(job)
 
+    def add_consent(self, row: JobStatus, job: ManagedJob, policy: str) -> None:
+        """For a policy that preempts no jobs: say so of a running job that may be preempted."""
+        if self._preemption.consents(job):
+            why = self._preemption.why_never(job)
+            row.never_interrupted = why or None
+            row.facts |= {} if why else {PREEMPTED_BY_NONE: policy}
+
     def add_progress(self, row: JobStatus, job: ManagedJob, observed: Observed | None, now: float) -> None:
         """Add the progress of a running job."""
         profiled = job.job is not None and job.job.profiled  # others' predictions are seconds, not iterations
@@ -206,15 +224,18 @@ class StatusBuilder:
     def build(self, now: float, forecaster: Forecaster) -> Status:
         """The status, with running jobs first, then the others in the order in which they should start."""
         queue = self._policy.queue(now)
-        ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
+        able = (str(job_id) for job_id, why in queue if why.kind != "capacity")  # the others never have their turn
+        ranks = {job_id: rank for rank, job_id in enumerate(able, start=1)}
         reasons = {str(job_id): with_cause(why, self._jobs) for job_id, why in queue}
         observed = self._progress.look(self._jobs.running_since())
         preempts = may_interrupt(self._policy)  # to ask takes 50 us
-        rows = list[JobStatus]()
+        rows, starting = list[JobStatus](), list(self._jobs.in_state(JobState.PINNED))
         for job in self._jobs.values():
-            rows.append(row := self._rows.row(job, ranks, reasons, now))
+            rows.append(row := self._rows.row(job, ranks, reasons, starting, now))
             if preempts:
                 self._rows.add_service(row, job, self._policy, now)
+            elif job.state is JobState.RUNNING:
+                self._rows.add_consent(row, job, self._settings.policy.name)
             if job.state is JobState.RUNNING:
                 self._rows.add_progress(row, job, observed.get(str(job.record.number)), now)
             else:
@@ -243,7 +264,7 @@ class StatusBuilder:
         """Write the jobs that have ended since the last call for their owners. Raises OSError; then none is lost."""
         by_owner = dict[int, list[JobStatus]]()
         for job, run, waits in self._reports.unwritten:
-            row = self._rows.row(job, {}, {}, now)
+            row = self._rows.row(job, {}, {}, (), now)
             by_owner.setdefault(job.record.uid, []).append(ended_row(row, job, run, waits))
         for uid, rows in by_owner.items():
             add_ended(run_dir, uid, rows)
@@ -304,7 +325,8 @@ def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: flo
     """Add the forecast of a pending job's start, or why there is none."""
     found = forecaster.current(job, now)
     if found is None:
-        row.start_unknown = forecaster.why_not(job, row.text)
+        never = row.reason == "capacity"
+        row.start_unknown = row.text if never else forecaster.why_not(job, row.text, row.rank)
         return
     row.start_earliest, row.start_median, row.start_latest = found.earliest, found.median, found.latest
     row.start_made, row.start_open = found.made, found.open_end

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.job_script import sbatch_words
+from slurm_asrpt.slurm.notation import read_time
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 
 _VALUED = """
@@ -84,7 +85,9 @@ def as_record(asked: Submission, user: str, uid: int, partition: str, now: float
     tasks = _whole(options, "ntasks") or (per_node or 1) * low
     gpus = {key: _gpus(options, f"gpus{key}") for key in ("", "-per-node", "-per-task", "-per-socket")}
     return JobRecord(
-        job_id="", name="", user=user, uid=uid, state=PENDING, reason="None", submit_time=now,
+        job_id="", name="", user=user, uid=uid, state=PENDING, submit_time=now,
+        reason="JobHeldUser" if "hold" in options else "None",
+        eligible_time=max(now, read_time(options["begin"], now)) if options.get("begin") else now,
         partition=options.get("partition", partition),
         time_limit=_seconds(options.get("time", "")),
         deadline=1.0 if "deadline" in options else 0.0,

@@ -23,6 +23,10 @@ RESERVED_IN, DRAWN_BY = "reserved_in", "drawn_by"
 """The facts with the reservation that a job names or runs in, and with the magnetic ones that draw it."""
 COMMUNICATION = "communication"
 """The fact that says what runs have taught about how much a job without a profile communicates."""
+PREEMPTED_BY_NONE = "preempted_by_none"
+"""The fact of a running job that may be preempted, where the policy preempts no jobs: the name of the policy."""
+RAN_ON = "ran_on"
+"""The fact with the nodes of an ended job, as a list of Slurm; those with GPUs are also in ``nodes``."""
 FILE_NAME = "status.json"
 STALE_CYCLES, STALE_AT_LEAST_S = 3, 30.0
 NEAREST = 3
@@ -111,7 +115,7 @@ class JobStatus:
     ] = None
     interruptions: Annotated[int, "How often the policy has preempted it."] = 0
     never_interrupted: Annotated[
-        str | None, "Why a running job may not be preempted; empty if it may be, null except for policy hlas."
+        str | None, "Why a running job may not be preempted; empty if it may be, null if the policy preempts no jobs."
     ] = None
     ahead: Annotated[
         dict[str, float] | None,

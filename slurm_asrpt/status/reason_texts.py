@@ -21,7 +21,7 @@ class Wording:
     change: str = ""
 
 
-_COUNTED = (("GPU", "need"), ("CPU", "cpus"), ("job", "ahead"), ("job", "victims"), ("task", "more"))
+_COUNTED = (("GPU", "need"), ("CPU", "cpus"), ("job", "ahead"), ("job", "victims"), ("task", "more"), ("node", "asked"))
 """Facts that are counts: the texts have ``{GPUs}``, ``{jobs}`` and so on, which become singular or plural."""
 _DURATIONS = ("remaining_s", "work_s", "left_s")
 """Facts in seconds. The texts have them without ``_s``, in Slurm's notation."""
@@ -37,9 +37,9 @@ WORDS = {
         "no action needed: it moves up by itself; with fewer GPUs or iterations it completes sooner there",
     ),
     "gpus": Wording(
-        "needs {GPUs}, {free} free for it",
+        "needs {GPUs}, {free} free for it{kept}",
         _SPACE,
-        "running jobs must end; a request for fewer GPUs may start sooner",
+        "running jobs must end{fewer}",
     ),
     "shape": Wording(
         "needs {GPUs}, {shape}; {free} free for it, at most {most} on one",
@@ -211,6 +211,31 @@ WORDS = {
     "running": Wording("it runs"),
 }
 
+_TOO_LARGE = WORDS["capacity"].rule
+CAPACITY_WORDS = {
+    "any": Wording(
+        "none of the nodes that it may use is in service",
+        _TOO_LARGE,
+        "{returns}the owner must resubmit it for other nodes",
+    ),
+    "nodes": Wording(
+        "asks for {nodes}; the nodes that it may use{now} are {able}",
+        _TOO_LARGE,
+        "{returns}the owner must resubmit it with fewer nodes (-N)",
+    ),
+    "gpus": Wording(
+        "needs {GPUs}; the nodes that it may use{now} have {have}",
+        _TOO_LARGE,
+        "{returns}the owner must resubmit it with fewer GPUs",
+    ),
+    "shape": Wording(
+        "needs {GPUs}, {shape}; the nodes that it may use{now} do not have them so",
+        _TOO_LARGE,
+        "{returns}the owner must resubmit it with another shape or fewer GPUs",
+    ),
+}
+"""The texts for jobs that are too large, by what they lack. A status of an earlier release does not say that."""
+
 LEFT_WORDS = {
     "interactive": "an interactive job",
     "het": "a heterogeneous job",
@@ -292,7 +317,7 @@ def text_of(reason: Reason) -> str:
 
 def in_words(kind: str, facts: Mapping[str, Any]) -> str:
     """A reason as a sentence. Raises KeyError for an unknown kind or a missing fact."""
-    return _filled(WORDS[kind].text, facts)
+    return _filled(_wording(kind, facts).text, facts)
 
 
 def rule_of(kind: str) -> str:
@@ -302,14 +327,37 @@ def rule_of(kind: str) -> str:
 
 def change_of(kind: str, facts: Mapping[str, Any]) -> str:
     """What must change for the job to start; "" for an unknown kind."""
-    return _filled(WORDS[kind].change, facts) if kind in WORDS else ""
+    return _filled(_wording(kind, facts).change, facts) if kind in WORDS else ""
+
+
+def _wording(kind: str, facts: Mapping[str, Any]) -> Wording:
+    return CAPACITY_WORDS.get(str(facts.get("lacks")), WORDS[kind]) if kind == "capacity" else WORDS[kind]
 
 
 def _filled(text: str, facts: Mapping[str, Any]) -> str:
     counts = {f"{word}s": counted(facts[of], word) for word, of in _COUNTED if of in facts}
     times = {key.removesuffix("_s"): slurm_time(facts[key]) for key in _DURATIONS if key in facts}
     by = f" ({facts['by']})" if facts.get("by") else ""
-    return text.format(**{**facts, **counts, **times, "by": by, "when": _when(facts.get("in_s"))})
+    returns = {"now": " now", "returns": "nodes must return to service, or "} if facts.get("returns") else {}
+    fewer = "" if facts.get("need") == 1 else "; a request for fewer GPUs may start sooner"
+    others = {
+        "by": by,
+        "fewer": fewer,
+        "kept": _kept(facts),
+        "when": _when(facts.get("in_s")),
+        "now": "",
+        "returns": "",
+        **returns,
+    }
+    return text.format(**{**facts, **counts, **times, **others})
+
+
+def _kept(facts: Mapping[str, Any]) -> str:
+    """That GPUs are free, but promised to jobs that Slurm has not started yet."""
+    if "kept_for" not in facts:
+        return ""
+    several = "," in facts["kept_for"]
+    return f" and {facts['kept']} kept for {'jobs' if several else 'job'} {facts['kept_for']}, about to start"
 
 
 def _when(in_s: float | None) -> str:

@@ -49,7 +49,7 @@ WAITED_FOR = {
 """What a job waited for, by kind of reason."""
 HELPS_A_WAIT = {
     "gpus": "a request for fewer GPUs, which finds room sooner",
-    "behind": "fewer GPUs or a shorter run: less predicted work goes first",
+    "behind": "a shorter run or fewer GPUs: less predicted work goes first",
     "shape": "a request without a shape (--gpus or --gpus-per-task, no -N), which fits more often",
     "resources": "a request for fewer CPUs or less memory",
     "cpus": "a request for fewer CPUs",
@@ -60,6 +60,8 @@ HELPS_A_WAIT = {
     "limit": "fewer jobs at the same time under that limit",
 }
 """What its owner could have done about the longest wait, by kind of reason."""
+HELPS_ONE_GPU = HELPS_A_WAIT | {"gpus": "", "behind": "a shorter run: less predicted work goes first"}
+"""The same for a job of one GPU, or without any: it cannot ask for fewer."""
 HELPS_AN_END = {
     "timeout": "a longer time limit (--time)",
     "out_of_memory": "more memory (--mem, --mem-per-gpu)",
@@ -135,10 +137,12 @@ def _helps(job: JobStatus, waits: Mapping[str, float], waited: float) -> list[st
     found = [HELPS_AN_END.get(job.reason, "")]
     kind, longest = next(iter(waits.items()), ("", 0.0))
     if longest >= max(LONG_WAIT_S, LONG_SHARE * waited):
-        found.append(HELPS_A_WAIT.get(kind, ""))
-    if waited >= LONG_WAIT_S and job.group and not job.predicted_iterations:
-        found.append("runs of the same name and script: this was the first one, so asrptd could not predict it")
-    if len(job.nodes) > 1 and not job.profile:
+        found.append((HELPS_A_WAIT if job.gpus > 1 else HELPS_ONE_GPU).get(kind, ""))
+    if waited >= LONG_WAIT_S and job.group and job.gpus and not job.predicted_iterations:
+        found.append(
+            "a prediction: it had none when it was submitted; asrpt-admin retrain makes one from runs that have ended"
+        )
+    if len(job.nodes) > 1 and job.gpus and not job.profile:
         found.append(
             "a profile of its model (asrpt-profile list), by which asrptd knows what fewer nodes would gain it"
         )

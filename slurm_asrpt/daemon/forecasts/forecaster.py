@@ -243,8 +243,11 @@ class Forecaster:
             return None
         return forecast if now <= forecast.made + withdrawn_after(self.every_s) else None
 
-    def why_not(self, job: ManagedJob, why: str) -> str:
-        """Why a pending job has no forecast. why: the reason why it is not in the policy's queue, in words."""
+    def why_not(self, job: ManagedJob, why: str, rank: int | None) -> str:
+        """Why a pending job has no forecast. why: the reason why it is not in the policy's queue, in words.
+
+        rank: its position in the queue, if it has one.
+        """
         if not self._enforcing:
             return "Slurm decides: asrptd is not in mode enforce"
         if not self.every_s:
@@ -253,7 +256,9 @@ class Forecaster:
             return why
         if job.record.job_id in self._without:
             return f"not within {HORIZON_S / 3600:g} hours, or too many jobs or array tasks in the queue"
-        return f"no estimate yet; only the first {MAX_JOBS} jobs in the queue get one"
+        if rank is not None and rank > MAX_JOBS:
+            return f"only the first {MAX_JOBS} jobs in the queue get an estimate"
+        return "no estimate yet; the next ones include it"
 
     def close(self) -> None:
         if self._running is not None:

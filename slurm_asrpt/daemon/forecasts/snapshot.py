@@ -62,7 +62,8 @@ class SnapshotMaker:
         unknown = recent.arrivals.run_times([now - j.record.start_time for j in holding if j.state is JobState.RUNNING])
         held = [self._running(job, seen.get(str(job.record.number)), unknown, now) for job in holding]
         running = with_room([*held, *self._not_up()], view.nodes)
-        first = [self._jobs[job_id] for job_id, _ in self._policy.queue(now)[:MAX_JOBS]]
+        able = [job_id for job_id, why in self._policy.queue(now) if why.kind != "capacity"]
+        first = [self._jobs[job_id] for job_id in able[:MAX_JOBS]]
         waiting = tuple(self._waiting(job, job.job, unknown) for job in first if job.job)
         arrivals, window_s = recent.arrivals.recent(now, unknown, LEAST_PERIODS * settings.daemon.forecast_s)
         return Snapshot(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from slurm_asrpt.config.settings import Mode, Settings
+from slurm_asrpt.core.capacity import too_large
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import NOTHING, Job, JobId, JobProfile, Request, unprofiled
@@ -428,8 +429,36 @@ def lost_its_tag(job: ManagedJob, lease_s: float) -> bool:
     return bool(record.admin_comment) and (hooked or ours)
 
 
-def explain_wait(job: ManagedJob, why: Reason, cluster: ClusterState, now: float) -> Reason:
-    """The policy's reason, or the reservation that alone prevents the job's start."""
+def explain_wait(
+    job: ManagedJob, why: Reason, cluster: ClusterState, starting: Iterable[ManagedJob], now: float
+) -> Reason:
+    """The policy's reason, or the reservation that alone prevents the job's start, or what too large a job lacks.
+
+    starting: the jobs for which free GPUs are kept until Slurm has started them; named if the job lacks only these.
+    """
+    found = _reserved(job, why, cluster, now)
+    if found.kind == "gpus" and job.job is not None:
+        return _with_kept(job.job, found, cluster, starting)
+    if found.kind != "capacity" or job.job is None:
+        return found
+    return Reason(found.phase, found.kind, too_large(job.unrestricted or job.job, cluster.view.nodes, cluster.servers))
+
+
+def _with_kept(job: Job, why: Reason, cluster: ClusterState, starting: Iterable[ManagedJob]) -> Reason:
+    free, names = cluster.view.free, job.request.candidates
+    able = free.keys() if names is None else names
+    kept = dict[str, int]()
+    for other in starting:
+        pinned = other.pin.gpus if other.pin is not None else {}
+        gpus = sum(min(count, free.get(name, 0)) for name, count in pinned.items() if name in able)
+        kept |= {other.record.job_id: gpus} if gpus else {}
+    total = sum(kept.values())
+    if not kept or why.facts["free"] + total < job.gpus:
+        return why
+    return Reason(why.phase, why.kind, {**why.facts, "kept": total, "kept_for": ", ".join(kept)})
+
+
+def _reserved(job: ManagedJob, why: Reason, cluster: ClusterState, now: float) -> Reason:
     admitted, unrestricted = job.job, job.unrestricted
     if job.state is not JobState.QUEUED or admitted is None or unrestricted is None:
         return why

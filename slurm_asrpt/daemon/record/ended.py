@@ -9,7 +9,8 @@ from typing import Any
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.history.store import Run, Source
-from slurm_asrpt.status.document import JobStatus
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.status.document import RAN_ON, JobStatus
 from slurm_asrpt.text import slurm_time
 
 MOST_UNWRITTEN = 10_000
@@ -45,7 +46,10 @@ class Waits:
 
 @dataclass
 class EndedReports:
-    """Ended jobs, each with its run (None: it did not run) and its waits, until they are written."""
+    """Ended jobs, each with its run and its waits, until they are written.
+
+    The run is None if it did not run, or the history keeps no such runs.
+    """
 
     waits: Waits
     unwritten: list[tuple[ManagedJob, Run | None, Mapping[str, float]]] = field(default_factory=list)
@@ -61,14 +65,17 @@ class EndedReports:
 
 
 def ended_row(row: JobStatus, job: ManagedJob, run: Run | None, waits: Mapping[str, float]) -> JobStatus:
-    """The row of a job that has ended. row: as for a running job; run: None if it never had nodes."""
+    """The row of a job that has ended. row: as for a running job; run: None if it never had nodes, or if the history
+    keeps no such runs."""
     record, forecast = job.record, job.forecast
-    began = run.start_time if run else 0
+    began = float(run.start_time) if run else _began(record)
     end = float(run.end_time if run else record.end_time)
     waited = max(0.0, (began or end) - record.submit_time)
     ran = end - began if began else 0.0
     facts: dict[str, Any] = {"exit_code": record.exit_code, "time_limit_s": record.time_limit, "waited_s": waited}
     facts |= {"ran_s": ran, "waits": {kind: round(seconds, 1) for kind, seconds in waits.items() if seconds >= 1}}
+    if began:
+        facts[RAN_ON] = record.nodes  # also of jobs without GPUs, which have none in ``nodes``
     reported = run is not None and run.iterations_source is Source.REPORTED
     return replace(
         row,
@@ -76,10 +83,10 @@ def ended_row(row: JobStatus, job: ManagedJob, run: Run | None, waits: Mapping[s
         reason=record.state.lower(),
         text=_text(record.state, waited, ran if began else None),
         facts={**row.facts, **facts},
-        nodes=dict(run.nodes) if run else {},
+        nodes=dict(run.nodes if run else (job.allocation or record.gpus_by_node) if began else {}),
         gpus=run.gpus if run and run.gpus else row.gpus,
         rank=None,
-        start_time=float(began) if began else None,
+        start_time=began or None,
         end_time=end,
         alpha=(run.alpha or None) if run else None,
         iterations_done=run.iterations if run and reported else None,
@@ -89,6 +96,11 @@ def ended_row(row: JobStatus, job: ManagedJob, run: Run | None, waits: Mapping[s
         start_latest=forecast.latest if forecast else None,
         start_open=forecast.open_end if forecast else "",
     )
+
+
+def _began(record: JobRecord) -> float:
+    """When it started; 0 if it was cancelled before it had nodes. Slurm then shows that time as its start."""
+    return record.start_time if record.nodes and 0 < record.start_time <= record.end_time else 0.0
 
 
 def _text(state: str, waited: float, ran: float | None) -> str:

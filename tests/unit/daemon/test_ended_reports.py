@@ -51,6 +51,30 @@ def test_a_job_that_is_cancelled_before_it_starts(bench):
     assert "before it started" in job.text
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tres_per_task": "", "cpus": 4},  # no GPUs
+        {"admin_comment": "", "leased": False},  # the hook has not tagged it
+        {"partition": "gpu,other", "admin_comment": "", "leased": False},
+    ],
+)
+def test_a_job_without_a_run_in_the_history_has_run_as_slurm_says(bench, fields):
+    job_id = bench.slurm.submit(2, **fields)
+    watched(bench, 3)
+    bench.slurm.tick(100.0)
+    began = bench.slurm.records[job_id].start_time
+    bench.slurm.end(job_id)
+    watched(bench, 1)
+    assert not bench.runs()
+    job = reports(bench)[job_id]
+    assert began > 0
+    assert (job.start_time, job.facts["ran_s"]) == (began, bench.slurm.records[job_id].end_time - began)
+    assert job.facts["waited_s"] == began - job.submit_time
+    assert job.facts["ran_on"] == bench.slurm.records[job_id].nodes
+    assert "before it started" not in job.text
+
+
 def test_a_job_is_reported_once_also_by_the_next_asrptd(bench):
     job_id = bench.slurm.submit(4)
     watched(bench, 3)

@@ -223,7 +223,9 @@ def test_the_first_estimate_survives_a_restart(forecasts, waiting):
     forecasts.cycle()
     assert forecasts.bench.job(waiting).forecast == said
     why = forecasts.row(waiting).start_unknown
-    assert why == f"no estimate yet; only the first {MAX_JOBS} jobs in the queue get one"
+    assert why == "no estimate yet; the next ones include it"
+    last = forecasts.forecaster.why_not(forecasts.bench.job(waiting), "", MAX_JOBS + 1)
+    assert last == f"only the first {MAX_JOBS} jobs in the queue get an estimate"
 
 
 def test_a_forecast_process_that_fails_or_hangs_is_logged_and_retried(forecasts, computations, waiting, caplog):

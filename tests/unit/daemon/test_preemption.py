@@ -382,6 +382,26 @@ def test_jobs_that_did_not_opt_in_or_are_unmanaged_are_never_preempted(
     assert row(hlas, short).never_interrupted is None
 
 
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "allowed, but policy asrpt-gated without policy.interrupts preempts no jobs"),
+        ({"requeue": False}, "never: Slurm may not requeue it"),
+        ({"interrupt": ""}, ""),
+    ],
+)
+def test_a_job_that_consented_is_told_if_its_policy_preempts_none(
+    make_bench: Callable[..., Bench], fields: dict[str, Any], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = make_bench((4,), policy="asrpt-gated")
+    job_id = submit(bench, **fields)
+    bench.cycle(3)
+    explain_command(bench.status(bench.slurm.now), row(bench, job_id), as_json=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert (f"Preemption {text}" in said) == bool(text)
+    assert ("Preemption" in said) == bool(text)
+
+
 @pytest.mark.parametrize("mode", ["shadow", "order"])
 def test_only_mode_enforce_preempts(make: Callable[..., Bench], mode: str) -> None:
     bench = make(mode)

@@ -266,6 +266,60 @@ def test_a_job_that_would_be_left_to_slurm_is_reported(words, why, site, tmp_pat
     assert found["placement"] is None
 
 
+def test_a_job_with_too_many_nodes_has_no_place_in_the_queue(site, tmp_path, monkeypatch, capsys):
+    site.slurm.submit(50)  # too large as well: it is not in the snapshot
+    site.cycle(1)
+    publish(site)
+    found = ask(b"#!/bin/sh\n", ["-N8", "--gres=gpu:1"], tmp_path, monkeypatch, capsys)
+    assert (found["reason"], found["rank"], found["trouble"]) == ("capacity", None, "")
+    assert found["why"] == "asks for 8 nodes; the nodes that it may use are 3"
+
+
+def table_entry(site, gpus, entry):
+    """Runs of the script with so many GPUs have been learned from."""
+    job = describe(os.getuid(), b"train", SCRIPT, [], b"", site.settings.group)
+    chain = keys_of(job.group, job.program, os.getuid(), gpus, job.features)
+    replace_file(site.settings.paths.hook / FILE_NAME, render_table({chain[0][1]: entry}))
+
+
+def test_a_held_job_and_one_with_a_begin_time_do_not_start_immediately(site, tmp_path, monkeypatch, capsys):
+    held = " ".join(shown([], SCRIPT, ["-H"], tmp_path, monkeypatch, capsys).split())
+    assert "Start unknown: the job is held (--hold); it has no place in the queue until scontrol release" in held
+    later = ask(SCRIPT, ["--begin=now+1hour"], tmp_path, monkeypatch, capsys)
+    assert (later["reason"], later["placement"]) == ("begin", None)
+    assert later["not_before"] == pytest.approx(site.slurm.now + 3600, abs=1)
+    said = shown([], SCRIPT, ["--begin=now+1hour"], tmp_path, monkeypatch, capsys)
+    assert "at the earliest (--begin)" in said
+    assert "immediately" in shown([], SCRIPT, ["--begin=now"], tmp_path, monkeypatch, capsys)
+
+
+def test_a_partition_that_is_unknown_is_named(site, tmp_path, monkeypatch, capsys):
+    found = ask(SCRIPT, ["-p", "nosuch"], tmp_path, monkeypatch, capsys)
+    assert found["reason"] == "left"
+    said = " ".join(shown([], SCRIPT, ["-p", "gpu,nosuch"], tmp_path, monkeypatch, capsys).split())
+    assert "Start unknown: partition nosuch does not exist, or has no managed nodes (sinfo)" in said
+
+
+@pytest.mark.parametrize("words", [["-p", "other"], ["--comment=asrpt:off"]])
+def test_gpus_on_the_command_line_count_for_a_job_that_is_left_to_slurm_too(words, site, tmp_path, monkeypatch, capsys):
+    found = ask(b"#!/bin/sh\n", ["--gpus=4", *words], tmp_path, monkeypatch, capsys)
+    assert (found["reason"], found["gpus"]) == ("left", 4)
+
+
+def test_gpus_on_the_command_line_choose_the_prediction(site, tmp_path, monkeypatch, capsys):
+    table_entry(site, 8, Entry(500.0, 400.0, 700.0))
+    words = ["-n8", "--gpus-per-task=1"]
+    assert ask(SCRIPT, words, tmp_path, monkeypatch, capsys)["predicted_iterations"] == 500
+
+
+def test_a_prediction_without_a_profile_is_a_runtime(site, tmp_path, monkeypatch, capsys):
+    table_entry(site, 4, Entry(500.0, 400.0, 700.0))
+    for words in ([], ["--comment=asrpt:off"]):
+        said = " ".join(shown([], SCRIPT, words, tmp_path, monkeypatch, capsys).split())
+        assert "Prediction runtime 00:08:20 (10-90%: 00:06:40-00:11:40), learned from" in said
+        assert "iteration" not in said
+
+
 def test_for_an_array_only_the_first_task_is_shown(site, tmp_path, monkeypatch, capsys):
     said = " ".join(shown([], SCRIPT, ["--array=0-99%4"], tmp_path, monkeypatch, capsys).split())
     assert "if submitted now (for job arrays, only the first task is shown)" in said

@@ -86,6 +86,74 @@ def test_a_job_left_to_slurm_shows_what_its_owner_can_change(gated: Bench) -> No
     assert "squeue --start" in said.changes[1]
 
 
+def too_large(bench: Bench, gpus: int, **fields: object) -> JobStatus:
+    job_id = bench.slurm.submit(gpus, **fields)
+    bench.cycle(2)
+    return row(status(bench), job_id)
+
+
+def test_a_job_that_asks_for_more_nodes_than_there_are_is_told_so(gated: Bench) -> None:
+    large = too_large(gated, 5, tres_per_task="", tres_per_node="gres:gpu:1", min_nodes=5, max_nodes=5)
+    assert large.text == "asks for 5 nodes; the nodes that it may use are 3"
+    said = explain(status(gated), large)
+    assert said.changes == ["the owner must resubmit it with fewer nodes (-N)"]
+    assert (large.rank, said.ahead, said.free, said.ends) == (None, None, {}, [])
+    behind = gated.slurm.submit(12, 10)
+    gated.slurm.submit(12, 20)
+    gated.cycle(2)
+    assert [job.rank for job in status(gated).jobs] == [None, 1, None]
+    assert row(status(gated), behind).state == Phase.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("gpus", "fields", "text"),
+    [
+        (13, {}, "needs 13 GPUs; the nodes that it may use have 12"),
+        (6, {"max_nodes": 1}, "needs 6 GPUs, all on one node; the nodes that it may use do not have them so"),
+    ],
+)
+def test_too_large_a_job_is_told_what_it_lacks(gated: Bench, gpus: int, fields: dict[str, int], text: str) -> None:
+    large = too_large(gated, gpus, **fields)
+    assert (large.reason, large.text) == ("capacity", text)
+    assert "return to service" not in explain(status(gated), large).changes[0]
+
+
+def test_a_job_whose_nodes_are_all_down_is_told_so(gated: Bench) -> None:
+    for name in ("n1", "n2", "n3"):
+        gated.slurm.node_state(name, "DOWN")
+    large = too_large(gated, 1)
+    assert large.text == "none of the nodes that it may use is in service"
+    assert change_of("capacity", large.facts) == (
+        "nodes must return to service, or the owner must resubmit it for other nodes"
+    )
+
+
+def test_free_gpus_that_are_kept_for_a_starting_job_name_this_job(gated: Bench) -> None:
+    gated.slurm.starts_jobs = False
+    first = gated.slurm.submit(8, 100)
+    gated.cycle(2)
+    waits, larger = gated.slurm.submit(12, 200), gated.slurm.submit(13, 300)
+    gated.cycle(2)
+    found = status(gated)
+    assert row(found, first).state == Phase.STARTING
+    assert row(found, waits).text == f"needs 12 GPUs, 4 free for it and 8 kept for job {first}, about to start"
+    assert "kept" not in row(found, larger).text
+
+
+def test_no_advice_for_one_gpu_to_ask_for_fewer() -> None:
+    assert change_of("gpus", {"need": 1, "free": 0}) == "running jobs must end"
+    assert "fewer GPUs" in change_of("gpus", {"need": 2, "free": 0})
+
+
+def test_nodes_that_are_down_could_help_a_job_that_they_could_hold(gated: Bench) -> None:
+    gated.slurm.node_state("n1", "DOWN")
+    large = too_large(gated, 9)
+    assert large.text == "needs 9 GPUs; the nodes that it may use now have 8"
+    assert explain(status(gated), large).changes == [
+        "nodes must return to service, or the owner must resubmit it with fewer GPUs"
+    ]
+
+
 @pytest.mark.parametrize("kind", WORDS)
 def test_every_kind_of_reason_has_a_text(kind: str) -> None:
     assert "{" not in in_words(kind, FACTS) + change_of(kind, FACTS) + rule_of(kind)

@@ -94,3 +94,11 @@ def test_what_if_the_page_and_the_review_of_an_ended_job_say_why(why: str) -> No
     assert "upper bound" not in what_if._start(replace(found, start_latest=NOW))
     assert f"no upper bound yet ({OPEN_ENDS[why]})" in page(status(job("1", why)), Usage(), anonymous=True)
     assert f"or later ({OPEN_ENDS[why]})" in _forecast(job("1", why, start_time=NOW + 90))
+
+
+def test_the_overview_has_no_note_on_jobs_that_it_does_not_show() -> None:
+    closed = [job(str(number), start_latest=NOW + 600) for number in range(1, 30)]
+    for jobs, noted in ((closed, False), ([*closed, *ALL], False), ([*ALL, *closed], True)):
+        lines = ["".join(text for text, _ in line) for line in overview(status(*jobs), "bob", 80, 24)]
+        assert any(line.startswith("? in START") for line in lines) == noted
+        assert len(lines) <= 24

@@ -45,6 +45,25 @@ def test_advice_only_where_its_owner_could_have_done_something(change, helps):
     assert len(review(replace(JOB, **change)).helps) == helps
 
 
+def test_no_advice_for_one_gpu_to_ask_for_fewer():
+    one = replace(JOB, gpus=1, nodes={"n1": 1}, reason="completed")
+    assert review(one).helps == []
+    behind = replace(one, facts={**JOB.facts, "waits": {"behind": 500.0}})
+    assert review(behind).helps == ["a shorter run: less predicted work goes first"]
+
+
+def test_a_job_without_a_prediction_is_not_called_the_first_of_its_group():
+    (text,) = review(
+        replace(JOB, reason="completed", profile="gpt", predicted_iterations=0, facts={"waited_s": 90})
+    ).helps
+    assert text.startswith("a prediction: it had none when it was submitted")
+    assert "first" not in text
+
+
+def test_a_job_without_gpus_needs_neither_prediction_nor_profile():
+    assert review(replace(JOB, gpus=0, predicted_iterations=0, reason="completed", facts={"waited_s": 90})).helps == []
+
+
 def test_facts_of_another_release_are_unknown():
     said = review(replace(JOB, facts={"waits": 7, "waited_s": "long"}, predicted_run_s=None, alpha=None))
     assert (said.waited_s, said.ran_s, said.waits, said.runtime_ratio, said.alpha_ratio) == (0.0, 0.0, [], None, None)
@@ -82,6 +101,18 @@ def test_explain_looks_back_on_an_ended_job(told):
     assert lines["Prediction"].endswith("it ran 2.00 times as long")
     assert lines["Iteration"].startswith("alpha 3 s on these nodes: 1.50 times")
     assert lines["Progress"] == "400 iterations, 2 per second"
+
+
+def test_many_ended_tasks_of_an_array_are_summarized_by_state(told):
+    tasks = [
+        replace(JOB, job_id=f"8_{task}", reason="failed" if task in (3, 5) else "completed", end_time=1800.0 + task)
+        for task in range(50)
+    ]
+    lines = dict(line.split(maxsplit=1) for line in told("--explain", "8", jobs=tasks).splitlines())
+    assert lines["Tasks"] == "2 FAILED (8_3, 8_5), 48 COMPLETED (8_0, 8_1, 8_2, ...)"
+    assert len(lines) <= 5
+    assert len(told("8", "-P", "-n", jobs=()).splitlines()) == 50
+    assert len(told("--explain", "9", jobs=[replace(JOB, job_id=f"9_{task}") for task in range(10)]).splitlines()) == 11
 
 
 def test_explain_as_json_has_the_review_and_the_record(told):

@@ -13,10 +13,11 @@ import pytest
 from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.tables import Column, Line, clock_interval, fold_nodes, safe, table_lines
 from slurm_asrpt_cli.status import command
+from slurm_asrpt_cli.status.selection import Selection, unknown_names
 from slurm_asrpt_cli.status.table import SHORT, columns, fit
 
 from slurm_asrpt.core.policies.base import Phase
-from slurm_asrpt.status.document import JobStatus, Status, withdrawn_after, write_status
+from slurm_asrpt.status.document import JobStatus, NodeStatus, Status, withdrawn_after, write_status
 from slurm_asrpt.text import slurm_time
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -303,6 +304,20 @@ def test_filters_select_jobs(settings: Path, arguments: list[str], expected: lis
     answer = run(settings, "--json", *arguments)
     assert answer.returncode == 0
     assert [job["job_id"] for job in json.loads(answer.stdout)["jobs"]] == expected
+
+
+def test_an_unknown_user_is_named_and_the_others_are_shown_as_by_squeue(settings: Path) -> None:
+    answer = run(settings, "-u", "nosuch,bob,root", "-P", "-n")
+    assert (answer.returncode, answer.stderr) == (0, "asrpt-status: unknown user nosuch\n")
+    assert [line.split("|")[1] for line in answer.stdout.splitlines()] == ["17"]
+
+
+def test_an_unknown_partition_is_named() -> None:
+    found = replace(STATUS, nodes=[NodeStatus("n1", 4, 4, "", ["gpu", "other"])])
+    chosen = Selection(partitions=frozenset(("gpu", "nosuch", "other")))
+    (text,) = unknown_names(chosen, found)
+    assert text.startswith("unknown partition nosuch: it does not exist")
+    assert unknown_names(chosen, STATUS) == []  # of an earlier release, without nodes
 
 
 def test_explain_shows_all_facts(settings: Path) -> None:

@@ -244,7 +244,7 @@ def test_no_matching_jobs_is_reported_only_on_a_terminal(site: dict[str, str]) -
         assert terminal.ended() == 0
         assert "no matching jobs" not in terminal.text
     piped = subprocess.run([COMMAND, "-u", "nobody-at-all"], env=site, capture_output=True, text=True, check=True)
-    assert (len(piped.stdout.splitlines()), piped.stderr) == (1, "")
+    assert (len(piped.stdout.splitlines()), piped.stderr) == (1, "asrpt-status: unknown user nobody-at-all\n")
 
 
 def test_watch_survives_an_invalid_status(site: dict[str, str], tmp_path: Path) -> None:
