@@ -190,6 +190,8 @@ def _facts(job: JobStatus) -> Facts:
     said = {
         "need",
         "free",
+        "cpus",
+        "whole",
         "runs",
         "head",
         "ahead",

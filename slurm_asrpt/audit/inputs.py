@@ -74,6 +74,7 @@ class Document(BaseModel):
     turns: dict[str, float] = Field(default_factory=dict)
     interruptible: frozenset[str] = frozenset()
     indexes: dict[str, int] | None = None
+    kept: dict[str, tuple[float, float]] = Field(default_factory=dict)
 
 
 _PREEMPTABLE = TypeAdapter(Preemptable)
@@ -98,6 +99,7 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
         **({"turns": turns} if turns else {}),
         **({"interruptible": interruptible} if interruptible else {}),
         **({"indexes": dict(inputs.indexes)} if inputs.indexes is not None else {}),
+        **({"kept": {name: list(room) for name, room in inputs.kept.items()}} if inputs.kept else {}),
         "now": inputs.now,
         "policy": inputs.policy,
         "settings": dict(inputs.settings),

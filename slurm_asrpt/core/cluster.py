@@ -178,6 +178,7 @@ class ClusterView:
     version: counts the changes; the same view with the same version is the same state.
     headroom: what is left of the site's limits; its owner takes and gives back charges there.
     startup: nodes that are not up yet; their GPUs count as free. None if all are up.
+    kept: free CPUs and memory by node that only brief requests may use (``Request.brief``).
     preemptable: running jobs that the site lets others preempt; None if there are none. Their GPUs are not free here.
     split: how the GPUs of a job are split over its servers. A real cluster has Slurm's split.
     indexes: the free GPU indexes of each server, as masks; jobs take the lowest. None if domains do not count.
@@ -199,6 +200,7 @@ class ClusterView:
         self.headroom = headroom or Headroom()
         self.startup = startup
         self.split = split
+        self.kept: Mapping[str, tuple[float, float]] = {}
         self.preemptable: Preemptable | None = None
         self.nodes = tuple(sorted(nodes, key=lambda n: n.index))
         self.by_name = {node.name: node for node in self.nodes}
@@ -328,6 +330,16 @@ class ClusterView:
         for stock, amount in ((self.free_cpus, cpus), (self.free_memory, memory)):
             if stock is not None and name in stock:
                 stock[name] -= min(max(0.0, stock[name]), amount)
+        self.version += 1
+
+    def keep(self, rooms: Mapping[str, tuple[float, float]]) -> None:
+        """Keep these CPUs and this memory (MiB) from requests that are not brief. Unknown nodes are ignored."""
+        cpus, memory = self.free_cpus or {}, self.free_memory or {}
+        self.kept = {
+            name: (min(room[0], max(0.0, cpus.get(name, 0.0))), min(room[1], max(0.0, memory.get(name, 0.0))))
+            for name, room in rooms.items()
+            if name in cpus or name in memory
+        }
         self.version += 1
 
     def copy(self) -> ClusterView:

@@ -1,24 +1,33 @@
 """Jobs without GPUs: where they may start beside GPU jobs, which need CPUs and memory of the same nodes.
 
 Policies schedule GPU jobs. Jobs without GPUs start by band (the site's priorities), then in the order of their
-submission, on what waiting GPU jobs do not need beside the free GPUs. The first of them keeps its room from the others,
-and from GPU jobs if none of a lower band waits, and none of its own that is older. So within a band, neither kind of
-job starves the other.
+submission, on what waiting GPU jobs do not need beside the free GPUs. The first one that cannot start keeps its room
+from the others, and for some time from GPU jobs if none of a lower band waits, and none of its own that is older. Jobs
+that end before it can start by their time limits use that room meanwhile, as in backfill.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import NamedTuple
 
 from slurm_asrpt.core.cluster import ClusterView, host_of
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.limits import Charges
+from slurm_asrpt.core.reasons import Phase, Reason, reason
 
 _INF = float("inf")
+KEPT_S, EVERY_S = 1800.0, 7200.0
+"""Room is kept from GPU jobs for a job that can start within the first of these, else in the first part of the second.
+
+GPUs must not be idle for hours for a job without GPUs, and a stream of GPU jobs that run less must not starve it.
+"""
+WAITS_FOR_CPUS = ("cpus", "whole-nodes")
+"""Kinds of reasons of a job without GPUs that may start."""
 
 
 class Room(NamedTuple):
@@ -29,6 +38,13 @@ class Room(NamedTuple):
 
     def holds(self, need: Room) -> bool:
         return self.cpus >= need.cpus and self.memory >= need.memory
+
+    def plus(self, other: Room) -> Room:
+        return Room(self.cpus + other.cpus, self.memory + other.memory)
+
+    def less(self, taken: Room) -> Room:
+        """What is left, down to nothing. It may all be infinite: memory that Slurm does not count, a whole node."""
+        return Room(*(have - each if each < have else 0.0 for have, each in zip(self, taken, strict=True)))
 
     def parts(self, need: Room, most: int) -> int:
         """How many times the need fits, the last time perhaps in part, at most ``most``."""
@@ -42,7 +58,7 @@ class CpuJob:
 
     submit_time: seconds. cpus: in total. min_nodes, max_nodes: the user's ``-N``; max_nodes None means no upper bound.
     memory_per_cpu, memory_per_node: MiB. candidates: the nodes that may run it. whole_nodes: it shares its nodes with
-    no other job. band, charges: as of a ``Job``.
+    no other job. band, charges, time_limit: as of a ``Job``.
     """
 
     id: JobId
@@ -56,16 +72,54 @@ class CpuJob:
     whole_nodes: bool = False
     band: int = 0
     charges: Charges = ()
+    time_limit: float = _INF
 
     @property
     def shape(self) -> CpuJob:
         """The same for all jobs that fit into the same room."""
-        return replace(self, id=JobId(""), submit_time=0.0, band=0, charges=())
+        return replace(self, id=JobId(""), submit_time=0.0, band=0, charges=(), time_limit=_INF)
+
+    @property
+    def why_waiting(self) -> Reason:
+        if self.whole_nodes:
+            return reason(Phase.WAITING, "whole-nodes", whole=self.min_nodes)
+        return reason(Phase.WAITING, "cpus", cpus=self.cpus)
 
     def share(self, nodes: int) -> Room:
         """What it may need on each of so many nodes."""
         cpus = -(-self.cpus // nodes)
         return Room(cpus, cpus * self.memory_per_cpu + self.memory_per_node)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What becomes free at a time, in seconds. rooms: by node. whole: nodes that are idle then, with all they have."""
+
+    time: float
+    rooms: Mapping[str, Room]
+    whole: Mapping[str, Room] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRoom:
+    """The room that is kept for a job. start: when it can start at the earliest, in seconds; inf if unknown."""
+
+    job: CpuJob
+    start: float
+    rooms: Mapping[str, Room]
+
+    def is_brief(self, time_limit: float, now: float) -> bool:
+        """Whether a job that starts now ends before; a job without a time limit never does."""
+        return time_limit < _INF and now + time_limit <= self.start
+
+    def is_kept_from_gpu_jobs(self, now: float) -> bool:
+        """Whether it is so soon that GPUs may stay idle for it, or the job's turn."""
+        return self.start - now <= KEPT_S or (now - self.job.submit_time) % EVERY_S < KEPT_S
+
+    def why(self, now: float) -> Reason:
+        """Of a job that would delay it."""
+        in_s = max(0.0, self.start - now) if self.start < _INF else None
+        return reason(Phase.WAITING, "kept-room", head=self.job.id, in_s=in_s)
 
 
 class CpuStock:
@@ -81,40 +135,79 @@ class CpuStock:
         idle: frozenset[str],
         not_up: frozenset[str] = frozenset(),
     ) -> None:
-        self._rooms, self._free_gpus, self._idle, self._not_up = dict(rooms), free_gpus, idle, not_up
+        self._rooms, self._free_gpus, self._idle, self._not_up = dict(rooms), free_gpus, set(idle), not_up
+        self._kept: Mapping[str, Room] = {}
 
-    def nodes_for(self, job: CpuJob) -> tuple[str, ...]:
+    def nodes_for(self, job: CpuJob, brief: bool = False) -> tuple[str, ...]:
         """The nodes on which the job may start, as few as possible; empty if there is no room.
+
+        brief: it may use the room that is kept for another.
 
         Prefers nodes that are up, then those with the fewest free GPUs, then those with the fewest free CPUs.
         """
-        able = self._able(job)
+        able = self._able(job, brief)
         able.sort(key=self._cost)
         for count in range(job.min_nodes, min(len(able), job.max_nodes or len(able), job.cpus) + 1):
             need = job.share(count)
-            found = [name for name in able if self._rooms[name].holds(need)]
+            found = [name for name in able if self._room(name, brief).holds(need)]
             if len(found) >= count:
                 return tuple(sorted(found[:count]))
         return ()
 
+    def _room(self, name: str, brief: bool) -> Room:
+        kept = None if brief else self._kept.get(name)
+        return self._rooms[name] if kept is None else self._rooms[name].less(kept)
+
     def _cost(self, name: str) -> tuple[bool, int, float, str]:
         return name in self._not_up, self._free_gpus.get(name, 0), self._rooms[name].cpus, name
 
-    def _able(self, job: CpuJob) -> list[str]:
-        names = job.candidates & (self._idle if job.whole_nodes else self._rooms.keys())
+    def _able(self, job: CpuJob, brief: bool) -> list[str]:
+        idle = self._idle if brief else self._idle - self._kept.keys()
+        names = job.candidates & (idle if job.whole_nodes else self._rooms.keys())
         return [name for name in self._rooms if name in names]
 
     def start(self, job: CpuJob, nodes: tuple[str, ...]) -> dict[str, Room]:
         """The job starts there. Returns what it takes."""
         taken = dict.fromkeys(nodes, Room(_INF, _INF) if job.whole_nodes else job.share(len(nodes)))
         self._take(taken)
+        self._idle.difference_update(nodes)
         return taken
 
-    def keep_for(self, job: CpuJob) -> dict[str, Room]:
-        """Keep the nodes where least is missing for a job that cannot start yet. Returns what is kept."""
+    def keep(self, kept: KeptRoom) -> None:
+        """Keep this room from jobs that are not brief."""
+        self._kept = kept.rooms
+
+    def room_to_keep(self, job: CpuJob, releases: Sequence[Release]) -> KeptRoom:
+        """The room to keep for a job that cannot start yet, on the nodes where it can start first.
+
+        It is what the job needs beyond what will be free there in time, so that others may use the rest.
+
+        releases: of the running jobs, soonest first. If they do not make room, it is kept where least is missing.
+        """
+        count = bisect_left(
+            range(len(releases) + 1), True, key=lambda n: bool(self._after(releases[:n]).nodes_for(job))
+        )
+        then = self._after(releases[:count])
+        nodes = then.nodes_for(job) or then._most_free(job)
+        start = releases[count - 1].time if 0 < count <= len(releases) else _INF if count else 0.0
+        need = Room(_INF, _INF) if job.whole_nodes else job.share(max(1, len(nodes)))
+        return KeptRoom(job, start, {name: self._rooms[name].less(then._rooms[name].less(need)) for name in nodes})
+
+    def _after(self, releases: Sequence[Release]) -> CpuStock:
+        """The same after these."""
+        rooms, idle = dict(self._rooms), set(self._idle)
+        for release in releases:
+            for name in release.rooms.keys() & rooms.keys():
+                rooms[name] = rooms[name].plus(release.rooms[name])
+            for name in release.whole.keys() & rooms.keys():
+                rooms[name] = release.whole[name]
+                idle.add(name)
+        return CpuStock(rooms, self._free_gpus, frozenset(idle), self._not_up)
+
+    def _most_free(self, job: CpuJob) -> tuple[str, ...]:
         able = [name for name in self._rooms if name in job.candidates]
         able.sort(key=lambda name: (-self._rooms[name].cpus, name))
-        return self.start(job, tuple(able[: job.min_nodes]))
+        return tuple(able[: job.min_nodes])
 
     def keep_for_gpus(self, waiting: Iterable[Job]) -> None:
         """Keep what these waiting jobs need beside the free GPUs, first on the nodes with most free CPUs.

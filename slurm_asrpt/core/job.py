@@ -181,6 +181,7 @@ class Request:
     candidates: the nodes that may run the job (partition, GPU type), None for all.
     within: sets of nodes, one of which must hold the whole job (several partitions, ``-C [a|b]``, a magnetic
         reservation); () for no such rule.
+    brief: the job ends before the room is needed that is kept for a job without GPUs (``ClusterView.kept``).
     """
 
     per_node: int | None = None
@@ -193,6 +194,7 @@ class Request:
     candidates: frozenset[str] | None = None
     step: int = 0
     within: tuple[frozenset[str], ...] = ()
+    brief: bool = False
 
     def shape(self, gpus: int) -> str:
         """The layout that ``gpus`` GPUs must have, as text; "" if any layout will do."""

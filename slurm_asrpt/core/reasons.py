@@ -38,6 +38,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "shape": ("need", "shape", "free", "most"),
     "resources": ("need", "free"),
     "cpus": ("cpus",),
+    "whole-nodes": ("whole",),
+    "kept-room": ("head", "in_s"),
     "capacity": ("need",),
     "next": (),
     "behind": ("ahead", "head"),
@@ -72,10 +74,11 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The kinds of reasons, and the facts that each requires.
 
-need, free, most: GPUs. cpus: CPUs. ahead: jobs. more: array tasks. head: the job that is next, or that holds a
-reservation. remaining_s, work_s, left_s: seconds. in_s: seconds until a reservation begins, None if unknown. ratio:
-alpha over its minimum. runs: the jobs that are preempted. reservation, limit: the name of a reservation in Slurm, or of
-a limit of the site. slurm_reason, why: texts.
+need, free, most: GPUs. cpus: CPUs. whole: whole nodes. ahead: jobs. more: array tasks. head: the job that is next, or
+that holds a reservation, or for which room is kept. remaining_s, work_s, left_s: seconds. in_s: seconds
+until a reservation begins, or until the head can start; None if unknown. ratio: alpha over its minimum. runs: the jobs
+that are preempted. reservation, limit: the name of a reservation in Slurm, or of a limit of the site. slurm_reason,
+why: texts.
 """
 
 

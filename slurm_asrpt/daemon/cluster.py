@@ -87,7 +87,8 @@ class ClusterState:
         self.parts: list[NodeRecord] = []
         self.servers: list[Node] = []
         self.view = ClusterView(())
-        self._usable: list[NodeRecord] = []
+        self.usable: list[NodeRecord] = []
+        """The nodes that may run jobs now, of all partitions."""
         self.not_up = frozenset[str]()
         """Nodes of the view that are powered down, or on their way up or down."""
         self.has_mixed = False
@@ -117,7 +118,7 @@ class ClusterState:
         """Set the current nodes. reserved: those in reservations in which asrptd starts jobs."""
         self.nodes = records
         usable = [n for n in records if (n.usable_in_reservation if n.name in reserved else n.usable)]
-        self._usable = usable
+        self.usable = usable
         ours = [n for n in usable if self._is_ours(n)]
         self.parts = [part for n in records for part in n.parts]
         self._split = {n.name: frozenset(part.name for part in n.parts) for n in records if n.types}
@@ -140,8 +141,8 @@ class ClusterState:
             self._requests.clear()
         self.view = ClusterView(
             nodes,
-            {n.name: max(0, n.gpus - n.gpus_used) if _may_start_jobs(n) else 0 for n in places},
-            {n.name: n.cpus - n.cpus_used if _may_start_jobs(n) else 0 for n in ours},
+            {n.name: max(0, n.gpus - n.gpus_used) if may_start_jobs(n) else 0 for n in places},
+            {n.name: n.cpus - n.cpus_used if may_start_jobs(n) else 0 for n in ours},
             {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
             indexes={n.name: _free_indexes(n) for n in places} if self.fabric.domain else None,
         )
@@ -150,7 +151,7 @@ class ClusterState:
         self.has_several_types = any(n.types for n in ours)
         free = [n for n in usable if n.partitions & self._managed and not n.powering_down]
         others = [n for n in free if n.name not in self._ours]
-        unused = [n for n in (*ours, *others) if not n.cpus_used and _may_start_jobs(n)]
+        unused = [n for n in (*ours, *others) if not n.cpus_used and may_start_jobs(n)]
         self.other_rooms = {n.name: self._room(n) for n in others}
         self.cleaning = dict(each for n in ours if n.completing and not n.powering_down for each in _free_soon(n))
         self.idle = frozenset([n.name for n in unused])
@@ -158,14 +159,18 @@ class ClusterState:
         return change
 
     def _room(self, record: NodeRecord) -> Room:
-        if not _may_start_jobs(record):
+        if not may_start_jobs(record):
             return Room(0, 0)
         memory = record.memory - record.memory_used if self._memory_consumed else math.inf
         return Room(record.cpus - record.cpus_used, memory)
 
+    def room_of(self, record: NodeRecord) -> Room:
+        """What an idle node has for jobs without GPUs."""
+        return Room(record.cpus, record.memory if self._memory_consumed else math.inf)
+
     def could_hold(self, job: CpuJob) -> bool:
         """Whether the usable nodes could run a job without GPUs if they were idle."""
-        rooms = {n.name: Room(n.cpus, n.memory if self._memory_consumed else math.inf) for n in self._usable}
+        rooms = {n.name: self.room_of(n) for n in self.usable}
         return bool(CpuStock(rooms, {}, frozenset(rooms)).nodes_for(job))
 
     def is_usable(self, name: str) -> bool:
@@ -218,7 +223,7 @@ class ClusterState:
         return all(name in sizes and sizes[name].gpus == count for name, count in gpus.items())
 
 
-def _may_start_jobs(record: NodeRecord) -> bool:
+def may_start_jobs(record: NodeRecord) -> bool:
     """A completing node shows its GPUs and CPUs as free, but Slurm does not start jobs there yet."""
     return not (record.completing or record.powering_down)
 
@@ -232,7 +237,7 @@ def _free_soon(record: NodeRecord) -> Iterator[tuple[str, tuple[int, Request]]]:
 
 def _free_indexes(record: NodeRecord) -> int:
     """The free GPUs, as a mask. If Slurm does not show which are in use, they count as the lowest ones."""
-    if not _may_start_jobs(record):
+    if not may_start_jobs(record):
         return 0
     whole, used = (1 << record.gpus) - 1, record.indexes_used
     return whole & ~(used if used.bit_count() == record.gpus_used else lowest(whole, record.gpus_used))

@@ -69,7 +69,7 @@ class Eligibility:
             self.feed.changed(job.job, now)
         why = self._admission.why_not_yet(job, now)
         if why is None and job.cpu_job is not None:
-            why = reason(Phase.WAITING, "cpus", cpus=job.cpu_job.cpus)
+            why = job.cpu_job.why_waiting
         if why is None:
             return True
         self.feed.withdraw(job, JobState.INELIGIBLE, why, now)

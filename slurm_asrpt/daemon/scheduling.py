@@ -92,7 +92,7 @@ def assemble(
     loss_sizes = LossSizes(policy, jobs, progress, audit)
     late = LatePredictions(settings.paths.hook, audit)
     eligibility = Eligibility(jobs, admission, feed, loss_sizes, preemption, late, audit, mode)
-    cpu_jobs = CpuJobs(jobs, cluster, audit, policy.bands)
+    cpu_jobs = CpuJobs(jobs, cluster, feed, audit, policy.bands)
     decider = Decider(settings, policy, jobs, cluster, rules, preemption, cpu_jobs, audit, mode)
 
     saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent, cluster, checkpoints)
@@ -106,7 +106,7 @@ def assemble(
     release = Release(jobs, withdrawal, client, audit, mode, settings.daemon.lease_s, slurm.multifactor)
     order = OrderWriter(policy, jobs, rules.priorities, client)
     most = settings.daemon.release_ahead
-    ahead = ReleaseAhead(most, policy, jobs, cluster, leases, client, audit, slurm.multifactor)
+    ahead = ReleaseAhead(most, policy, jobs, cluster, cpu_jobs, leases, client, audit, slurm.multifactor)
     writer = SlurmWriter(starts, withdrawal, release, order, ahead, preemption, saver, audit, mode)
 
     topology = TopologyWatch(client, cluster, settings.slurm.partitions)
@@ -114,6 +114,6 @@ def assemble(
     scheduler = Scheduler(reader, eligibility, decider, writer, saver, rank_maps, audit, clock)
     snapshots = SnapshotMaker(settings, policy, jobs, cluster, progress, recent, communication, preemption.preemptible)
     forecaster = Forecaster(settings, jobs, cluster, recent, snapshots, slurm.private_jobs)
-    rows = JobRows(cluster, profiles, recent, preemption, settings.policy.fairshare_bands)
+    rows = JobRows(cluster, profiles, recent, preemption, cpu_jobs, settings.policy.fairshare_bands)
     status = StatusBuilder(settings, policy, jobs, cluster, rows, progress, reports, mode, store.leader.name)
     return Scheduling(scheduler, jobs, snapshots, forecaster, status, leases)

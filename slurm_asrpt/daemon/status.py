@@ -22,6 +22,7 @@ from slurm_asrpt.core.policies.base import (
     reason,
 )
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.cpu_jobs import CpuJobs
 from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.run_lengths import predicted_interval, run_of
@@ -77,10 +78,11 @@ class JobRows:
         profiles: Profiles,
         recent: RecentJobs,
         preemption: Preemption,
+        cpu_jobs: CpuJobs,
         fairshare_bands: int,
     ) -> None:
         self._cluster, self._profiles, self._recent = cluster, profiles, recent
-        self._preemption, self._fairshare_bands = preemption, fairshare_bands
+        self._preemption, self._cpu_jobs, self._fairshare_bands = preemption, cpu_jobs, fairshare_bands
 
     def row(
         self,
@@ -95,7 +97,8 @@ class JobRows:
         starting: the jobs that Slurm has not started yet.
         """
         record, tag, admitted, cluster = job.record, job.prediction, job.job, self._cluster
-        why = explain_wait(job, _why(job, reasons), cluster, starting, now)
+        explained = explain_wait(job, _why(job, reasons), cluster, starting, now)
+        why = self._cpu_jobs.why_waits(job, explained, now)
         best, here = cluster.best_alpha(admitted), self._place_on_offer(job, why)
         alpha = job.placement.alpha if job.placement else job.pin.alpha if job.pin else here.alpha if here else None
         iterations = tag.iterations if tag else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -374,6 +375,7 @@ def _cpu_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> Cpu
         memory_per_node=job.memory_per_node,
         candidates=frozenset(n.name for n in able),
         whole_nodes=bool(job.exclusive),
+        time_limit=job.time_limit or math.inf,
     )
 
 

@@ -21,7 +21,10 @@ class Wording:
     change: str = ""
 
 
-_COUNTED = (("GPU", "need"), ("CPU", "cpus"), ("job", "ahead"), ("job", "victims"), ("task", "more"), ("node", "asked"))
+_COUNTED = (
+    *(("GPU", "need"), ("CPU", "cpus"), ("whole node", "whole"), ("node", "asked")),
+    *(("job", "ahead"), ("job", "victims"), ("task", "more")),
+)
 """Facts that are counts: the texts have ``{GPUs}``, ``{jobs}`` and so on, which become singular or plural."""
 _DURATIONS = ("remaining_s", "work_s", "left_s")
 """Facts in seconds. The texts have them without ``_s``, in Slurm's notation."""
@@ -55,6 +58,18 @@ WORDS = {
         "needs {CPUs} and no GPUs; too few are free that waiting jobs with GPUs do not need",
         "jobs without GPUs start by priority, then by submission, on CPUs that waiting GPU jobs do not need",
         "running jobs must end, or waiting GPU jobs must start; a job with fewer CPUs may start sooner",
+    ),
+    "whole-nodes": Wording(
+        "needs {whole nodes} and no GPUs (--exclusive); too few that it may use are idle",
+        "a job with --exclusive starts on nodes without any other job; jobs without GPUs start by priority, then by "
+        "submission",
+        "the jobs on {whole nodes} that it may use must end; without --exclusive it may start sooner",
+    ),
+    "kept-room": Wording(
+        "would delay job {head} (no GPUs), for which room is kept; it can start {start}",
+        "the first job without GPUs that cannot start keeps room on the nodes where it can start first; jobs that end "
+        "before then by their time limits, or fit beside it, may start",
+        "job {head} must start; with a time limit (--time) that ends before that, this job may start earlier",
     ),
     "capacity": Wording(
         "needs {GPUs}; the nodes that it may use have fewer, or not in that shape",
@@ -345,6 +360,7 @@ def _filled(text: str, facts: Mapping[str, Any]) -> str:
         "fewer": fewer,
         "kept": _kept(facts),
         "when": _when(facts.get("in_s")),
+        "start": _start(facts.get("in_s")),
         "now": "",
         "returns": "",
         **returns,
@@ -358,6 +374,13 @@ def _kept(facts: Mapping[str, Any]) -> str:
         return ""
     several = "," in facts["kept_for"]
     return f" and {facts['kept']} kept for {'jobs' if several else 'job'} {facts['kept_for']}, about to start"
+
+
+def _start(in_s: float | None) -> str:
+    """When a job can start for which room is kept, by the time limits of the jobs on its nodes."""
+    if in_s is None or not math.isfinite(in_s):
+        return "at an unknown time (a job on its nodes has no time limit)"
+    return "as soon as the jobs on its nodes end" if in_s < 1 else f"in {slurm_time(in_s)} by time limits"
 
 
 def _when(in_s: float | None) -> str:

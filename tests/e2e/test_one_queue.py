@@ -47,6 +47,21 @@ def test_jobs_without_gpus_leave_the_cpus_that_waiting_gpu_jobs_need(lab: Cluste
         assert done[job_id].nodes == lab.audit(job_id, "start-cpus")[-1]["nodes"][0]
 
 
+def test_a_job_without_gpus_keeps_whole_nodes_only_from_jobs_that_would_delay_it(lab: Cluster) -> None:
+    blockers = [lab.submit("--gpus=1", "-w", name, "--time=600", script=LONG) for name in ("n1", "n2")]
+    lab.wait_all(blockers, "RUNNING")
+    head = lab.submit("--exclusive", "-N2", script=SHORT)
+    wait_for(lambda: "needs 2 whole nodes and no GPUs" in lab.text_of(head), "asrpt-status says why it waits", 10)
+    brief = [lab.submit("--gpus=1", "--time=1", script=SHORT), lab.submit("-n2", "--time=1", script=SHORT)]
+    lab.wait_all(brief, "COMPLETED", timeout=30)
+    endless = [lab.submit("--gpus=1", script=SHORT), lab.submit("-n2", script=SHORT)]
+    for job_id in endless:
+        wait_for(lambda job_id=job_id: f"would delay job {head}" in lab.text_of(job_id), "it names the first job", 10)
+    lab.cancel(*blockers)
+    done = lab.wait_all([head, *endless], "COMPLETED", timeout=60)
+    assert all(done[job_id].start_time >= done[head].start_time for job_id in endless)
+
+
 def test_a_stream_of_small_jobs_does_not_starve_a_job_on_contiguous_nodes(lab: Cluster) -> None:
     """Under multifactor with a weight of the size, plain Slurm starts it before small jobs, also older ones."""
     blockers = lab.block_all()

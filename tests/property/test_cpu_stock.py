@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room
+from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Release, Room
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 
 NAMES = ("n1", "n2", "n3")
@@ -98,3 +100,34 @@ def test_cpus_are_gathered_for_gpu_jobs_on_each_node_that_has_some() -> None:
     needs = Request(cpus_per_gpu=8.0)
     stock.keep_for_gpus([Job(JobId(str(n)), "u", 1, unprofiled(1), request=needs) for n in (1, 2)])
     assert stock.nodes_for(CpuJob(JobId("3"), 0.0, cpus=4, candidates=frozenset({"n1", "n2"}))) == ()
+
+
+def asking_for(cpus: int, nodes: int = 1) -> CpuJob:
+    return CpuJob(JobId("7"), 0.0, cpus, nodes, nodes, candidates=frozenset(NAMES))
+
+
+ends = st.lists(st.tuples(st.integers(1, 100), st.sampled_from(NAMES), st.integers(1, 8)), max_size=8)
+others = st.lists(st.tuples(st.integers(1, 8), st.none() | st.integers(1, 100)), max_size=8)
+
+
+@given(ends, st.integers(1, 40), st.integers(1, 3), others)
+def test_no_job_that_may_start_delays_it(
+    running: list[tuple[int, str, int]], cpus: int, nodes: int, waiting: list[tuple[int, int | None]]
+) -> None:
+    """The nodes have 24 CPUs each. Jobs behind the first one start if they are brief, or beside it."""
+    used = {name: sum(count for _, at, count in running if at == name) for name in NAMES}
+    stock = CpuStock({n: Room(max(0.0, 24.0 - used[n]), inf) for n in NAMES}, dict.fromkeys(NAMES, 4), frozenset())
+    left = [Release(float(end), {name: Room(float(count), 0.0)}) for end, name, count in sorted(running)]
+    head = asking_for(cpus, nodes)
+    if max(used.values()) > 24 or stock.nodes_for(head):
+        return
+    kept = stock.room_to_keep(head, left)
+    stock.keep(kept)
+    for count, limit in waiting:
+        brief = kept.is_brief(inf if limit is None else float(limit), 0.0)
+        found = stock.nodes_for(asking_for(count), brief)
+        if found:
+            taken = stock.start(asking_for(count), found)
+            left += [Release(float(limit), taken)] if limit is not None else []
+    after = stock.room_to_keep(head, sorted(left, key=lambda each: each.time))
+    assert after.start <= kept.start

@@ -46,10 +46,12 @@ def offers(view: ClusterView, request: Request) -> list[Offer]:
 
 def _bounded(view: ClusterView, server: str, free: int, request: Request) -> int:
     name = view.hosts.get(server, server)
-    for stock, per_gpu in ((view.free_cpus, request.cpus_per_gpu), (view.free_memory, request.memory_per_gpu)):
+    cpus, memory = (0.0, 0.0) if request.brief else view.kept.get(name, (0.0, 0.0))
+    needs = ((view.free_cpus, cpus, request.cpus_per_gpu), (view.free_memory, memory, request.memory_per_gpu))
+    for stock, kept, per_gpu in needs:
         if stock is not None and per_gpu > 0:
-            free = min(free, int(stock.get(name, 0) / per_gpu + ROUNDING))  # 1 // 0.2 is 4
-    if view.free_memory is not None and view.free_memory.get(name, 0) < request.memory_per_node:
+            free = min(free, int(max(0.0, stock.get(name, 0) - kept) / per_gpu + ROUNDING))  # 1 // 0.2 is 4
+    if view.free_memory is not None and view.free_memory.get(name, 0) - memory < request.memory_per_node:
         return 0
     return free - free % request.unit
 

@@ -20,6 +20,7 @@ class PolicySnapshot:
     policy, settings, state: the policy's name, its options and its saved state.
     free, free_cpus, free_memory: by node; None if CPUs or memory do not count.
     headroom: what is left of the site's limits, by name. indexes: the free GPU indexes (``ClusterView``).
+    kept: what only brief requests may use (``ClusterView``).
     """
 
     now: float
@@ -33,10 +34,13 @@ class PolicySnapshot:
     free_memory: Mapping[str, float] | None
     headroom: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     indexes: Mapping[str, int] | None = field(default=None, kw_only=True)
+    kept: Mapping[str, tuple[float, float]] = field(default_factory=dict, kw_only=True)
 
     def view(self) -> ClusterView:
         headroom = Headroom(self.headroom)
-        return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, headroom, indexes=self.indexes)
+        view = ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, headroom, indexes=self.indexes)
+        view.kept = self.kept
+        return view
 
     def policy_with(self, jobs: Iterable[Job]) -> Policy:
         """A copy of the policy at that time. Raises ValueError for an invalid state."""

@@ -14,8 +14,8 @@ from operator import attrgetter
 from typing import Any
 
 from slurm_asrpt.core.cluster import Placement
-from slurm_asrpt.core.cpu_jobs import CpuJob
-from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.cpu_jobs import WAITS_FOR_CPUS, CpuJob
+from slurm_asrpt.core.job import Job, Request
 from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies.base import Reason
 from slurm_asrpt.core.priorities import DEFAULT, Standing
@@ -152,7 +152,8 @@ class ManagedJob(SavedJob):
     @property
     def waits_for_cpus(self) -> bool:
         """Whether this is a job without GPUs that may start now."""
-        return self.reason is not None and self.reason.kind == "cpus" and self.cpu_job is not None
+        waits = self.reason is not None and self.reason.kind in WAITS_FOR_CPUS
+        return waits and self.cpu_job is not None
 
     def was_requeued(self, record: JobRecord) -> bool:
         """Whether asrptd has requeued the run in this record."""
@@ -210,6 +211,11 @@ class ManagedJob(SavedJob):
             return False
         self.job = replace(self.job, turn=turn)
         return True
+
+    def requests(self, request: Request) -> None:
+        """Set its request, which differs from the one that it was admitted with in ``brief`` only."""
+        if self.job is not None:
+            self.job = replace(self.job, request=request)
 
     def resumed(self, in_queue: bool) -> None:
         """The policy has restored its queue, with or without this job."""

@@ -69,6 +69,7 @@ def _inputs(
         free_memory=view.free_memory and view.free_memory.copy(),
         headroom=view.headroom.room.copy(),
         indexes=view.indexes and view.indexes.copy(),
+        kept=view.kept,
         preemptable=view.preemptable,
         jobs=tuple(j.job for j in jobs.values() if j.state is JobState.QUEUED and j.job is not None),
         startup=view.startup,

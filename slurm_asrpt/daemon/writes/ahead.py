@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.cpu_jobs import CpuJobs
 from slurm_asrpt.daemon.jobs.admission import waits_for_slurm
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR, JobState
@@ -50,6 +51,7 @@ class ReleaseAhead:
         policy: Policy,
         jobs: JobTable,
         cluster: ClusterState,
+        cpu_jobs: CpuJobs,
         leases: Leases,
         client: SlurmClient,
         audit: AuditWriter,
@@ -57,6 +59,7 @@ class ReleaseAhead:
     ) -> None:
         """most: so many jobs are released at most. multifactor: whether Slurm has SiteFactors."""
         self._most, self._policy, self._jobs, self._cluster = most, policy, jobs, cluster
+        self._cpu_jobs = cpu_jobs
         self._leases, self._client, self._audit, self._multifactor = leases, client, audit, multifactor
 
     def intend(self, now: float) -> IntendedReleases:
@@ -88,7 +91,7 @@ class ReleaseAhead:
         nodes: dict[tuple[str, str], frozenset[str] | None] = {}
         for job_id in self._policy.next_starts(self._most):
             job = self._jobs.get(job_id)
-            if job is None or not _is_plain(job):
+            if job is None or not _is_plain(job) or self._cpu_jobs.may_be_delayed_by(job):
                 break
             if self._cluster.has_several_types and job.by_slurm != "mixed" and not type_of(job.record):
                 break  # Slurm might start it on nodes with several types

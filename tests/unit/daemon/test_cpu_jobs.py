@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from slurm_asrpt.audit.inputs import canonical, decide, from_document
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
 from slurm_asrpt.slurm.records import Reservation
+from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.daemon import Bench
 
 
@@ -174,3 +177,96 @@ def test_a_magnetic_reservation_takes_whole_jobs_of_its_users_only(bench: Bench)
     bench.cycle(3)
     assert nodes_of(bench, wide) == "n2,n3"
     assert not bench.audit("not-started")
+
+
+# the first one keeps its room only as backfill does
+
+
+def exclusive(bench: Bench, nodes: int) -> str:
+    return cpu_job(bench, nodes, exclusive="node", tasks=nodes, min_nodes=nodes)
+
+
+def blocked_for(bench: Bench, seconds: float) -> str:
+    """A job of whole nodes, and a GPU job on each node that blocks it. Returns its id."""
+    running = [bench.slurm.submit(1, cpus=1, time_limit=seconds, required_nodes=f"n{n}") for n in (1, 2, 3)]
+    bench.cycle(2)
+    assert {bench.job_state(job_id) for job_id in running} == {JobState.RUNNING}
+    head = exclusive(bench, 3)
+    bench.cycle(2)
+    assert bench.job_state(head) is JobState.INELIGIBLE
+    return head
+
+
+@pytest.mark.parametrize("policy", ["asrpt", "asrpt-gated", "easy-backfill", "hlas"])
+def test_jobs_that_end_before_it_can_start_do_not_wait_for_it(make_bench: Any, policy: str) -> None:
+    bench = make_bench(policy=policy)
+    head = blocked_for(bench, 100_000.0)
+    brief = [bench.slurm.submit(2, cpus=20, time_limit=60.0), cpu_job(bench, 100, min_nodes=2, time_limit=60.0)]
+    bench.cycle(3)
+    assert {bench.job_state(job_id) for job_id in brief} == {JobState.RUNNING}
+    assert text_of(bench.job(head).reason) == (
+        "needs 3 whole nodes and no GPUs (--exclusive); too few that it may use are idle"
+    )
+
+
+@pytest.mark.parametrize("policy", ["asrpt", "asrpt-gated", "easy-backfill", "hlas"])
+def test_jobs_that_would_delay_it_say_so_and_gpu_jobs_wait_half_an_hour_at_most(make_bench: Any, policy: str) -> None:
+    bench = make_bench(policy=policy)
+    head = blocked_for(bench, 100_000.0)
+    with_gpus, without = bench.slurm.submit(1, cpus=1), cpu_job(bench, 2)
+    bench.cycle(3)
+    for job_id in (with_gpus, without):
+        assert bench.job(job_id).reason.kind == "kept-room"
+        assert f"would delay job {head} (no GPUs)" in text_of(bench.job(job_id).reason)
+        shown = next(each for each in bench.status(bench.slurm.now).jobs if each.job_id == job_id)
+        assert f"would delay job {head}" in shown.text
+    assert not bench.audit("released-ahead")
+    bench.cycle(18, seconds=100.0)
+    bench.cycle(3)
+    assert bench.job_state(with_gpus) is JobState.RUNNING
+    assert bench.job(without).reason.facts["head"] == head
+
+
+@pytest.mark.parametrize("policy", ["asrpt", "asrpt-gated", "easy-backfill"])
+def test_a_stream_of_short_gpu_jobs_does_not_delay_it(make_bench: Any, policy: str) -> None:
+    bench = make_bench(policy=policy)
+    head = blocked_for(bench, 900.0)
+    until, began = bench.slurm.now + 900.0, dict[str, float]()
+    while bench.slurm.now < until + 30.0:
+        bench.slurm.submit(1, cpus=1, time_limit=60.0)
+        bench.cycle(1, seconds=10.0)
+        for job in list(bench.slurm.records.values()):
+            if job.state == "RUNNING" and job.time_limit and bench.slurm.now >= job.start_time + job.time_limit:
+                began[job.job_id] = job.start_time
+                bench.slurm.end(job.job_id)
+    assert len(began) > 50
+    assert bench.job_state(head) is JobState.RUNNING
+
+
+def test_a_gpu_job_that_fits_beside_it_starts(make_bench: Any) -> None:
+    bench = make_bench(policy="asrpt-gated", sizes=(4,))
+    bench.slurm.submit(1, cpus=40, time_limit=1000.0)
+    bench.cycle(2)
+    head = cpu_job(bench, 60)
+    bench.cycle(1)
+    beside, more, brief = (
+        bench.slurm.submit(1, cpus=4),
+        bench.slurm.submit(1, cpus=5),
+        bench.slurm.submit(1, cpus=5, time_limit=60.0),
+    )
+    bench.cycle(3)
+    assert {bench.job_state(job_id) for job_id in (beside, brief)} == {JobState.RUNNING}
+    assert bench.job(more).reason.facts["head"] == head
+
+
+def test_a_decision_with_kept_room_can_be_repeated(make_bench: Any) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    blocked_for(bench, 100_000.0)
+    bench.slurm.submit(1, cpus=1)
+    bench.slurm.submit(1, cpus=1, time_limit=60.0)
+    bench.cycle(1)
+    decided = bench.scheduler.decider.decided
+    assert set(decided.document["kept"]) == {"n1", "n2", "n3"}
+    decisions, _ = decide(from_document(json.loads(canonical(decided.document))))
+    assert json.loads(canonical(decisions)) == json.loads(canonical(decided.answer))
+    assert [each["job"] for each in decisions if "start" in each] == ["6"]

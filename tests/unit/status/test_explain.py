@@ -20,7 +20,7 @@ FACTS = {
     "need": 8, "free": 3, "head": "17", "ahead": 2, "in_s": 60.0, "left_s": 9.0, "ratio": 2.0, "remaining_s": 5.0,
     "work_s": 9.0, "shape": "4 per node", "slurm_reason": "JobHeldUser",
     "limit": "MaxJobs", "victims": 2, "kinds": "QOS scavenger", "why": "a job array", "reservation": "fair",
-    "runs": "4, 5", "more": 3, "tasks": "4-6", "most": 3, "cpus": 4,
+    "runs": "4, 5", "more": 3, "tasks": "4-6", "most": 3, "cpus": 4, "whole": 2,
 }  # fmt: skip
 
 
