@@ -64,6 +64,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "over-limit": ("limit",),
     "left": ("why",),
     "starting": (),
+    "would-start": (),
     "preempting": ("victims", "kinds"),
     "filling": ("head",),
     "slurm-starts": ("why",),

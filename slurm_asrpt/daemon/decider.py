@@ -95,6 +95,8 @@ class Decider:
         return job
 
     def _why_starting(self, job: ManagedJob, start: Start) -> Reason:
+        if not self._mode.enforcing:
+            return reason(Phase.STARTING, "would-start")
         if job.by_slurm:
             return reason(Phase.STARTING, "slurm-starts", why=LEFT_WORDS.get(job.by_slurm, job.by_slurm))
         if start.filling is not None:

@@ -192,6 +192,11 @@ WORDS = {
         "asrptd chooses the nodes, and Slurm starts the job there",
         "no action needed: Slurm starts it in a moment",
     ),
+    "would-start": Wording(
+        "asrptd would start it on these nodes",
+        "in this mode asrptd writes no starts: Slurm starts jobs by itself",
+        "no action needed: Slurm starts it when it has room",
+    ),
     "preempting": Wording(
         "released to Slurm on the chosen nodes; preempts {jobs} of {kinds}",
         "the site lets this job preempt them; asrptd chooses the nodes where they lose least, Slurm the jobs there",

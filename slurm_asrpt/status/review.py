@@ -40,6 +40,7 @@ WAITED_FOR = {
     "over-limit": "a limit of the site",
     "left": "Slurm, to which it was left",
     "starting": "Slurm to start it",
+    "would-start": "Slurm to start it",
     "preempting": "the jobs preempted for it",
     "filling": "Slurm to start it",
     "slurm-starts": "nodes of Slurm's choice",
