@@ -9,7 +9,7 @@ same figures before the adjustment that asrptd learns from earlier starts, ``clo
 bound; the others have none within the horizon. ``untold`` jobs had no forecast. ``width_s`` is the median of the
 closed widths, ``wait_s`` that of the waits from then on, ``ms`` the CPU time of a forecast. ``--blind`` ignores later
 arrivals. With ``--swing``, jobs arrive at random, more by day and fewer by night; without it, the days of the trace are
-stretched to the load.
+stretched to the load. With ``--bursts N``, about N jobs arrive within ten minutes, then none until the next burst.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
+from benchmarks.bursts import bursting
 from benchmarks.start_coverage import start_coverage
 from benchmarks.swing import swinging
 from slurm_asrpt.core.cluster import ClusterView, Placement
@@ -131,11 +132,14 @@ def workload(chosen: argparse.Namespace, seed: int) -> tuple[JobTable, Cluster, 
     cluster = Cluster(chosen.servers, chosen.gpus)
     trace = load_trace(f"pai-like:{2 * chosen.jobs}:{chosen.jobs / 1500:g}", seed)
     fitting = trace.jobs["gpus"] <= cluster.total_gpus
-    trace = replace(trace, jobs=trace.jobs[fitting].reset_index(drop=True))
+    jobs = trace.jobs[fitting].reset_index(drop=True)
+    trace = replace(trace, jobs=jobs.assign(duration_s=jobs["duration_s"] / chosen.compress))
     table = build(trace, cluster, Options(models="none", predictor="expected", load=chosen.load, retrain_s=0)).table
     if chosen.swing:
         submit = swinging(len(table), float(table.submit[-1]), DAY_S, chosen.swing, seed)
         table = replace(table, submit=submit)
+    if chosen.bursts:
+        table = replace(table, submit=bursting(len(table), float(table.submit[-1]), chosen.bursts, seed))
     past = trace.jobs.iloc[: len(trace) - len(table)]
     chains = chains_of(past["group"].tolist(), past["user"].tolist(), past["gpus"].tolist())
     examples = [Example(keys, seconds) for keys, seconds in zip(chains, past["duration_s"].tolist(), strict=True)]
@@ -232,6 +236,8 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=8, help="GPUs of each server")
     parser.add_argument("--load", type=float, default=0.9, help="GPU-seconds that arrive over those available")
     parser.add_argument("--swing", type=float, default=0.0, help="depth of the daily variation of the load, 0 to 1")
+    parser.add_argument("--bursts", type=int, default=0, help="jobs of a burst, on average; 0: no bursts")
+    parser.add_argument("--compress", type=float, default=1.0, help="divide runtimes by this factor")
     parser.add_argument("--policy", default="asrpt-gated", choices=policy_names())
     parser.add_argument("--every", type=float, default=5400.0, help="seconds between two forecasts")
     parser.add_argument("--window", type=float, default=86400.0, help="draw arrivals from this many past seconds")

@@ -248,7 +248,10 @@ def expected_start(job: JobStatus) -> Facts:
         return [("Expected start", f"{_between(job.start_earliest, job.start_latest, job.start_open)} {asof}")]
     lines = [("Next start", f"{_between(job.start_earliest, job.start_latest, job.start_open)} {asof}")]
     if job.last_start_earliest is None:
-        return [*lines, ("Last start", "no upper bound: not within a day, or too many tasks are ahead")]
+        return [
+            *lines,
+            ("Last start", "unknown: it starts in too few simulations (a day each, less if the queue is long)"),
+        ]
     last = _between(job.last_start_earliest, job.last_start_latest, job.last_start_open)
     return [*lines, ("Last start", f"{last} (10-90%)")]
 

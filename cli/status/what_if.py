@@ -341,7 +341,7 @@ def _start(found: WhatIf) -> str:
         return f"unknown: {safe(found.trouble)}" if found.trouble else "Slurm decides"
     if found.reason == "capacity":
         return "never on the current nodes"
-    return f"unknown: {safe(found.trouble)}" if found.trouble else "unknown: probably not within a day"
+    return f"unknown: {safe(found.trouble)}" if found.trouble else "unknown: it starts in too few simulations"
 
 
 def _placement(found: WhatIf) -> str:

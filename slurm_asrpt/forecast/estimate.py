@@ -1,7 +1,7 @@
 """Start times of waiting jobs as 10-90% intervals: quantiles over many simulated futures.
 
-In each future, runtimes are drawn from the jobs' intervals, and jobs arrive at the recent rate. Arrivals matter: if the
-policy lets short jobs pass, later jobs determine when a long job starts.
+In each future, runtimes are drawn from the jobs' intervals, and jobs arrive at the recent rate, but with no more work
+than all GPUs can do. Arrivals matter: if the policy lets short jobs pass, later jobs determine when a long job starts.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from itertools import chain
 import numpy as np
 
 from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.placement.selection import BestAlphas
 from slurm_asrpt.forecast.arrays import PendingTasks, TaskFeed
 from slurm_asrpt.forecast.conformal import StartInterval
 from slurm_asrpt.forecast.replay import Arrival, Replay
-from slurm_asrpt.forecast.sampling import LogNormals, Sampler, array_tasks, remaining_length, survival
+from slurm_asrpt.forecast.sampling import Floats, LogNormals, Sampler, array_tasks, remaining_length, survival
 from slurm_asrpt.forecast.snapshot import Snapshot, Waiting
 
 STEP = 10
@@ -92,6 +93,7 @@ class _Futures:
         self._tasks_running = array_tasks([each.job_id for each in snapshot.running])
         self._asked = {new_job.job.id: new_job.job.id} if new_job else self._all_asked()
         self._recent = LogNormals([each.span for each in snapshot.recent])
+        self._recent_gpus, self._recent_alphas, self._recent_limits = self._columns_of_recent()
 
     def _all_asked(self) -> dict[JobId, JobId]:
         """The jobs whose start is reported: the ID to report it under, and the job's own ID."""
@@ -127,8 +129,24 @@ class _Futures:
         starts = Replay(self._snapshot, left_s, iterations, arrivals, asked, following).until(self._horizon, keep_going)
         return [starts.get(job_id, np.inf) for job_id in asked]
 
+    def _columns_of_recent(self) -> tuple[Floats, Floats, Floats]:
+        """GPUs, α̃_min (0 if the job fits nowhere) and time limits of the recent arrivals."""
+        best, jobs = BestAlphas(self._snapshot.nodes, self._snapshot.fabric), [e.job for e in self._snapshot.recent]
+        rows = [(job.gpus, best.alpha(job) or 0.0, job.time_limit) for job in jobs]
+        gpus, alphas, limits = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+        return gpus, alphas, limits
+
+    def _least_s(self, iterations: Floats) -> float:
+        """Seconds that all GPUs of the cluster need for the recent arrivals."""
+        run_s = np.minimum(iterations * self._recent_alphas, self._recent_limits)
+        return float(run_s @ self._recent_gpus) / sum(node.gpus for node in self._snapshot.nodes)
+
     def _arrivals(self, rng: np.random.Generator) -> Iterator[Arrival]:
-        """Repeat the recent arrivals from a random instant on: this preserves bursts and the mix of jobs."""
+        """Repeat the recent arrivals from a random instant on: this preserves bursts and the mix of jobs.
+
+        If they bring more work than all GPUs can do in that time, they come more slowly, so that they just can: a
+        burst is not a lasting rate. Otherwise the short jobs of a burst would pass the long ones for ever.
+        """
         recent, window, now = self._snapshot.recent, self._snapshot.window_s, self._snapshot.now
         if not recent or window <= 0:
             return
@@ -137,9 +155,10 @@ class _Futures:
         order = np.argsort(due, kind="stable").tolist()
         number, begin = FIRST_NUMBER, now
         while True:
-            iterations = self._recent.draw(rng).tolist()
+            drawn = self._recent.draw(rng)
+            iterations, slower = drawn.tolist(), max(1.0, self._least_s(drawn) / window)
             for row in order:
                 number += 1
-                job = replace(recent[row].job, id=JobId(str(number)), submit_time=begin + float(due[row]))
-                yield job, iterations[row]
-            begin += window
+                submit_time = begin + slower * float(due[row])
+                yield replace(recent[row].job, id=JobId(str(number)), submit_time=submit_time), iterations[row]
+            begin += slower * window
