@@ -20,6 +20,8 @@ from slurm_asrpt.sim.scenario import parse_policy
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 
 DRAWS = 10
+DRAWN_S = 10.0
+"""By so much jobs take longer on average in draws: the jobs of no two days take the same seconds."""
 
 
 def workload(window: Window) -> Workload:
@@ -56,6 +58,17 @@ def play(site: Site, window: Window, longest_s: float) -> Played:
     result = simulate_named(spec.name, made.cluster.nodes, made.table, made.cluster.fabric, settings)
     times = zip(result.table.submit.tolist(), result.start.tolist(), result.end.tolist(), strict=True)
     records = [Record(submit, submit, start, end, COMPLETED) for submit, start, end in times]
+    return Played(site, records, None, time.monotonic() - began)
+
+
+def play_draws(site: Site, window: Window, longest_s: float, draws: int) -> Played:
+    """Play a side several times, each time with other seconds of ``DRAWN_S`` in the run times; the jobs of all draws.
+
+    The draws are the same for each side. With one draw, run times are as they are.
+    """
+    began = time.monotonic()
+    windows = [slower(window, DRAWN_S, np.random.default_rng(draw)) for draw in range(draws)] if draws > 1 else [window]
+    records = [record for each in windows for record in play(site, each, longest_s).records]
     return Played(site, records, None, time.monotonic() - began)
 
 

@@ -16,7 +16,7 @@ from benchmarks.site.side_by_side import results
 from slurm_asrpt.errors import InputError, MachineError
 from slurm_asrpt.lab.site import figures, sides
 from slurm_asrpt.lab.site.jobs import POPULAR_MIN, SiteJob, Window
-from slurm_asrpt.lab.site.simulated import bound, compare, play, policy_of
+from slurm_asrpt.lab.site.simulated import bound, compare, play, play_draws, policy_of
 from slurm_asrpt.sim.scenario import parse_policy
 from slurm_asrpt.traces import Trace
 
@@ -235,6 +235,20 @@ def test_the_simulator_is_compared_with_a_real_slurm_also_at_the_pace_of_its_mac
     same = compare(found, exact, LONGEST_S)
     assert (same["mean_ratio"], same["wait_distance"], same["pace_s"]) == (1.0, 0.0, pytest.approx(0.0, abs=1e-6))
     assert same["paced_s"] == pytest.approx([mean, mean], abs=0.1)
+
+
+def test_draws_play_the_same_jobs_with_other_seconds_the_same_for_each_side():
+    found = window()
+    one = play_draws(sides.OURS, found, LONGEST_S, 1).records
+    assert one == play(sides.OURS, found, LONGEST_S).records
+    three = play_draws(sides.OURS, found, LONGEST_S, 3).records
+    assert len(three) == 3 * len(one)
+    for draw in range(3):
+        own = three[draw * len(one) : (draw + 1) * len(one)]
+        longer = [each.end - each.start - job.run_s for each, job in zip(own, found.jobs, strict=True)]
+        assert 0 <= min(longer) < max(longer) <= 20
+    assert three == play_draws(sides.OURS, found, LONGEST_S, 3).records
+    assert three[: len(one)] != three[len(one) : 2 * len(one)]
 
 
 def test_an_unknown_log_is_an_error(tmp_path, capsys):
