@@ -201,7 +201,7 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "closed": shares(bounded),
         "untold": sum(one.untold for one in outcomes),
         "wait_s": round(median(began - made for made, _, began in simulated)),
-        "width_s": round(median(found.latest - found.earliest for _, found, _ in bounded)),
+        "width_s": round(median(found.latest - found.earliest for _, found, _ in bounded)) if bounded else None,
         "ms": round(1000 * fmean(chain.from_iterable(one.cpu_s for one in outcomes))),
     }
 
