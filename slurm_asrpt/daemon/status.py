@@ -26,7 +26,7 @@ from slurm_asrpt.daemon.cpu_jobs import CpuJobs
 from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.run_lengths import predicted_interval, run_of
-from slurm_asrpt.daemon.jobs.admission import explain_wait
+from slurm_asrpt.daemon.jobs.admission import explain_wait, unless_reserved
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import with_cause
 from slurm_asrpt.daemon.jobs.saved_state import JobState
@@ -227,7 +227,7 @@ class StatusBuilder:
     def build(self, now: float, forecaster: Forecaster) -> Status:
         """The status, with running jobs first, then the others in the order in which they should start."""
         queue = self._policy.queue(now)
-        able = (str(job_id) for job_id, why in queue if why.kind != "capacity")  # the others never have their turn
+        able = (str(job_id) for job_id, why in queue if not self._is_too_large(str(job_id), why, now))
         ranks = {job_id: rank for rank, job_id in enumerate(able, start=1)}
         reasons = {str(job_id): with_cause(why, self._jobs) for job_id, why in queue}
         observed = self._progress.look(self._jobs.running_since())
@@ -262,6 +262,11 @@ class StatusBuilder:
             counts=count_jobs(rows),
             release=__version__,
         )
+
+    def _is_too_large(self, job_id: str, why: Reason, now: float) -> bool:
+        """Whether the job never has its turn; but it has if only a reservation keeps its nodes."""
+        job = self._jobs.get(job_id) if why.kind == "capacity" else None
+        return job is not None and unless_reserved(job, why, self._cluster, now).kind == "capacity"
 
     def report_ended(self, run_dir: Path, now: float) -> None:
         """Write the jobs that have ended since the last call for their owners. Raises OSError; then none is lost."""

@@ -436,7 +436,7 @@ def explain_wait(
 
     starting: the jobs for which free GPUs are kept until Slurm has started them; named if the job lacks only these.
     """
-    found = _reserved(job, why, cluster, now)
+    found = unless_reserved(job, why, cluster, now)
     if found.kind == "gpus" and job.job is not None:
         return _with_kept(job.job, found, cluster, starting)
     if found.kind != "capacity" or job.job is None:
@@ -458,7 +458,8 @@ def _with_kept(job: Job, why: Reason, cluster: ClusterState, starting: Iterable[
     return Reason(why.phase, why.kind, {**why.facts, "kept": total, "kept_for": ", ".join(kept)})
 
 
-def _reserved(job: ManagedJob, why: Reason, cluster: ClusterState, now: float) -> Reason:
+def unless_reserved(job: ManagedJob, why: Reason, cluster: ClusterState, now: float) -> Reason:
+    """The policy's reason, or the reservation that alone prevents the job's start."""
     admitted, unrestricted = job.job, job.unrestricted
     if job.state is not JobState.QUEUED or admitted is None or unrestricted is None:
         return why

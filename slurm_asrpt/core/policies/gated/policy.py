@@ -751,7 +751,6 @@ class Gated(Policy):
         if self._preempts:
             ranks = self._ranks(list(entries.values()))
             order.sort(key=lambda job_id: _rank(entries[job_id], ranks))
-        order.sort(key=lambda job_id: not entries[job_id].choices)  # too large a job is ahead of none
         higher = before_band([entries[job_id].job for job_id in order])
         able = (job_id for job_id in order if entries[job_id].choices and not self._limited(entries[job_id]))
         head = next(able, None)
