@@ -38,9 +38,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.arrivals import swinging
 from benchmarks.busylab import big_lab, replay_spec
 from benchmarks.start_coverage import Verdict, start_coverage
-from benchmarks.swing import swinging
 from slurm_asrpt.config.settings import DEFAULT_POLICY, load_settings
 from slurm_asrpt.history.store import FILE_NAME, History, Run
 from slurm_asrpt.lab.asrptd import asrptd

@@ -28,9 +28,8 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from benchmarks.bursts import bursting
+from benchmarks.arrivals import bursting, swinging
 from benchmarks.start_coverage import start_coverage
-from benchmarks.swing import swinging
 from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import make_policy, policy_names
