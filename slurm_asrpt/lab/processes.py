@@ -111,13 +111,16 @@ def read_daemons(pids: Path) -> list[Daemon]:
     return [daemon for file in sorted(pids.glob("*.pid")) if (daemon := read_daemon(file))]
 
 
-def end(daemons: Iterable[Daemon], patience_s: float = 10.0) -> None:
-    """End processes: SIGTERM, then SIGKILL for those that run on after ``patience_s`` seconds."""
+def end(daemons: Iterable[Daemon], patience_s: float = 10.0, requests: int = 1) -> None:
+    """End processes: SIGTERM, then SIGKILL for those that run on after ``patience_s`` seconds.
+
+    requests: how often SIGTERM is sent within that time, for a daemon that can miss one.
+    """
     running = list(daemons)
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for number in [signal.SIGTERM] * requests + [signal.SIGKILL]:
         for daemon in running:
             daemon.signal(number)
-        running = _wait_gone(running, patience_s)
+        running = _wait_gone(running, patience_s / requests)
         if not running:
             return
 

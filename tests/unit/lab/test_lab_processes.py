@@ -46,6 +46,27 @@ def test_a_daemon_that_ignores_sigterm_is_killed(tmp_path):
     assert not daemon.alive
 
 
+def test_a_daemon_that_misses_the_first_request_gets_another(tmp_path):
+    code = """
+import signal, sys, time
+seen = []
+def ask(*_):
+    seen.append(1)
+    print("asked", flush=True)
+    if len(seen) > 1:
+        sys.exit("ended itself")
+signal.signal(15, ask)
+print("on", flush=True)
+while True:
+    time.sleep(60)
+"""
+    daemon = start(tmp_path, code)
+    while "on" not in (tmp_path / "log").read_text():
+        pass
+    processes.end([daemon], patience_s=60.0, requests=600)
+    assert (tmp_path / "log").read_text().endswith("ended itself\n")
+
+
 def test_a_process_with_a_reused_pid_is_not_ended(sleeper):
     other = Daemon("slurmctld", sleeper.pid, processes.start_time(sleeper.pid) - 1)
     assert not other.alive
