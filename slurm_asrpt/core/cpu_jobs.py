@@ -21,10 +21,11 @@ from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.reasons import Phase, Reason, reason
 
 _INF = float("inf")
-KEPT_S, EVERY_S = 1800.0, 7200.0
+KEPT_S, EVERY_S, ALWAYS_S = 1800.0, 7200.0, 86400.0
 """Room is kept from GPU jobs for a job that can start within the first of these, else in the first part of the second.
 
-GPUs must not be idle for hours for a job without GPUs, and a stream of GPU jobs that run less must not starve it.
+GPUs must not be idle for hours for a job without GPUs. That part grows, so that no stream of GPU jobs starves it: of a
+job that has waited for the third of these it is everything.
 """
 WAITS_FOR_CPUS = ("cpus", "whole-nodes")
 """Kinds of reasons of a job without GPUs that may start."""
@@ -114,7 +115,9 @@ class KeptRoom:
 
     def is_kept_from_gpu_jobs(self, now: float) -> bool:
         """Whether it is so soon that GPUs may stay idle for it, or the job's turn."""
-        return self.start - now <= KEPT_S or (now - self.job.submit_time) % EVERY_S < KEPT_S
+        waited = now - self.job.submit_time
+        part = KEPT_S + (EVERY_S - KEPT_S) * min(1.0, waited / ALWAYS_S)
+        return self.start - now <= KEPT_S or waited % EVERY_S < part
 
     def why(self, now: float) -> Reason:
         """Of a job that would delay it."""

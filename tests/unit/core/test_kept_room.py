@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from slurm_asrpt.core.cpu_jobs import EVERY_S, KEPT_S, CpuJob, CpuStock, KeptRoom, Release, Room
+from slurm_asrpt.core.cpu_jobs import ALWAYS_S, EVERY_S, KEPT_S, CpuJob, CpuStock, KeptRoom, Release, Room
 from slurm_asrpt.core.job import JobId
 
 NODES = ("n1", "n2", "n3")
@@ -73,8 +73,34 @@ def test_gpu_jobs_wait_for_it_if_it_can_start_soon_or_it_is_its_turn() -> None:
 
     assert keeps(math.inf, 0.0)
     assert keeps(1e6, KEPT_S - 1)
-    assert not keeps(1e6, KEPT_S)
+    assert not keeps(1e6, KEPT_S + 150)
     assert not keeps(math.inf, EVERY_S - 1)
     assert keeps(math.inf, EVERY_S)
     assert keeps(KEPT_S + 5000.0, 5000.0)
     assert not keeps(KEPT_S + 5001.0, 5000.0)
+
+
+def test_it_keeps_more_of_the_time_from_gpu_jobs_the_longer_it_waits() -> None:
+    kept = KeptRoom(cpu_job(10), math.inf, {})
+
+    def share(begin: float) -> float:
+        times = [begin + EVERY_S * step / 100 for step in range(100)]
+        return sum(kept.is_kept_from_gpu_jobs(now) for now in times) / 100
+
+    shares = [share(EVERY_S * period) for period in range(14)]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[12], shares[13]) == (0.27, 1.0, 1.0)
+
+
+def test_a_stream_of_long_gpu_jobs_does_not_starve_a_job_on_a_whole_node() -> None:
+    """A job of six hours ends every 90 minutes, on one of four GPUs, and another wants to take its place."""
+    runs, step = 6 * 3600.0, 300.0
+    ends, now = [runs / 4 * number for number in range(1, 5)], 0.0
+    while ends and now < 3 * ALWAYS_S:
+        now += step
+        ends = [end for end in ends if end > now]
+        stock = stock_of({"n1": 4.0 - len(ends), "n2": 0.0, "n3": 0.0})
+        kept = stock.room_to_keep(cpu_job(4, whole=True), [Release(max(ends, default=now), {}, {"n1": Room(4.0, 0.0)})])
+        if not kept.is_kept_from_gpu_jobs(now):
+            ends += [now + runs] * (4 - len(ends))
+    assert now <= ALWAYS_S + runs + step
