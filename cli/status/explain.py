@@ -209,6 +209,7 @@ def _facts(job: JobStatus) -> Facts:
         "kept_for",
         "lacks",
         "asked",
+        "asks",
         "able",
         "have",
         "returns",

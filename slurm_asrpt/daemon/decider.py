@@ -117,7 +117,7 @@ class Decider:
         view.headroom.take(start.job.charges)
 
     def _note_wait(self, job: ManagedJob, wait: Wait, starting: Sequence[ManagedJob], now: float) -> None:
-        why = explain_wait(job, with_cause(wait.reason, self._jobs), self.cluster, starting, now)
+        why = explain_wait(job, with_cause(wait.reason, self._jobs), self.cluster, self._rules.limits, starting, now)
         why = self._cpu_jobs.why_waits(job, why, now)
         if job.reason is None or job.reason.kind != why.kind:
             self._audit.record(now, "wait", wait.job.id, reason=why.kind, until=wait.until, **why.facts)

@@ -26,7 +26,8 @@ from slurm_asrpt.daemon.cpu_jobs import CpuJobs
 from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.run_lengths import predicted_interval, run_of
-from slurm_asrpt.daemon.jobs.admission import explain_wait, unless_reserved
+from slurm_asrpt.daemon.jobs.admission import deadline_is_near, explain_wait, unless_reserved
+from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import with_cause
 from slurm_asrpt.daemon.jobs.saved_state import JobState
@@ -79,9 +80,10 @@ class JobRows:
         recent: RecentJobs,
         preemption: Preemption,
         cpu_jobs: CpuJobs,
+        limits: LimitsWatch,
         fairshare_bands: int,
     ) -> None:
-        self._cluster, self._profiles, self._recent = cluster, profiles, recent
+        self._cluster, self._profiles, self._recent, self._limits = cluster, profiles, recent, limits
         self._preemption, self._cpu_jobs, self._fairshare_bands = preemption, cpu_jobs, fairshare_bands
 
     def row(
@@ -97,7 +99,7 @@ class JobRows:
         starting: the jobs that Slurm has not started yet.
         """
         record, tag, admitted, cluster = job.record, job.prediction, job.job, self._cluster
-        explained = explain_wait(job, _why(job, reasons), cluster, starting, now)
+        explained = explain_wait(job, _why(job, reasons), cluster, self._limits, starting, now)
         why = self._cpu_jobs.why_waits(job, explained, now)
         best, here = cluster.best_alpha(admitted), self._place_on_offer(job, why)
         alpha = job.placement.alpha if job.placement else job.pin.alpha if job.pin else here.alpha if here else None
@@ -132,7 +134,7 @@ class JobRows:
             alpha=alpha,
             alpha_min=best,
             alpha_by_type=dict(cluster.alpha_by_type(admitted)) if admitted and cluster.view.kinds else None,
-            priority=job.standing.why,
+            priority="; ".join(filter(None, [job.standing.why, _turn(job, now)])),
             weight=admitted.weight if admitted else 1.0,
             band=self._band(admitted),
             domains=_domains(job),
@@ -301,6 +303,17 @@ def _domains(job: ManagedJob) -> dict[str, list[int]] | None:
     if placed is None or not placed.layouts:
         return None
     return {name: list(layout) for name, layout in zip(placed.gpus, placed.layouts, strict=True) if len(layout) > 1}
+
+
+def _turn(job: ManagedJob, now: float) -> str:
+    """Why a waiting job goes by Slurm's own order and not by its work; "" if it does not."""
+    if job.state is not JobState.QUEUED or job.job is None or job.job.turn is None:
+        return ""
+    if job.in_slurms_order:
+        return "Slurm's own order, as a large job whose nodes Slurm chooses"
+    if deadline_is_near(job.record, now):
+        return "Slurm's own order, as half of the time is over in which it can start before its deadline"
+    return "Slurm's own order, in which it precedes a large job whose nodes Slurm chooses, or one with a near deadline"
 
 
 def _layout(job: ManagedJob) -> str:

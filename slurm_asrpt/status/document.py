@@ -103,7 +103,9 @@ class JobStatus:
     last_start_open: Annotated[str, "As start_open, for the last task."] = ""
     start_made: Annotated[float | None, "When the start times were estimated."] = None
     start_unknown: Annotated[str, "Why a waiting job has no estimated start time."] = ""
-    priority: Annotated[str, "What gave the job its priority class, such as QOS high; empty if nothing did."] = ""
+    priority: Annotated[
+        str, "What gave the job its priority class, such as QOS high, or a place in Slurm's own order; else empty."
+    ] = ""
     weight: Annotated[float, "Its predicted work is divided by this within its class (fair share, age, size)."] = 1.0
     band: Annotated[int | None, "Fair-share band, 1 goes first; null if policy.fairshare_bands is not set."] = None
     queue: Annotated[int | None, "Queue by attained service, 1 goes first; null except for policy hlas."] = None

@@ -256,6 +256,12 @@ CAPACITY_WORDS = {
 }
 """The texts for jobs that are too large, by what they lack. A status of an earlier release does not say that."""
 
+OVER_LIMIT_ALONE = Wording(
+    "it alone exceeds a limit of the site: {limit} (it asks for {asks:g}, the limit is {most:g})",
+    WORDS["over-limit"].rule,
+    "the owner must resubmit it with a smaller request, or an admin must raise the limit",
+)
+
 LEFT_WORDS = {
     "interactive": "an interactive job",
     "het": "a heterogeneous job",
@@ -351,6 +357,8 @@ def change_of(kind: str, facts: Mapping[str, Any]) -> str:
 
 
 def _wording(kind: str, facts: Mapping[str, Any]) -> Wording:
+    if kind == "over-limit" and "asks" in facts:
+        return OVER_LIMIT_ALONE
     return CAPACITY_WORDS.get(str(facts.get("lacks")), WORDS[kind]) if kind == "capacity" else WORDS[kind]
 
 

@@ -22,6 +22,7 @@ from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.communication import LearnedCommunication, with_communication
 from slurm_asrpt.daemon.jobs.consent import Consent
+from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, predicted, request_values, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
@@ -177,7 +178,8 @@ class Admission:
         lack of nodes keeps out delays nobody. Returns the jobs whose turns have changed.
         """
         last: dict[int, tuple[float, int]] = {}
-        going = [job for job in eligible if job.in_slurms_order or self._deadline_is_near(job.record, now)]
+        by_deadline = self._mode.enforcing
+        going = [job for job in eligible if job.in_slurms_order or (by_deadline and deadline_is_near(job.record, now))]
         for job in self._may_start(going, starting):
             last[_band(job)] = max(self._place(job, now), last.get(_band(job), FIRST))
         changed = []
@@ -189,12 +191,6 @@ class Admission:
             if job.has_turn(turn):
                 changed.append(job)
         return changed
-
-    def _deadline_is_near(self, record: JobRecord, now: float) -> bool:
-        """Whether half of the time is over in which a job with a deadline can start."""
-        if not record.deadline or not self._mode.enforcing:
-            return False
-        return now >= (record.submit_time + record.deadline - record.time_limit) / 2
 
     def _place(self, job: ManagedJob, now: float) -> tuple[float, int]:
         """The place of a job in Slurm's own order."""
@@ -421,6 +417,11 @@ def is_lease(job: ManagedJob, shown: float, now: float, lease_s: float, enforcin
     return shown <= since + lease_s + LEASE_SLACK_S
 
 
+def deadline_is_near(record: JobRecord, now: float) -> bool:
+    """Whether half of the time is over in which a job with a deadline can start."""
+    return bool(record.deadline) and now >= (record.submit_time + record.deadline - record.time_limit) / 2
+
+
 def lost_its_tag(job: ManagedJob, lease_s: float) -> bool:
     """Whether the begin time of a job without a tag is a lease: something else has overwritten its AdminComment."""
     record = job.record
@@ -430,7 +431,12 @@ def lost_its_tag(job: ManagedJob, lease_s: float) -> bool:
 
 
 def explain_wait(
-    job: ManagedJob, why: Reason, cluster: ClusterState, starting: Iterable[ManagedJob], now: float
+    job: ManagedJob,
+    why: Reason,
+    cluster: ClusterState,
+    limits: LimitsWatch,
+    starting: Iterable[ManagedJob],
+    now: float,
 ) -> Reason:
     """The policy's reason, or the reservation that alone prevents the job's start, or what too large a job lacks.
 
@@ -439,6 +445,8 @@ def explain_wait(
     found = unless_reserved(job, why, cluster, now)
     if found.kind == "gpus" and job.job is not None:
         return _with_kept(job.job, found, cluster, starting)
+    if found.kind == "over-limit" and (alone := limits.alone(job.charges, found.facts["limit"])):
+        return Reason(found.phase, found.kind, {**found.facts, "asks": alone[0], "most": alone[1]})
     if found.kind != "capacity" or job.job is None:
         return found
     return Reason(found.phase, found.kind, too_large(job.unrestricted or job.job, cluster.view.nodes, cluster.servers))

@@ -7,6 +7,7 @@ this QOS, say): as many jobs of the scope as run now, and no more, until one of 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -151,6 +152,11 @@ class LimitsWatch:
                 self._known.clear()
             found = self._known[key] = self._book.charges(use_of(record, gpus_of(record)))
         return found
+
+    def alone(self, charges: Charges, limit: str) -> tuple[float, float] | None:
+        """How much a job with these charges counts for, and the limit, if it exceeds the limit by itself."""
+        amount, cap = dict(charges).get(limit, 0.0), self._book.caps.get(limit, math.inf)
+        return (amount, cap) if amount > cap else None
 
     def headroom(self, starting: Sequence[ManagedJob]) -> Headroom:
         """What is left beside the running jobs and those that Slurm is about to start."""

@@ -266,6 +266,20 @@ def test_a_job_with_a_deadline_changes_the_order_of_others_only_when_half_of_its
     gated.cycle(5)
     turns = {job_id: gated.job(job_id).job.turn for job_id in (long, short, last)}  # type: ignore[union-attr]
     assert turns == dict.fromkeys(turns)
-    assert [row.job_id for row in gated.status(gated.slurm.now).jobs if row.rank] == [short, last, long]
+    rows = [row for row in gated.status(gated.slurm.now).jobs if row.rank]
+    assert [(row.job_id, row.priority) for row in rows] == [(short, ""), (last, ""), (long, "")]
     gated.cycle(100)
-    assert [row.job_id for row in gated.status(gated.slurm.now).jobs if row.rank] == [long, short, last]
+    rows = [row for row in gated.status(gated.slurm.now).jobs if row.rank]
+    assert [row.job_id for row in rows] == [long, short, last]
+    assert "precedes a large job" in rows[0].priority
+    assert "before its deadline" in rows[2].priority
+
+
+def test_a_large_job_whose_nodes_slurm_chooses_says_that_it_goes_by_slurms_order(gated: Bench) -> None:
+    gated.slurm.submit(12, 100)
+    gated.cycle(2)
+    large, work = gated.slurm.submit(8, 10, contiguous=True), gated.slurm.submit(4, 10)
+    gated.cycle(2)
+    rows = {row.job_id: row.priority for row in gated.status(gated.slurm.now).jobs}
+    assert rows[large] == "Slurm's own order, as a large job whose nodes Slurm chooses"
+    assert rows[work] == ""

@@ -9,6 +9,7 @@ from slurm_asrpt.core.policies.base import band_of
 from slurm_asrpt.daemon.cluster import CLEANING_S
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionKind, PreemptionRules
 from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
 from slurm_asrpt.slurm.records import Reservation
@@ -74,6 +75,25 @@ def test_a_reservation_is_the_reason_only_if_it_alone_blocks_the_job(bench):
     bench.slurm.end(small[1])
     bench.cycle(2)
     assert row(bench, whole).reason == "ahead"
+
+
+# limits
+
+
+def test_a_job_that_exceeds_a_limit_by_itself_is_not_told_to_wait_for_others(make_bench):
+    gated = make_bench(policy="asrpt-gated", release_ahead=0)  # the fake Slurm has no limits
+    gated.slurm.site_limits = SiteLimits(licenses={"matlab": 2.0})
+    first = gated.slurm.submit(1, 100, licenses="matlab:2")
+    gated.cycle(3)
+    second, large = (gated.slurm.submit(1, 100, licenses=f"matlab:{count}") for count in (1, 3))
+    gated.cycle(3)
+    assert gated.state(first) == "RUNNING"
+    assert row(gated, second).text == "it would exceed a limit of the site: license matlab"
+    said = row(gated, large)
+    assert said.text == "it alone exceeds a limit of the site: license matlab (it asks for 3, the limit is 2)"
+    assert explain(gated.status(gated.slurm.now), said).changes == [
+        "the owner must resubmit it with a smaller request, or an admin must raise the limit"
+    ]
 
 
 # preemption
