@@ -53,6 +53,16 @@ def test_outside_of_a_job_nothing_is_written(job: Path, monkeypatch: pytest.Monk
     assert written_to == []
 
 
+def test_in_an_accelerated_lab_a_report_has_the_time_of_the_labs_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libfaketime gives programs this clock, but not the kernel, which stamps files."""
+    monkeypatch.setenv("FAKETIME", "+0 x60")
+    monkeypatch.setattr("time.time_ns", lambda: 2_000_000_000 * 10**9)
+    Reporter({FOLDER_VARIABLE: str(tmp_path)}).report(1)
+    assert (tmp_path / "iterations").stat().st_mtime == 2_000_000_000
+
+
 # how often
 
 
