@@ -2,9 +2,10 @@
 
 import pytest
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage, unprofiled
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, best_counts, fits, place
 from slurm_asrpt.core.placement.splitter import Split, fill
 
 FABRIC = Fabric(1.25e9, 300e9)
@@ -157,3 +158,31 @@ def test_the_cpus_of_a_node_suffice_for_all_its_gpus(gpus):
     """64 / 5 is rounded up, and 64 // (64 / 5) is 4."""
     cluster = view(gpus, gpus=gpus, free_cpus={"n1": 64})
     assert chosen(cluster, job(gpus, cpus_per_gpu=64 / gpus), Strategy.TIGHTEST) == {"n1": gpus}
+
+
+def test_a_job_with_several_nodes_may_use_small_servers_below_one_switch():
+    """The larger ones stay whole, though one of them could hold the job."""
+    nodes = [Node(f"n{i}", 8, i, switches=(name,)) for i, name in enumerate("aabb", start=1)]
+    cluster = ClusterView(nodes, {"n1": 1, "n2": 1, "n3": 8, "n4": 8})
+    assert chosen(cluster, job(2, min_nodes=2), Strategy.LEAST_FREE) == {"n1": 1, "n2": 1}
+
+
+def test_tasks_of_several_gpus_leave_the_rest_of_a_server_in_the_best_placement():
+    nodes = [Node(f"n{i}", 8, i) for i in (1, 2)]
+    assert best_counts(job(9, unit=3), nodes) == (6, 3)
+    assert not fits(job(15, unit=3), nodes)
+
+
+def test_a_planned_start_that_preempts_takes_what_is_free_on_each_of_its_nodes():
+    plan = Plan(view(4, 2, 8))
+    plan.add_preempting(job(8), Placement({"n1": 4, "n2": 4}, (), 1.0))
+    assert plan.view().free == {"n1": 0, "n2": 0, "n3": 8}
+    assert plan.free == 8
+
+
+def test_a_planned_start_that_makes_a_node_short_of_memory_counts():
+    plan = Plan(view(8, 8, free_memory={"n1": 10.0, "n2": 10.0}))
+    plan.add(job(1, memory_per_gpu=20.0), Placement({"n1": 1}, (), 1.0))
+    placement = plan.place(job(1), Strategy.LEAST_FREE, FABRIC)
+    assert placement is not None
+    assert dict(placement.gpus) == {"n2": 1}
