@@ -75,6 +75,47 @@ PARTS = {
         ("unit/core/test_baselines.py", "property/test_simulation.py", "property/test_priorities.py",
          "property/test_limits.py"),
     ),
+    "gated": Part(
+        ("policies/gated/*.py", "policies/running_jobs.py"),
+        ("unit/core/test_gated.py", "unit/core/test_gated_estimates.py", "unit/core/test_gated_requests.py",
+         "unit/core/test_gated_similar.py", "unit/core/test_nodes_that_sleep.py", "unit/core/test_gpu_types.py",
+         "unit/sim/test_interruptions.py", "unit/sim/test_fillers.py", "property/test_next_starts.py",
+         "property/test_gated_switches.py", "property/test_node_parts.py", "property/test_preemptable.py",
+         "property/test_limits.py", "property/test_priorities.py", "property/test_priced_bound.py",
+         "property/test_gated_promise.py", "property/test_interruptions_promise.py"),
+    ),
+    "backfill": Part(
+        ("policies/easy_backfill.py", "policies/slurm_backfill.py", "multifactor.py"),
+        ("unit/core/test_slurm_backfill.py", "unit/core/test_multifactor.py", "unit/core/test_baselines.py",
+         "property/test_slurm_backfill_stops.py", "property/test_limits.py", "property/test_priorities.py",
+         "property/test_simulation.py"),
+    ),
+    "hlas": Part(
+        ("policies/hlas/*.py", "convergence.py", "loss_curve.py"),
+        ("unit/core/test_hlas.py", "unit/core/test_convergence.py", "property/test_hlas_bounds.py"),
+    ),
+    "sjf-bco": Part(
+        ("policies/sjf_bco/*.py",),
+        ("unit/core/test_sjf_bco_online.py", "property/test_sjf_bco.py", "property/test_planner.py"),
+    ),
+    "rounds": Part(
+        ("rounds/*.py",),
+        ("unit/papers/test_rounds_toys.py", "unit/pool/test_pool_board.py", "unit/pool/test_pool_decisions.py",
+         "property/test_rounds.py", "property/test_pool_rounds.py"),
+    ),
+    "rules": Part(
+        ("limits.py", "priorities.py", "preemptable.py", "cpu_jobs.py", "capacity.py"),
+        ("unit/core/test_kept_room.py", "unit/slurm/test_slurm_priorities.py", "property/test_cpu_stock.py",
+         "property/test_preemptable.py", "property/test_limits.py", "property/test_priorities.py",
+         "unit/status/test_explain.py", "unit/daemon/test_cpu_jobs.py"),
+    ),
+    "cluster": Part(
+        ("cluster.py", "topology.py", "domains.py", "sensitivity.py"),
+        ("unit/core/test_selection.py", "unit/core/test_blocks_of_servers.py", "unit/core/test_gpu_types.py",
+         "unit/core/test_baselines.py", "property/test_switches.py", "property/test_domains.py",
+         "property/test_sensitivity.py", "property/test_node_parts.py", "property/test_levels.py",
+         "property/test_core.py", "property/test_freeindex.py"),
+    ),
 }  # fmt: skip
 
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
