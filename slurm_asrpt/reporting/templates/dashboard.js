@@ -171,7 +171,7 @@
     if (text !== undefined) element.textContent = text;
     parent.appendChild(element);
   }
-  const LEFT = 48, RIGHT = 12, AXIS = 20;
+  const LEFT = 48, RIGHT = 20, AXIS = 20;
   const usage = data.usage;
   const first = usage ? Math.min(usage.times[0], data.written - 3600) : 0;
   const place = (at, width, left) => left + (at - first) / (data.written - first) * (width - left - RIGHT);
