@@ -115,9 +115,9 @@ class KeptRoom:
 
     def is_kept_from_gpu_jobs(self, now: float) -> bool:
         """Whether it is so soon that GPUs may stay idle for it, or the job's turn."""
-        waited = now - self.job.submit_time
-        part = KEPT_S + (EVERY_S - KEPT_S) * min(1.0, waited / ALWAYS_S)
-        return self.start - now <= KEPT_S or waited % EVERY_S < part
+        periods, since = divmod(now - self.job.submit_time, EVERY_S)
+        kept_s = KEPT_S + (EVERY_S - KEPT_S) * min(1.0, periods * EVERY_S / ALWAYS_S)
+        return self.start - now <= KEPT_S or since < kept_s
 
     def why(self, now: float) -> Reason:
         """Of a job that would delay it."""

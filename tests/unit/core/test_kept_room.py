@@ -73,7 +73,7 @@ def test_gpu_jobs_wait_for_it_if_it_can_start_soon_or_it_is_its_turn() -> None:
 
     assert keeps(math.inf, 0.0)
     assert keeps(1e6, KEPT_S - 1)
-    assert not keeps(1e6, KEPT_S + 150)
+    assert not keeps(1e6, KEPT_S)
     assert not keeps(math.inf, EVERY_S - 1)
     assert keeps(math.inf, EVERY_S)
     assert keeps(KEPT_S + 5000.0, 5000.0)
@@ -89,7 +89,7 @@ def test_it_keeps_more_of_the_time_from_gpu_jobs_the_longer_it_waits() -> None:
 
     shares = [share(EVERY_S * period) for period in range(14)]
     assert shares == sorted(shares)
-    assert (shares[0], shares[12], shares[13]) == (0.27, 1.0, 1.0)
+    assert (shares[0], shares[12], shares[13]) == (0.25, 1.0, 1.0)
 
 
 def test_a_stream_of_long_gpu_jobs_does_not_starve_a_job_on_a_whole_node() -> None:
