@@ -64,6 +64,24 @@ def test_the_servers_for_a_job_have_its_gpus(nodes, free, gpus, servers):
     assert sum(count for at, count in enumerate(free) if found >> at & 1) >= gpus
 
 
+@given(trees(), st.integers(1, 2**SERVERS - 1), st.integers(1, SERVERS))
+def test_the_first_of_each_is_the_fewest_and_the_last_are_all(nodes, among, need):
+    switches = switches_of(nodes)
+    if switches is None:
+        return
+    found = list(switches.each(among, need))
+    assert (found[0], found[-1]) == (switches.fewest(among, need), among)
+
+
+def test_servers_with_their_share_of_the_gpus_come_before_a_tighter_switch():
+    """Two servers with 6 or more GPUs for a job of 12, though three under another switch have just 12."""
+    switches = switches_of([Node(f"n{i}", 8, i, switches=(name,)) for i, name in enumerate("aaabb")])
+    free = (4, 4, 4, 8, 8)
+    index = [sum(1 << at for at, count in enumerate(free) if count == value) for value in range(9)]
+    assert most_together(switches, index, 12, 2) == 0b11000
+    assert most_together(switches, index, 12, 0) == 0b00111
+
+
 @given(trees(), st.sets(st.integers(0, SERVERS - 1), min_size=1))
 def test_blocks_are_the_levels_at_which_servers_are_apart(nodes, chosen):
     some = [nodes[at] for at in sorted(chosen)]
