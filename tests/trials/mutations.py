@@ -112,9 +112,9 @@ PARTS = {
     "cluster": Part(
         ("cluster.py", "topology.py", "domains.py", "sensitivity.py"),
         ("unit/core/test_cluster_view.py", "unit/core/test_selection.py", "unit/core/test_blocks_of_servers.py",
-         "unit/core/test_gpu_types.py", "unit/core/test_baselines.py", "property/test_switches.py", "property/test_domains.py",
-         "property/test_sensitivity.py", "property/test_node_parts.py", "property/test_levels.py",
-         "property/test_core.py", "property/test_freeindex.py"),
+         "unit/core/test_gpu_types.py", "unit/core/test_baselines.py", "property/test_switches.py",
+         "property/test_domains.py", "property/test_sensitivity.py", "property/test_node_parts.py",
+         "property/test_levels.py", "property/test_core.py", "property/test_freeindex.py"),
     ),
 }  # fmt: skip
 

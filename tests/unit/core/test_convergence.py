@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from papers.hare.workload import curve_for
-from slurm_asrpt.core.convergence import STOP_SHARE, convergence
-from slurm_asrpt.core.loss_curve import ReportedCurve
+from slurm_asrpt.core.convergence import STOP_SHARE, convergence, fall_of, rounds_left
+from slurm_asrpt.core.loss_curve import LossCurve, ReportedCurve
 
 
 def reports(rounds: int, done: int) -> list[tuple[int, float]]:
@@ -38,6 +38,15 @@ def test_losses_that_do_not_decrease_give_no_estimate(points: list[tuple[int, fl
     found = convergence(points, 6, [])
     assert found is not None
     assert (found.curve, found.ends, found.expected) == (None, None, 0.0)
+
+
+def test_a_curve_its_end_and_its_fall() -> None:
+    curve = LossCurve(slope=1.0, offset=2.0, floor=0.5, stop=0.01)
+    assert [curve.loss(done) for done in (0, 2, 98)] == [1.0, 0.75, 0.51]
+    assert curve.rounds == 98
+    assert [rounds_left(curve, done) for done in (0, 90, 98, 200)] == [98.0, 8.0, 0.0, 0.0]
+    reported = ReportedCurve(((0, 3.0), (10, 1.0), (20, 0.5)), STOP_SHARE)
+    assert [fall_of(reported)(done) for done in (0, 10, 20)] == [0.0, 2.0, 2.5]
 
 
 def test_without_losses_there_is_no_estimate() -> None:
