@@ -2,6 +2,7 @@
 
 import pytest
 
+from slurm_asrpt.core.cluster import ClusterView, Node
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies.sjf_bco import policy
 from tests.benches.gated import Bench as AnyBench
@@ -122,3 +123,11 @@ def test_a_request_outside_the_plan_model_starts_with_slurms_split():
     """Groups of 2, but Slurm splits by single GPUs: it does not fit on servers of 1, but on the server of 2."""
     bench = Bench(1, 1, 2).submit(job("pair", 2, 10, unit=2, min_nodes=1))
     assert bench.decide() == {"pair": {"n2": 2}}
+
+
+def test_new_nodes_make_room_for_jobs_that_were_too_large():
+    bench = Bench(2).submit(job("wide", 4, 10))
+    assert (bench.decide(), bench.why()) == ({}, [("wide", "capacity")])
+    bench.view = ClusterView([Node(f"n{i}", 2, i) for i in range(2)])
+    bench.policy.cluster_changed(bench.view.nodes, 1.0)
+    assert bench.decide(1.0) == {"wide": {"n0": 2, "n1": 2}}

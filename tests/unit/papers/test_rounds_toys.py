@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 
+from slurm_asrpt.core.convergence import REDUCED
 from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.loss_curve import LossCurve
+from slurm_asrpt.core.rounds.allox import SchedAllox
+from slurm_asrpt.core.rounds.grouping import group
 from slurm_asrpt.core.rounds.hlas import Hlas
 from slurm_asrpt.core.rounds.jobs import Fleet, Progress, RoundJob, share_out
 from slurm_asrpt.core.rounds.policies import make_round_policy
+from slurm_asrpt.core.rounds.predictors import Conservative, NoPredictor
+from slurm_asrpt.core.rounds.queues import Queues
 from slurm_asrpt.sim.rounds import RoundResult, simulate_rounds
 
 ONE = Fleet.of({"gpu": 1})
@@ -131,3 +138,82 @@ def test_a_bound_on_one_size_gains_most_of_what_all_sizes_gain(monkeypatch: pyte
     result = play("hlas", ONE, FIG12, **EACH_ROUND)
     assert result.end_s.tolist() == [3.0, 5.0, 9.0]
     assert round(result.mean_jct_s, 1) == 5.7
+
+
+# what each policy counts
+
+
+def test_allox_counts_all_rounds_of_a_job_on_one_gpu() -> None:
+    allox = SchedAllox(Fleet.of({"a": 1, "b": 1}), [])
+    each = RoundJob(JobId("a"), 0.0, 2, (1.0, 2.0), (0.5, 1.0), rounds=3)
+    assert allox.seconds(each).tolist() == [7.5, 15.0]
+
+
+def test_2d_las_serves_a_new_job_before_one_that_has_run_for_long() -> None:
+    old, new = (Progress(job(name, 1, (100.0,), rounds=5), left=1) for name in ("old", "new"))
+    las = make_round_policy("2d-las", fleet=ONE, jobs=[], first_s=8.0)
+    las.arrived(old, 0.0)
+    las.freed([0], 0.0)
+    assert [part.progress for part in las.assign(0.0)] == [old]
+    las.round_ended(old, 100.0)
+    las.arrived(new, 100.0)
+    las.freed([0], 100.0)
+    assert [part.progress for part in las.assign(100.0)] == [new]
+
+
+def test_hare_offline_runs_each_task_where_it_ends_first() -> None:
+    """The second fast GPU is idle at once, and the slow one would be later."""
+    fleet = Fleet(("fast", "slow"), (0, 0, 0, 1))
+    assert play("hare-offline", fleet, [job("a", 2, (2.0, 2.5))]).end_s.tolist() == [2.0]
+
+
+def test_hlas_learns_from_each_job_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned = list[str]()
+
+    class Learns(NoPredictor):
+        def learn(self, job: Progress) -> None:
+            learned.append(job.job.id)
+
+    monkeypatch.setattr("slurm_asrpt.core.rounds.hlas.NoPredictor", Learns)
+    play("hlas", ONE, FIG12)
+    assert sorted(learned) == ["j2", "j3", "j4"]
+
+
+def test_no_group_is_empty_though_some_gpus_count_for_nothing() -> None:
+    """Relative speeds of 1e-400 are 0."""
+    assert group([1, 1, 1], np.array([[1e200, 1e-200, 1e-200]]), 3).sum(axis=1).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("counts", [{"a": -1, "b": 2}, {"a": 0}, {}])
+def test_a_fleet_has_gpus(counts: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="a fleet needs GPUs"):
+        Fleet.of(counts)
+
+
+@pytest.mark.parametrize(("compute", "sync"), [((1.0, 0.0), (0.0, 0.0)), ((1.0, 1.0), (0.0, -1.0))])
+def test_a_round_takes_time_on_each_gpu(compute: tuple[float, ...], sync: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="finite times above 0"):
+        RoundJob(JobId("a"), 0.0, 1, compute, sync)
+
+
+def _curved(name: str, slope: float, search: str = "") -> Progress:
+    """A job after 50 rounds, with many to come."""
+    curve = LossCurve(slope, 1.0, 0.0, 1e-4)
+    return Progress(RoundJob(JobId(name), 0.0, 1, (1.0,), (0.0,), curve=curve, search=search), done=50)
+
+
+def test_hlas_p_counts_on_a_few_rounds_at_first_and_on_fewer_of_a_job_that_lags_behind() -> None:
+    predictor = Conservative(alpha=8)
+    assert predictor.predict(_curved("alone", 0.1)) == 8
+    fast, slow = _curved("fast", 0.1, "grid"), _curved("slow", 0.001, "grid")
+    assert (predictor.predict(fast), predictor.predict(slow)) == (8, 8 * REDUCED)
+    predictor.learn(fast)
+    assert predictor.predict(slow) == (8 + 0) / 2  # past runs of 50 rounds; nobody is ahead any more
+
+
+def test_of_jobs_with_predictions_the_one_with_most_rounds_goes_first() -> None:
+    queues = Queues([10.0])
+    some = {rounds: Progress(job(f"r{rounds}", 1, (1.0,))) for rounds in (2, 5, 0, 3)}
+    for rounds, each in some.items():
+        queues.add(each, 0.0, rounds)
+    assert [queues.pop() for _ in range(5)] == [some[5], some[3], some[2], some[0], None]
