@@ -233,3 +233,21 @@ def test_with_bf_window_linear_plans_are_those_of_a_real_slurm():
     made.submitted(job(2, 1, 481 * MINUTE), 0.0)
     made.submitted(job(3, 2, 311 * MINUTE), 0.0)
     assert started(made.decide(view, 1.0)) == {"3": {"n2": 2}}  # not job 2, which would delay job 1
+
+
+def test_a_job_on_several_busy_nodes_gets_a_plan_too():
+    view = cluster(4, 0)
+    made = policy(view, bf_resolution_s=1.0)
+    made.running(JobId("8"), {"n1": 4}, 200.0, 0.0)
+    made.running(JobId("9"), {"n2": 8}, 100.0, 0.0)
+    made.submitted(job(1, 16, 500.0, max_nodes=2), 0.0)
+    made.submitted(job(2, 1, 1000.0), 0.0)
+    made.submitted(job(3, 1, 90.0), 0.0)
+    assert started(made.decide(view, 0.0)) == {"3": {"n1": 1}}
+
+
+def test_several_nodes_are_those_with_most_free_gpus():
+    view = cluster(4, 8, 8)
+    made = policy(view)
+    made.submitted(job(1, 16, 500.0, max_nodes=2), 0.0)
+    assert started(made.decide(view, 0.0)) == {"1": {"n2": 8, "n3": 8}}
