@@ -107,6 +107,19 @@ def test_jobs_that_a_limit_holds_are_named_for_the_end_of_the_job_that_frees_it(
         assert next(iter(after.decide(1.0)), None) == next(iter(able), None)
 
 
+def test_free_gpus_that_a_job_waits_for_are_not_offered_to_one_that_a_limit_holds():
+    """Whether the running job ends or not, the job of two GPUs is next on them."""
+    bench = Bench(3)
+    limited = [replace(job(number, gpus, 1000, 0), charges=(("ann", 1.0),)) for number, gpus in ((1, 2), (3, 1))]
+    bench.view.headroom = Headroom({"ann": 1.0})
+    bench.submit(limited[0])
+    assert list(bench.decide()) == ["1"]
+    bench.view.headroom.take(limited[0].charges)
+    bench.submit(job(2, 2, 100, 0), limited[1])
+    assert bench.decide() == {}
+    assert bench.policy.next_starts(4) == ["2"]
+
+
 parts = st.sampled_from(["left", "right", "left", "right", "both"])
 placed = st.lists(st.tuples(st.sampled_from([1, 1, 1, 2, 4]), st.integers(1, 1000), parts), min_size=2, max_size=24)
 

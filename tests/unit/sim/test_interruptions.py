@@ -71,6 +71,13 @@ def test_nobody_is_preempted_without_consent_or_gain(consenting, settings):
     assert run.interruptions == {}
 
 
+def test_nobody_is_preempted_for_a_job_that_finds_room_soon():
+    """Another job ends 50 s later."""
+    found, run = play(table(LONG, (0.0, 2, 100_000.0), (0.0, 1, 1050.0), SHORT), {0, 1, 2, 3}, sizes=(4,))
+    assert run.interruptions == {}
+    assert found.end[3] == 1050 + 100
+
+
 @pytest.mark.parametrize(("long", "short", "times"), [(0, 1, 0), (1, 1, 1), (1, 0, 1)])
 def test_a_job_preempts_none_of_a_higher_priority(long, short, times):
     policy = unchecked_policy("asrpt-gated", interrupts=True)
