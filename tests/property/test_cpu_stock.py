@@ -102,6 +102,13 @@ def test_cpus_are_gathered_for_gpu_jobs_on_each_node_that_has_some() -> None:
     assert stock.nodes_for(CpuJob(JobId("3"), 0.0, cpus=4, candidates=frozenset({"n1", "n2"}))) == ()
 
 
+def test_no_cpus_are_kept_for_gpu_jobs_on_nodes_without_gpus() -> None:
+    stock = CpuStock({"c1": Room(8, 64), "n1": Room(8, 64)}, {"n1": 1}, frozenset())
+    stock.keep_for_gpus([Job(JobId("1"), "u", 4, unprofiled(4), request=Request(cpus_per_gpu=2.0))])
+    assert stock.nodes_for(CpuJob(JobId("2"), 0.0, cpus=8, candidates=frozenset({"c1"}))) == ("c1",)
+    assert stock.nodes_for(CpuJob(JobId("3"), 0.0, cpus=8, candidates=frozenset({"n1"}))) == ()
+
+
 def asking_for(cpus: int, nodes: int = 1) -> CpuJob:
     return CpuJob(JobId("7"), 0.0, cpus, nodes, nodes, candidates=frozenset(NAMES))
 

@@ -137,3 +137,13 @@ def test_held_groups_are_released_by_the_limit_that_holds_them():
     held.drop("other")
     assert held.released(Headroom()) == ["large"]
     assert not held
+
+
+def test_held_groups_can_be_forgotten():
+    held = Held()
+    held.hold("jobs of ann", (("ann", 2.0),), "ann")
+    assert held
+    held.clear()
+    assert not held
+    assert "jobs of ann" not in held
+    assert held.released(Headroom({"ann": 9.0})) == []

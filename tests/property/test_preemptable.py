@@ -11,7 +11,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, PreemptionClass, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob, precedence
+from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob, PreemptionPlan, precedence
 
 FABRIC = Fabric(1.25e9, 300e9)
 SIZES = (8, 8, 4, 8)
@@ -181,3 +181,14 @@ def test_rules_that_go_round_end(number):
     assert precedence(circle).keys() == {"a", "b"}
     assert precedence({CLASSES[kind] for kind in KINDS}) == {"urgent": 0, "normal": 1, "scavenger": 2}
     assert precedence({None}) == {}
+
+
+def test_a_victim_on_two_nodes_counts_on_both():
+    """It frees enough of n1 as well, so the other one there need not end."""
+    jobs = (
+        PreemptableJob(JobId("1"), "scavenger", {"n0": 8, "n1": 4}, 0.0),
+        PreemptableJob(JobId("2"), "scavenger", {"n1": 4}, 0.0),
+    )
+    plan = PreemptionPlan(ClusterView(NODES, {}), Preemptable(jobs))
+    urgent = Job(JobId("9"), "u", 12, unprofiled(12), preemption=CLASSES["urgent"])
+    assert [each.id for each in plan.add_preempting(urgent, {"n0": 8, "n1": 4})] == ["1"]

@@ -265,3 +265,10 @@ def test_an_admin_moves_a_job_from_its_own_class_in_the_right_direction(others, 
 def test_weights_grow_with_the_share(one, other):
     assert 1 <= weight_of(min(one, other)) <= weight_of(max(one, other)) <= 2**20
     assert weight_of(0) == 1
+
+
+def test_what_a_level_is_above_the_base_of_its_class_counts_as_weight():
+    """Levels 1,000 and 1,500 are one class, for the continuous priorities can make up for 500."""
+    low, high, other = Standing(level=1000), Standing(level=1500, continuous=100), Standing(level=9000)
+    found = ranked([low, high, other], 1000.0)
+    assert found == [(1, weight_of(0.0)), (1, weight_of(0.6)), (0, weight_of(0.0))]
