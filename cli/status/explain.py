@@ -251,7 +251,7 @@ def expected_start(job: JobStatus) -> Facts:
     if job.last_start_earliest is None:
         return [
             *lines,
-            ("Last start", "unknown: it starts in too few simulations (a day each, less if the queue is long)"),
+            ("Last start", "unknown: it starts in too few simulations (3 days each, less if the queue is long)"),
         ]
     last = _between(job.last_start_earliest, job.last_start_latest, job.last_start_open)
     return [*lines, ("Last start", f"{last} (10-90%)")]

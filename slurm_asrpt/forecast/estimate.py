@@ -25,7 +25,8 @@ from slurm_asrpt.forecast.snapshot import Snapshot, Waiting
 STEP = 10
 SAMPLES, MIN_SAMPLES = 4 * STEP - 1, 2 * STEP - 1
 """With 10 k - 1 samples, the k-th, 5 k-th and 9 k-th are the 10, 50 and 90% quantiles; no interpolation is needed."""
-HORIZON_S = 86400.0
+HORIZON_S = 3 * 86400.0
+"""Of a simulated future; a long queue ends it sooner, by the budget."""
 BATCH = 100
 """Number of tasks of an array that are drawn at a time."""
 FIRST_NUMBER = 10**15

@@ -93,7 +93,7 @@ class JobStatus:
     start_latest: Annotated[float | None, "90th percentile of the start time; null: start_open says why."] = None
     start_open: Annotated[
         str,
-        "Why start_latest is null: few-starts (of jobs with an estimate), horizon (perhaps not within a day), or "
+        "Why start_latest is null: few-starts (of jobs with an estimate), horizon (perhaps not within days), or "
         "late-starts (too many jobs have waited beyond their estimates); else empty.",
     ] = ""
     last_start_earliest: Annotated[

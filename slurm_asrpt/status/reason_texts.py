@@ -320,7 +320,7 @@ LEFT_CHANGES = {
 
 OPEN_ENDS = {
     "few-starts": "too few starts yet",
-    "horizon": "perhaps over a day",
+    "horizon": "perhaps days",
     "late-starts": "waits outlast estimates",
 }
 """Why the interval of a start has no upper end, in a few words."""

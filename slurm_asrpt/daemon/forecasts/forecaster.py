@@ -255,7 +255,7 @@ class Forecaster:
         if not _waits(job):
             return why
         if job.record.job_id in self._without:
-            return f"it starts in too few simulations ({HORIZON_S / 3600:g} hours each, less if the queue is long)"
+            return f"it starts in too few simulations ({HORIZON_S / 86400:g} days each, less if the queue is long)"
         if rank is not None and rank > MAX_JOBS:
             return f"only the first {MAX_JOBS} jobs in the queue get an estimate"
         return "no estimate yet; the next ones include it"

@@ -157,7 +157,7 @@ def test_forecasts_run_one_at_a_time_and_not_too_often(forecasts, computations, 
     for _ in range(3):
         forecasts.cycle(EVERY_S / 4)
     assert len(computations.snapshots) == 2
-    assert forecasts.row(waiting).start_unknown.startswith("it starts in too few simulations (24 hours")
+    assert forecasts.row(waiting).start_unknown.startswith("it starts in too few simulations (3 days")
 
 
 def test_long_forecasts_take_at_most_a_tenth_of_a_core(forecasts, computations, waiting):

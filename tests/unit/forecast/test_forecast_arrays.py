@@ -296,4 +296,4 @@ def test_of_an_array_too_long_only_the_next_task_is_told(bench: Bench) -> None:
     found = rows(bench, forecaster)
     assert found[array].start_earliest is not None
     assert found[array].last_start_earliest is None
-    assert found[long].start_unknown == "it starts in too few simulations (24 hours each, less if the queue is long)"
+    assert found[long].start_unknown == "it starts in too few simulations (3 days each, less if the queue is long)"

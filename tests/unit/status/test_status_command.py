@@ -173,7 +173,7 @@ def test_an_expected_start_is_shown_in_all_formats(settings: Path) -> None:
 @pytest.mark.parametrize(
     ("last", "said"),
     [
-        ({}, "Last start       unknown: it starts in too few simulations (a day each, less if the queue is long)"),
+        ({}, "Last start       unknown: it starts in too few simulations (3 days each, less if the queue is long)"),
         ({"last_start_earliest": 1e9, "last_start_latest": 2e9}, "to 2033-05-18"),
     ],
 )
