@@ -302,6 +302,8 @@ def _simulated(run: LabRun, jobs: Sequence[LabJob], records: Sequence[Record]) -
         profile=np.array([sizes.index(each.job.gpus) for each in jobs], dtype=np.int64)[order],
         iterations=column([each.job.run_s for each in jobs]),
         predicted=column([float(each.predicted_s) for each in jobs]),
+        time_limit=column([60.0 * LIMIT_MIN] * len(jobs)),
+        groups=[jobs[at].job.name for at in order],
     )
     nodes = [Node(node.name, node.gpus, index) for index, node in enumerate(parse_nodes(NODES))]
     return simulate_named(run.daemon_policy, nodes, table, Fabric(1.25e9, 300e9), dict(POLICIES[run.policy]))
