@@ -66,6 +66,34 @@ def test_a_job_waits_for_few_servers_instead_of_being_split():
     assert bench.decide(40.0) == {"1": {"n0": 4}}
 
 
+@pytest.mark.parametrize(("used", "expected"), [((2, 4), {"n0": 5, "n1": 3}), ((3, 3), {"n0": 4, "n1": 4})])
+def test_a_job_that_fills_no_number_of_servers_takes_parts_of_as_many(used, expected):
+    """Eight GPUs on servers of seven, as with MIG; with or without -N2. In the best placement, 7+1, all is as fast."""
+    for request in ({}, {"min_nodes": 2, "max_nodes": 2}):
+        bench = Bench(7, 7)
+        bench.occupy("a", 1e6, n0=used[0])
+        bench.occupy("b", 1e6, n1=used[1])
+        assert bench.submit(job("1", 8, 10, **request)).decide() == {"1": expected}
+
+
+def test_a_whole_server_and_a_part_are_preferred():
+    bench = Bench(7, 7, 7)
+    bench.occupy("a", 1e6, n0=3)
+    assert bench.submit(job("1", 8, 10)).decide() == {"1": {"n1": 7, "n2": 1}}
+
+
+def test_a_job_that_talks_much_does_not_take_parts_beyond_the_gate():
+    """Seven of its GPUs talk to each other, so that 7+1 is much faster than 5+3."""
+    bench = Bench(7, 7)
+    bench.occupy("a", 1e6, n0=2)
+    bench.occupy("b", 1e6, n1=4)
+    seven = JobProfile("seven", (Stage(7, 0.5, 0.5, param_bytes=1e9), Stage(1, 0.5, 0.5)))
+    assert bench.submit(job("1", 8, 10, profile=seven)).decide() == {}
+    bench.view.give({"n0": 2})
+    bench.policy.finished("a", 40.0)
+    assert bench.decide(40.0) == {"1": {"n0": 7, "n1": 1}}
+
+
 def test_a_wide_job_rejects_an_uneven_split_beyond_the_gate():
     """11 GPUs: two whole servers and three GPUs, not 4+4 and three from a server with more free GPUs."""
     bench = Bench(4, 4, 4)

@@ -64,15 +64,27 @@ class Placer:
     def _packed(
         self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, protected: int
     ) -> Placement | None:
-        """A plain request on servers of equal size: one server, or whole servers and one for the remainder."""
+        """A plain request on servers of equal size: one server, or whole servers and one for the remainder.
+
+        Or, if there is a remainder, parts of as many servers.
+        """
         size = choice.group.size
         if job.gpus <= size:
             at = servers.nearest(job.gpus, size, allowed, end, protected)
             return None if at is None else self._on_one(at, job.profile)
-        whole, rest = divmod(job.gpus, size)
-        if (servers.masks[size] & allowed).bit_count() < whole:
+        enough = (servers.masks[size] & allowed).bit_count() >= job.gpus // size
+        if not enough and not job.gpus % size:
             return None
-        for among in self._unused_nics_first(servers, servers.free_later(allowed, end, protected)):
+        allowed = servers.free_later(allowed, end, protected)
+        found = self._on_whole(job, choice, servers, allowed) if enough else None
+        if found is None and job.gpus % size:
+            found = self.general(job, choice, servers, allowed, self._gate)
+        return found
+
+    def _on_whole(self, job: Job, choice: Choice, servers: Servers, allowed: int) -> Placement | None:
+        size = choice.group.size
+        whole, rest = divmod(job.gpus, size)
+        for among in self._unused_nics_first(servers, allowed):
             for together in servers.by_switches(whole, rest, size, among):
                 chosen = servers.several(whole, rest, size, together)
                 if chosen is not None:
