@@ -406,8 +406,8 @@ def _lab_notes(evidence: Evidence) -> list[str]:
     return [
         ABOUT[FIGURE],
         f"{sets} of {jobs // len(runs)} jobs under {len(evidence.lab)} policies on clocks {speeds} times as fast as "
-        f"the machine's; {ended} of {jobs} jobs completed. On average, jobs were submitted {abs(late):.1f} s of the lab "
-        f"{'late' if late > 0 else 'early'}, and ran {longer:.1f} s longer than they should.",
+        f"the machine's; {ended} of {jobs} jobs completed. On average, jobs were submitted {abs(late):.1f} s of the "
+        f"lab {'late' if late > 0 else 'early'}, and ran {longer:.1f} s longer than they should.",
     ]
 
 
