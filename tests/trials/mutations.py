@@ -109,6 +109,18 @@ PARTS = {
          "property/test_preemptable.py", "property/test_limits.py", "property/test_priorities.py",
          "unit/status/test_explain.py", "unit/daemon/test_cpu_jobs.py"),
     ),
+    "oracle": Part(
+        ("placement/oracle.py", "placement/refine.py"),
+        ("unit/core/test_oracle.py", "unit/core/test_blocks_of_servers.py", "property/test_placement_quality.py",
+         "property/test_levels.py"),
+    ),
+    "rest": Part(
+        ("conformal.py", "job.py", "policies/nic_contention.py", "policies/power_saving.py", "policies/base.py",
+         "policies/queue_policy.py", "policies/snapshot.py"),
+        ("unit/core/test_nodes_that_sleep.py", "unit/core/test_policy_registry.py", "unit/core/test_tensor_groups.py",
+         "unit/core/test_gated.py", "unit/core/test_slurm_backfill.py", "unit/forecast/test_forecast.py",
+         "property/test_contention.py", "property/test_node_parts.py", "property/test_priorities.py"),
+    ),
     "cluster": Part(
         ("cluster.py", "topology.py", "domains.py", "sensitivity.py"),
         ("unit/core/test_cluster_view.py", "unit/core/test_selection.py", "unit/core/test_blocks_of_servers.py",

@@ -3,7 +3,7 @@
 import pytest
 
 from slurm_asrpt.core.cluster import ClusterView, Node
-from slurm_asrpt.core.job import JobProfile, Stage
+from slurm_asrpt.core.job import JobId, JobProfile, Stage
 from slurm_asrpt.core.policies.sjf_bco import policy
 from tests.benches.gated import Bench as AnyBench
 from tests.benches.gated import job, restarted
@@ -131,3 +131,12 @@ def test_new_nodes_make_room_for_jobs_that_were_too_large():
     bench.view = ClusterView([Node(f"n{i}", 2, i) for i in range(2)])
     bench.policy.cluster_changed(bench.view.nodes, 1.0)
     assert bench.decide(1.0) == {"wide": {"n0": 2, "n1": 2}}
+
+
+def test_after_a_cancellation_the_next_job_says_what_it_lacks():
+    bench = Bench(2)
+    bench.occupy("foreign", until=500.0, n0=2)
+    bench.submit(job("first", 2, 100), job("second", 2, 200))
+    assert (bench.decide(), bench.why()) == ({}, [("first", "gpus"), ("second", "behind")])
+    bench.policy.finished(JobId("first"), 1.0)
+    assert (bench.decide(), bench.why()) == ({}, [("second", "gpus")])
