@@ -13,9 +13,11 @@ from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.limits import Headroom, Held
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.core.policies.options import PolicyOptions
+from slurm_asrpt.core.policies.queue_policy import QueuePolicy
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
-from tests.benches.gated import unchecked_policy
+from tests.benches.gated import FABRIC, unchecked_policy
 
 NODES = tuple(Node(f"n{i}", 4, i) for i in range(3))
 PROFILES = tuple(map(unprofiled, (1, 2, 3, 4, 8, 100)))  # the last fits on no cluster
@@ -147,3 +149,12 @@ def test_held_groups_can_be_forgotten():
     assert not held
     assert "jobs of ann" not in held
     assert held.released(Headroom({"ann": 9.0})) == []
+
+
+def test_a_queue_policy_passes_over_jobs_that_a_limit_holds():
+    """The base class for policies of others."""
+    policy, view = QueuePolicy(FABRIC, PolicyOptions()), ClusterView(NODES, headroom=Headroom({"ann": 1.0}))
+    policy.cluster_changed(NODES, 0.0)
+    for number, charges in enumerate([(("ann", 1.0),), (("ann", 1.0),), ()]):
+        policy.submitted(Job(JobId(str(number)), "u", 1, unprofiled(1), charges=charges), 0.0)
+    assert [each.job.id for each in policy.decide(view, 0.0) if isinstance(each, Start)] == ["0", "2"]

@@ -1,6 +1,8 @@
 """The exact oracle equals brute force, and heavy-edge+ is between Heavy-Edge and the oracle, on random small jobs."""
 
+import random
 from collections import Counter
+from statistics import fmean
 
 import pytest
 from hypothesis import given, settings
@@ -77,3 +79,46 @@ def test_heavy_edge_plus_is_never_below_the_optimum(case):
     profile, counts, servers = case
     alpha = iteration_time(profile, heavy_edge_plus(profile, counts, servers, FABRIC), servers, FABRIC)
     assert alpha >= least_alpha(profile, counts, servers, FABRIC) * (1 - 1e-9)
+
+
+def drawn(rng: random.Random, tensor: int, most: int) -> tuple[JobProfile, tuple[int, ...]]:
+    """A profile in which communication counts, and its GPUs on each server: at most so many replicas."""
+    number, counts = rng.randint(2, 4), list[int]()
+    profile = JobProfile(
+        "drawn",
+        tuple(
+            Stage(
+                *(rng.randint(1, 3), rng.choice([0.005, 0.02]), rng.choice([0.01, 0.04])),
+                bytes_in=rng.choice([0, 2e7, 1e8, 4e8]) * (at > 0),
+                bytes_out=rng.choice([0, 2e7, 1e8, 4e8]) * (at + 1 < number),
+                param_bytes=rng.choice([0, 2e8, 1e9]),
+                tensor_bytes=rng.choice([0, 2e9, 3e10]),
+            )
+            for at in range(number)
+        ),
+        tensor=tensor,
+    )
+    left = profile.replicas
+    while left:
+        counts.append(rng.randint(1, min(left, most)))
+        left -= counts[-1]
+    return profile, tuple(count * tensor for count in counts)
+
+
+@pytest.mark.parametrize(
+    ("racks", "tensor", "most", "jobs", "optimal"),
+    [(0, 1, 4, 100, 100), (0, 2, 8, 250, 249), (2, 1, 4, 100, 95), (2, 2, 4, 200, 200)],
+)
+def test_heavy_edge_plus_finds_the_optimum_of_nearly_all_small_jobs(racks, tensor, most, jobs, optimal):
+    """On servers of 8 or 16 GPUs under one switch, or in racks with a quarter of the bandwidth between them."""
+    rng, ratios = random.Random(1), list[float]()
+    fabric = Fabric(1.25e9, 300e9, (0.3e9,)) if racks else FABRIC
+    for _ in range(jobs):
+        profile, counts = drawn(rng, tensor, most)
+        blocks = (tuple(rng.randrange(racks) for _ in counts),) if racks else ()
+        servers = (8 * tensor,) * len(counts)
+        ranks = heavy_edge_plus(profile, counts, servers, fabric, blocks)
+        least = least_alpha(profile, counts, servers, fabric, blocks)
+        ratios.append(iteration_time(profile, ranks, servers, fabric, blocks) / least)
+    assert sum(ratio < 1 + 1e-9 for ratio in ratios) >= optimal
+    assert fmean(ratios) <= 1.01

@@ -468,3 +468,12 @@ def test_a_job_with_a_turn_stays_behind_the_classes_before_it():
     bench.submit(job("3", 1, 1), now=3.0).submit(replace(job("4", 1, 1), band=1), now=4.0)
     assert bench.decide(4.0) == {}
     assert [job_id for job_id, _ in bench.policy.queue(4.0)] == ["3", "1", "2", "4"]
+
+
+def test_with_contention_a_job_on_one_server_slows_down_no_neighbor():
+    """It uses no NIC, in whatever words it asks for its GPUs."""
+    for request in ({}, {"per_node": 2}, {"min_nodes": 1, "max_nodes": 1}):
+        bench = Bench(4, 4, contention=True)
+        bench.occupy("a", 1e6, n0=1)
+        bench.occupy("b", 1e5, n1=1)
+        assert bench.submit(job("1", 2, 10, **request)).decide() == {"1": {"n1": 2}}

@@ -1,5 +1,7 @@
 """Nodes that are powered down: which jobs are started there, and which wait for nodes that are up."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from slurm_asrpt.audit.inputs import Inputs, decide, decisions_of, from_document, to_document
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Startup
 from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile, Stage
+from slurm_asrpt.core.limits import Headroom
 from slurm_asrpt.core.policies import make_policy, policy_names, power_saving
 from slurm_asrpt.core.policies.base import Policy, Start
 from tests.benches.gated import job
@@ -119,3 +122,12 @@ def test_where_all_nodes_are_up_nothing_changes(name, some):
     jobs = [job(str(i), gpus, length) for i, (gpus, length) in enumerate(some)]
     plain = policy_of(name, view, *jobs).decide(view, 0.0)
     assert decisions_of(power_saving.decide(policy_of(name, view, *jobs), view, jobs, 0.0)) == decisions_of(plain)
+
+
+@pytest.mark.parametrize("name", IN_TIME)
+def test_no_node_is_powered_up_beyond_a_limit_of_the_site(name: str):
+    """One job of ann at a time: the first starts on the node that is up."""
+    view = view_of(4, 4, down={"n1"}, free={"n0": 1})
+    view.headroom = Headroom({"ann": 1.0})
+    both = [replace(job(each, 1, 100), charges=(("ann", 1.0),)) for each in ("1", "2")]
+    assert starts(name, view, *both) == {"1": {"n0": 1}}

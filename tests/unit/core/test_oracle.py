@@ -50,6 +50,14 @@ def test_a_synchronous_pipeline_gets_the_best_of_the_starts():
     assert iteration_time(profile, plus, (8, 8), paper) < iteration_time(profile, plain, (8, 8), paper) / 1.2
 
 
+def test_a_network_as_fast_as_links_inside_a_server_is_within_the_model():
+    """It is the share of one GPU that must not be faster."""
+    assert optimal_placement(CHAIN, (4,), (8,), Fabric(8e6, 8e6)).proven
+    assert optimal_placement(CHAIN, (4,), (8,), Fabric(8e6, 1e6)).proven
+    with pytest.raises(ValueError, match="no slower"):
+        optimal_placement(CHAIN, (4,), (8,), Fabric(8e6, 0.99e6))
+
+
 def test_the_oracle_rejects_unsupported_profiles():
     with pytest.raises(ValueError, match="asynchronous"):
         optimal_placement(JobProfile("s", CHAIN.stages, pipeline=Pipeline.SYNCHRONOUS), (4,), (8,), FABRIC)
