@@ -6,8 +6,9 @@ from dataclasses import replace
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
+from slurm_asrpt.core.job import Job, JobId, PreemptionClass, Request, unprofiled
 from slurm_asrpt.core.limits import Headroom
+from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob
 from tests.benches.gated import Bench
 
 sizes = st.lists(st.sampled_from([2, 4]), min_size=1, max_size=4)
@@ -196,3 +197,42 @@ def test_with_scatter_the_first_named_job_starts_on_whatever_servers_have_room(s
 
 def confined(number: int, gpus: int, seconds: int, band: int, most: int | None) -> Job:
     return replace(job(number, gpus, seconds, band), request=Request(max_nodes=most))
+
+
+SCAVENGER = PreemptionClass("scavenger")
+NORMAL = PreemptionClass("normal", frozenset({"scavenger"}))
+ranked = st.lists(
+    st.tuples(st.sampled_from([1, 1, 2, 4]), st.integers(1, 1000), st.sampled_from([NORMAL, SCAVENGER, None])),
+    min_size=2,
+    max_size=24,
+)
+
+
+@given(sizes, ranked)
+def test_jobs_that_may_preempt_are_named_behind_whom_they_may_not_preempt(sizes, jobs):
+    """If one of them may preempt a job that runs, none is named: Slurm would choose the node."""
+    bench = Bench(*sizes)
+    waiting = {}
+    for number, (gpus, seconds, preemption) in enumerate(jobs):
+        one = replace(job(number, gpus, seconds, 0), preemption=preemption)
+        waiting[one.id] = one
+        bench.submit(one)
+    bench.decide()
+    named = bench.policy.next_starts(6)
+    kinds = [waiting[each].preemption for each in bench.placed]
+    event(f"scavengers run: {SCAVENGER in kinds}, named: {len(named)}")
+    if SCAVENGER in kinds and any(waiting[each].preemption is NORMAL for each in bench.policy._queue.entries):
+        assert not named
+    for running in list(bench.placed) if named else ():
+        after = copy.deepcopy(bench)
+        after.end(running, 1.0)
+        fits = [each for each in named if max(after.view.free.values()) >= waiting[each].gpus]
+        after.view.preemptable = scavengers_of(after, waiting)
+        the_first_of(named, fits, after.decide(1.0))
+
+
+def scavengers_of(bench: Bench, jobs: dict) -> Preemptable | None:
+    """Those of the jobs running on a bench."""
+    held = {each: start.placement.gpus for each, start in bench.placed.items()}
+    rows = [(each, "scavenger", gpus) for each, gpus in held.items() if jobs[each].preemption is SCAVENGER]
+    return Preemptable(tuple(PreemptableJob(*each, 1.0) for each in rows)) if rows else None

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -134,6 +134,7 @@ class Gated(Policy):
         self._late = LateShare(options.late_share)
         self._returns = 0
         self._preempts = False  # whether a job has come that may preempt others
+        self._victims: Collection[str] = frozenset()  # kinds of running jobs that others may preempt
         self.reservation: Reservation | None = None  # after the last decision
         self._put_back: dict[JobId, Key] = {}  # jobs of this decision that cannot start: their places with idle time
         self._waits: dict[JobId, Wait] = {}  # from the last decision
@@ -315,6 +316,8 @@ class Gated(Policy):
         if self.interrupts:
             starts += self._interrupt_and_fill(servers, now)
         self._left = servers.plan
+        if self._preempts:
+            self._victims = _kinds_running(cluster, starts)
         self._note_kept(servers)
         return [*starts, *self._waits.values()] if self._waits else starts
 
@@ -452,7 +455,7 @@ class Gated(Policy):
 
         Or only the job whose turn it is, if servers are kept for it alone.
         """
-        if self._left is None or self._preempts or self.contention is not None:
+        if self._left is None or self.contention is not None or self._may_preempt():
             return ()
         if self._interruptions.claims or self._interruptions.fillers.running:
             return ()
@@ -468,10 +471,18 @@ class Gated(Policy):
             together = Room(sum(here.values()), *runs.freed_in_all(here)) if self.scatter else None
             return Pool(Room(max(here.values(), default=0), *runs.freed(here)), together)
 
-        order = sorted(self._queue.entries.values(), key=lambda one: one.key)
+        entries = list(self._queue.entries.values())
+        ranks = self._ranks(entries) if self._preempts else {}
+        order = sorted(entries, key=lambda one: (_rank(one, ranks), one.key))
         waiting = ((entry, self._limited(entry) is not None) for entry in order)
         every = (1 << len(self._nodes)) - 1
         return next_starts(waiting, most, self.reservation is None, every, pool, self.scatters)
+
+    def _may_preempt(self) -> bool:
+        """Whether a waiting job may preempt a running one: if it were released, Slurm would choose the nodes."""
+        return bool(self._victims) and any(
+            not entry.job.preempts.isdisjoint(self._victims) for entry in self._queue.entries.values()
+        )
 
     # where to start
 
@@ -834,6 +845,13 @@ class Gated(Policy):
                 self._interruptions.claims[job_id] = Claim(entry, mask, frozenset(victims), until)
         for job_id in self._queue.entries:
             self._late.running.pop(job_id, None)
+
+
+def _kinds_running(cluster: ClusterView, starts: Iterable[Decision]) -> set[str]:
+    """The kinds of jobs that others may preempt, of those that run and of those that start now."""
+    running = cluster.preemptable.jobs if cluster.preemptable else ()
+    starting = (start.job.preemption for start in starts if isinstance(start, Start))
+    return {job.kind for job in running} | {each.kind for each in starting if each is not None}
 
 
 def _rank(entry: Waiting, ranks: Ranks) -> int:
