@@ -211,8 +211,8 @@ def calibration_command(
 ) -> None:
     """Show how often jobs started when asrpt-status said.
 
-    Counts the first estimate of each ended job: 80% of the
-    starts should be inside the interval, 10% on each side.
+    Counts the first estimate of each ended job: 85% of the
+    starts should be inside the interval, 5% before it.
 
     \b
     Example:
@@ -235,5 +235,5 @@ def _words(found: Calibration, since: str) -> str:
     few = f"; fewer than {FEW} jobs say little" if found.jobs < FEW else ""
     return (
         f"{counted(found.jobs, 'job')} since {since}: {found.inside:.0%} started inside their "
-        f"10-90% interval, {found.early:.0%} before, {found.late:.0%} after{late}{few}"
+        f"5-90% interval, {found.early:.0%} before, {found.late:.0%} after{late}{few}"
     )

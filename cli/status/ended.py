@@ -91,7 +91,7 @@ def _forecast(job: JobStatus) -> str:
     until = f"to {date(job.start_latest)}" if job.start_latest is not None else f"or later ({why_open(job.start_open)})"
     late = job.start_latest is not None and job.start_time > job.start_latest
     began = "earlier" if job.start_time < int(job.start_earliest) else "later" if late else "in this interval"
-    return f"{date(job.start_earliest)} {until} (10-90%), as of {date(job.start_made)}: it started {began}"
+    return f"{date(job.start_earliest)} {until} (5-90%), as of {date(job.start_made)}: it started {began}"
 
 
 def _limit(said: Review, job: JobStatus) -> str:

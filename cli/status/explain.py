@@ -244,7 +244,7 @@ def expected_start(job: JobStatus) -> Facts:
     if job.start_earliest is None:
         told = job.start_unknown not in ("", job.text)  # not what "Why" has said already
         return [("Expected start", f"unknown: {safe(job.start_unknown)}")] if told else []
-    asof = f"(10-90%), as of {date(job.start_made)}; an estimate, not a promise"
+    asof = f"(5-90%), as of {date(job.start_made)}; an estimate, not a promise"
     if job.reason != "array":
         return [("Expected start", f"{_between(job.start_earliest, job.start_latest, job.start_open)} {asof}")]
     lines = [("Next start", f"{_between(job.start_earliest, job.start_latest, job.start_open)} {asof}")]
@@ -254,7 +254,7 @@ def expected_start(job: JobStatus) -> Facts:
             ("Last start", "unknown: it starts in too few simulations (3 days each, less if the queue is long)"),
         ]
     last = _between(job.last_start_earliest, job.last_start_latest, job.last_start_open)
-    return [*lines, ("Last start", f"{last} (10-90%)")]
+    return [*lines, ("Last start", f"{last} (5-90%)")]
 
 
 def _between(earliest: float, latest: float | None, why: str) -> str:

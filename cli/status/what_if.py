@@ -334,7 +334,7 @@ def _start(found: WhatIf) -> str:
         return "immediately, unless the queue has changed"
     if found.start_earliest is not None and found.as_of is not None:
         why = f", no upper bound: {why_open(found.start_open)}" if found.start_latest is None else ""
-        return f"{clock_interval(found.start_earliest, found.start_latest, found.as_of)} (10-90%){why}"
+        return f"{clock_interval(found.start_earliest, found.start_latest, found.as_of)} (5-90%){why}"
     if found.not_before is not None:
         return f"{date(found.not_before)} at the earliest (--begin)"
     if found.reason == "left":

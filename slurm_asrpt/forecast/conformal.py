@@ -4,8 +4,8 @@ Simulated futures are too similar: they do not contain future load peaks. Theref
 per end of its interval: the logarithm of the actual over the simulated wait. An end is adjusted by a quantile of the
 latest scores (split conformal prediction on quantiles: Romano et al. 2019), taken from those with the most similar
 simulated wait. The level of the quantile is learned from the published intervals: a start beyond an end moves that
-level outwards, any other start moves it slightly inwards, so that one in ten starts lies beyond (adaptive conformal
-inference: Gibbs and Candès 2021, equation 2). Only the last KEPT starts count.
+level outwards, any other start moves it slightly inwards, so that one in ten starts comes after its interval and one in
+twenty before it (adaptive conformal inference: Gibbs and Candès 2021, equation 2). Only the last KEPT starts count.
 
 Long waits are observed last; without correction, completed waits alone would suggest that every job starts soon.
 Therefore a job that still waits counts as a censored observation: its score is at least that of its wait so far. The
@@ -29,11 +29,14 @@ from enum import StrEnum
 from slurm_asrpt.core.conformal import PSEUDO_OUTCOMES, STEP, TAIL, next_level
 from slurm_asrpt.forecast.survival import kaplan_meier_quantile
 
+EARLY, LATE = 0.05, TAIL
+"""Target shares of starts before and after their intervals. Who waits for a start wants its latest time to be close;
+a lower end that is seldom wrong costs little. So 85% of the intervals should hold."""
 KEPT = 100
 """Number of starts that are remembered."""
 NEIGHBORS = 40
 """Number of scores, of starts and of waiting jobs, that determine an adjustment."""
-MIN_STARTS = math.ceil(1 / TAIL) - 1
+MIN_STARTS = math.ceil(1 / LATE) - 1
 """Number of starts required before an upper end is given."""
 SHORTEST_S = 1.0
 """Shortest wait that is distinguished: Slurm's starts are whole seconds."""
@@ -49,7 +52,7 @@ class OpenEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StartInterval:
-    """Start time of a job, seconds: quantiles at 10, 50 and 90%; inf beyond the horizon.
+    """Start time of a job, seconds: quantiles at 5, 50 and 90%; inf beyond the horizon.
 
     open_end: why ``latest`` is inf, an ``OpenEnd``; empty if it is not, or for an interval that is not adjusted.
     """
@@ -62,10 +65,10 @@ class StartInterval:
 
 @dataclass(frozen=True, slots=True)
 class ConformityScore:
-    """Logarithms of the actual over the simulated wait, for the 10, 50 and 90% quantiles; None if that quantile was
+    """Logarithms of the actual over the simulated wait, for the 5, 50 and 90% quantiles; None if that quantile was
     infinite. The field names are keys in saved files.
 
-    simulated: logarithm of the simulated wait in seconds, at 10%. waits: whether the job still waits (a censored
+    simulated: logarithm of the simulated wait in seconds, at 5%. waits: whether the job still waits (a censored
     score).
     """
 
@@ -86,8 +89,8 @@ class StartConformal:
     """
 
     misses: tuple[ConformityScore, ...] = ()
-    low: float = TAIL
-    high: float = 1 - TAIL
+    low: float = EARLY
+    high: float = 1 - LATE
     waiting: tuple[ConformityScore, ...] = ()
 
     def with_waiting(self, now: float, intervals: Iterable[tuple[StartInterval, float]]) -> StartConformal:
@@ -117,8 +120,8 @@ class StartConformal:
         bounded = shown.latest < math.inf
         return StartConformal(
             (*self.misses, _score(simulated, made, began))[-KEPT:],
-            next_level(self.low, -STEP * ((began < shown.earliest) - TAIL)),
-            next_level(self.high, STEP * ((began > shown.latest) - TAIL) if bounded else 0.0),
+            next_level(self.low, -STEP * ((began < shown.earliest) - EARLY)),
+            next_level(self.high, STEP * ((began > shown.latest) - LATE) if bounded else 0.0),
         )
 
 

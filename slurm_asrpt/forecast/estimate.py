@@ -1,4 +1,4 @@
-"""Start times of waiting jobs as 10-90% intervals: quantiles over many simulated futures.
+"""Start times of waiting jobs as 5-90% intervals: quantiles over many simulated futures.
 
 In each future, runtimes are drawn from the jobs' intervals, and jobs arrive at the recent rate, but with no more work
 than all GPUs can do. Arrivals matter: if the policy lets short jobs pass, later jobs determine when a long job starts.
@@ -22,9 +22,9 @@ from slurm_asrpt.forecast.replay import Arrival, Replay
 from slurm_asrpt.forecast.sampling import Floats, LogNormals, Sampler, array_tasks, remaining_length, survival
 from slurm_asrpt.forecast.snapshot import Snapshot, Waiting
 
-STEP = 10
-SAMPLES, MIN_SAMPLES = 4 * STEP - 1, 2 * STEP - 1
-"""With 10 k - 1 samples, the k-th, 5 k-th and 9 k-th are the 10, 50 and 90% quantiles; no interpolation is needed."""
+STEP = 20
+SAMPLES, MIN_SAMPLES = 2 * STEP - 1, STEP - 1
+"""With 20 k - 1 samples, the k-th, 10 k-th and 18 k-th are the 5, 50 and 90% quantiles; no interpolation is needed."""
 HORIZON_S = 3 * 86400.0
 """Of a simulated future; a long queue ends it sooner, by the budget."""
 BATCH = 100
@@ -63,9 +63,9 @@ def forecast(
             break
         found.append(starts)
         progress(len(found))
-    tenth = (len(found) + 1) // STEP
-    ordered = np.sort(np.array(found[: STEP * tenth - 1]), axis=0)
-    rows = ordered[[tenth - 1, 5 * tenth - 1, 9 * tenth - 1]].T.tolist()
+    each = (len(found) + 1) // STEP
+    ordered = np.sort(np.array(found[: STEP * each - 1]), axis=0)
+    rows = ordered[[each - 1, 10 * each - 1, 18 * each - 1]].T.tolist()
     ids = futures.asked
     return {job_id: StartInterval(*row) for job_id, row in zip(ids, rows, strict=True) if row[0] < np.inf}
 

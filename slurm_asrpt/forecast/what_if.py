@@ -26,7 +26,7 @@ class WhatIfResult:
     """placement: the placement if the job would start at once; else None, with the reason and its queue position.
 
     alpha_min: seconds per iteration in the best placement; None if no set of nodes can hold the job.
-    start: 10, 50 and 90% quantiles, seconds since the epoch, inf beyond the horizon; None if there is no estimate.
+    start: 5, 50 and 90% quantiles, seconds since the epoch, inf beyond the horizon; None if there is no estimate.
     """
 
     placement: Placement | None

@@ -77,7 +77,7 @@ class Run:
     answered.
     predicted_mean: what the order was based on, 0 for predicted_iterations.
     reported_total: total iterations that the job reported. origin: where the run was recorded.
-    forecast_made: when its start was first forecast, 0 for never; forecast_low, _median, _high: the 10, 50 and 90%
+    forecast_made: when its start was first forecast, 0 for never; forecast_low, _median, _high: the 5, 50 and 90%
     quantiles of the start, 0 if beyond the horizon.
     tres: what the run was given, as Slurm counts it for limits.
     work_s: seconds that the run would have taken in the job's best placement on reference GPUs; 0 if it was recorded by

@@ -87,7 +87,7 @@ class JobStatus:
     remaining_high_s: Annotated[float | None, "90th percentile of the remaining runtime."] = None
     start_earliest: Annotated[
         float | None,
-        "10th percentile of the start time of a waiting job; for array tasks that wait together, of the next task.",
+        "5th percentile of the start time of a waiting job; for array tasks that wait together, of the next task.",
     ] = None
     start_median: Annotated[float | None, "Median start time."] = None
     start_latest: Annotated[float | None, "90th percentile of the start time; null: start_open says why."] = None
@@ -97,7 +97,7 @@ class JobStatus:
         "late-starts (too many jobs have waited beyond their estimates); else empty.",
     ] = ""
     last_start_earliest: Annotated[
-        float | None, "10th percentile of the start time of the last of the tasks that wait together."
+        float | None, "5th percentile of the start time of the last of the tasks that wait together."
     ] = None
     last_start_latest: Annotated[float | None, "90th percentile of the same; null: last_start_open says why."] = None
     last_start_open: Annotated[str, "As start_open, for the last task."] = ""

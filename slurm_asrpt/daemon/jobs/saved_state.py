@@ -52,7 +52,7 @@ class Pin:
 class Forecast:
     """The start time of a pending job, forecast at ``made``. Seconds since the epoch.
 
-    The job starts by ``earliest`` with a probability of 10%, by ``median`` with 50%, by ``latest`` with 90%; None is
+    The job starts by ``earliest`` with a probability of 5%, by ``median`` with 50%, by ``latest`` with 90%; None is
     beyond the horizon. simulated: the three before the conformal adjustment, which learns from them; empty in forecasts
     of earlier releases. open_end: why ``latest`` is None, as in ``forecast.conformal``; empty if that is not known.
     """

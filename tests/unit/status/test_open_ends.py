@@ -78,7 +78,7 @@ def test_overview_and_watch_have_the_note_where_they_show_the_column(width: int)
 @pytest.mark.parametrize("why", OPEN_ENDS)
 def test_explain_says_why(why: str) -> None:
     ((_, said),) = expected_start(job("1", why))
-    assert f"or later, no upper bound ({OPEN_ENDS[why]}) (10-90%)" in said
+    assert f"or later, no upper bound ({OPEN_ENDS[why]}) (5-90%)" in said
     array = job("1", "few-starts", last_start_earliest=NOW + 90, last_start_open=why)
     assert OPEN_ENDS[why] in expected_start(replace(array, reason="array"))[1][1]
     assert "no upper bound" not in expected_start(job("1", start_latest=NOW + 600))[0][1]
@@ -90,7 +90,7 @@ def test_what_if_the_page_and_the_review_of_an_ended_job_say_why(why: str) -> No
     found = what_if.WhatIf(
         **asked, predicted_low=0, predicted_high=0, predicted_by="", start_earliest=NOW, start_open=why, as_of=NOW
     )
-    assert what_if._start(found).endswith(f"-? (10-90%), no upper bound: {OPEN_ENDS[why]}")
+    assert what_if._start(found).endswith(f"-? (5-90%), no upper bound: {OPEN_ENDS[why]}")
     assert "upper bound" not in what_if._start(replace(found, start_latest=NOW))
     assert f"no upper bound yet ({OPEN_ENDS[why]})" in page(status(job("1", why)), Usage(), anonymous=True)
     assert f"or later ({OPEN_ENDS[why]})" in _forecast(job("1", why, start_time=NOW + 90))
