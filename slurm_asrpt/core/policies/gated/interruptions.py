@@ -30,10 +30,8 @@ EVERY_S = 60.0
 """Least time between two decisions that may preempt jobs. In between, the queue hardly changes."""
 CONSIDERED = 16
 """Waiting jobs, those with the least work, that may preempt others in one decision."""
-FAVOR = 0.3
+FAVOR = 0.5
 """The remaining work of a job that was preempted counts this much in the order: else it would wait for others, too."""
-DISCOUNT = 0.95
-"""The work of a job whose owner agrees counts this much in the order: whoever helps others gains by it."""
 LATE_S = 600.0
 """If preempted jobs have not ended by then, the job for which they were preempted waits like any other."""
 
@@ -136,9 +134,8 @@ class Interruptions:
 
     def favor(self, job: Job) -> float:
         """How much the remaining work of a waiting job counts."""
-        if not (job.interruptible and self.options.interrupts):
-            return 1.0
-        return FAVOR if job.id in self.attained and job.id not in self.fillers.yielded else DISCOUNT
+        preempted = job.interruptible and self.options.interrupts and job.id in self.attained
+        return FAVOR if preempted and job.id not in self.fillers.yielded else 1.0
 
     def had_s(self, job: Job, to_reference: float) -> float:
         """The runtime of a waiting job in earlier runs from which it continues, in its best placement."""

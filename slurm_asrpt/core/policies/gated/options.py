@@ -42,5 +42,5 @@ class GatedOptions(PatienceOptions, ContentionOptions, InterruptOptions):
         "requeue and restart, seconds.",
     )
     interruption_gain: Annotated[float, Field(ge=1)] = Field(
-        2.0, description="A job preempts others only if it gains at least this many times what they lose."
+        3.0, description="A job preempts others only if it gains at least this many times what they lose."
     )
