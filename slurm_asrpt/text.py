@@ -11,10 +11,11 @@ def counted(number: int, noun: str, form: str = "") -> str:
 
 
 def span(seconds: float) -> str:
-    """``2.5 days``, down to seconds."""
+    """``2.5 days``, ``1 day``, down to seconds."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= size:
-            return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
+            found = f"{seconds / size:.1f}".removesuffix(".0")
+            return f"{found} {unit.removesuffix('s') if found == '1' else unit}"
     return f"{seconds:.0f} s"
 
 

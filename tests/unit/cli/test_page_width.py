@@ -51,7 +51,7 @@ def test_pages_fit_the_window(made: Callable[[Path], Path], browser: Any, tmp_pa
     from selenium.webdriver.support.ui import WebDriverWait
 
     browser.get(made(tmp_path).as_uri())
-    for width in (1280, 800):
+    for width in (1280, 800):  # on a phone, tables and pictures scroll
         browser.set_window_size(width, 900)
         # resizing the window takes a moment
         WebDriverWait(browser, 30).until(

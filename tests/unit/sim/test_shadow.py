@@ -138,7 +138,7 @@ def test_this_slurm_is_simulated_beside_the_policy_with_its_limits_and_nodes() -
     )
     told = shadow.remarks(found, 0, 0)
     assert any(
-        line.startswith("slurm-backfill simulates this Slurm: bf_interval 30 s, bf_window 1 days") for line in told
+        line.startswith("slurm-backfill simulates this Slurm: bf_interval 30 s, bf_window 1 day") for line in told
     )
     assert not any("without a known time limit" in line for line in told)
     old = shadow.report([replace(run, time_limit_s=0) for run in runs], site(8), FIFO)

@@ -116,7 +116,7 @@ def test_the_settings_shares_and_claims_of_a_site():
     told = whatif.remarks(past)
     assert (
         "slurm-backfill simulates this Slurm: bf_interval 1 min, bf_window 2 days, bf_max_job_test 1000, "
-        "bf_max_job_user 20; priorities by age 1000, fair share (half-life 1 days) 100000 (slurm.txt)."
+        "bf_max_job_user 20; priorities by age 1000, fair share (half-life 1 day) 100000 (slurm.txt)."
     ) in told
     assert whatif.document(past, [], interrupted=False)["notes"]["simulated_slurm"]["settings"]["bf_interval_s"] == 60
 
@@ -150,7 +150,7 @@ def test_the_baseline_is_the_plain_default_where_nothing_is_known():
     past = past_of(row(1), row(2, submit=1010, wait=90))
     assert past.slurm.settings == {}
     assert (
-        "slurm-backfill simulates this Slurm: bf_interval 30 s, bf_window 1 days, bf_max_job_test 500; jobs in order "
+        "slurm-backfill simulates this Slurm: bf_interval 30 s, bf_window 1 day, bf_max_job_test 500; jobs in order "
         in (" ".join(whatif.remarks(past)))
     )
     basic = site(CONFIG.replace("priority/multifactor", "priority/basic"))
