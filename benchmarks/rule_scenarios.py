@@ -523,6 +523,17 @@ SCENARIOS = [
         measure=_mean_completion,
     ),
     Scenario(
+        "odd_servers",
+        "servers of 7 GPUs: 24 jobs of 8 GPUs, which fill no number of servers, among 120 small ones",
+        170,
+        [
+            *[Work("small", user, 60, 14, 1, number, 2) for number, user in enumerate(USERS[:2])],
+            Work("eight", "asrpt3", 24, 14, 8, 3, 5),
+        ],
+        nodes="4x7",
+        measure=_mean_completion,
+    ),
+    Scenario(
         "idle_start",
         "a job every few seconds on idle GPUs; seconds are the median from sbatch to the job's first command",
         110,

@@ -7,7 +7,7 @@ of the same update. Therefore asrptd first fences a job by a new lease, which Sl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from slurm_asrpt.core.cluster import host_of
@@ -17,7 +17,10 @@ from slurm_asrpt.slurm.records import JobRecord, Update
 
 PINNED_PRIORITY = 4_294_967_000
 """Above the defaults of priority/basic, which count down from 4,294,901,760."""
-PINNED_SITE_FACTOR = 1_000_000_000
+PINNED_SITE_FACTOR, TURN = 1_000_000_000, 100_000_000
+"""Of the first pins on their nodes, and how much lower each later turn there is (``turns``)."""
+MOST_TURNS = 4
+"""Pins stay above jobs that are released ahead."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,41 @@ def hand_over(job_id: str, seconds: float = 0.0) -> Update:
     return lease(job_id, seconds) if seconds > 0 else Update(job_id, {"StartTime": "now"})
 
 
-def pin(job_id: str, gpus: Mapping[str, int], multifactor: bool) -> Update:
-    """Start the job now, on exactly these nodes. NumNodes must equal their number, else Slurm adds nodes."""
+def pin(job_id: str, gpus: Mapping[str, int], multifactor: bool, turn: int = 0) -> Update:
+    """Start the job now, on exactly these nodes. NumNodes must equal their number, else Slurm adds nodes.
+
+    turn: of ``turns``.
+    """
     count = len(set(map(host_of, gpus)))
     fields = {"StartTime": "now", "NumNodes": f"{count}-{count}", "ReqNodeList": pinned_nodes(gpus)}
-    return Update(job_id, {**fields, **_priority(multifactor, PINNED_PRIORITY, PINNED_SITE_FACTOR)})
+    return Update(
+        job_id, {**fields, **_priority(multifactor, PINNED_PRIORITY - turn, PINNED_SITE_FACTOR - turn * TURN)}
+    )
+
+
+def turns(starts: Iterable[Collection[str]], before: Iterable[Collection[str]]) -> list[int]:
+    """The turn of each start on its nodes, at most MOST_TURNS.
+
+    Slurm divides the GPUs of a job on several nodes by what is free there, so that it may take what another start was
+    to get. Jobs that share a node with such a job therefore start in the order of the decision, in which its division
+    is the planned one. Others go by their own priorities.
+
+    starts: the nodes of each, in the order of the decision. before: those of earlier starts that still wait.
+    """
+    after_any, after_divided = dict[str, int](), dict[str, int]()
+
+    def next_turn(nodes: Collection[str], first: bool = False) -> int:
+        earlier = after_any if len(nodes) > 1 else after_divided
+        turn = 0 if first else min(MOST_TURNS, max([earlier.get(name, 0) for name in nodes], default=0))
+        for name in nodes:
+            after_any[name] = max(after_any.get(name, 0), turn + 1)
+            if len(nodes) > 1:
+                after_divided[name] = max(after_divided.get(name, 0), turn + 1)
+        return turn
+
+    for nodes in before:
+        next_turn(nodes, first=True)
+    return [next_turn(nodes) for nodes in starts]
 
 
 def pinned_nodes(gpus: Mapping[str, int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
@@ -28,16 +29,20 @@ class Pins:
         self._client, self._slurm, self._cluster, self._rank_maps = client, slurm, cluster, rank_maps
         self._limits = limits
 
-    def updates(self, jobs: Sequence[ManagedJob]) -> list[Update]:
-        """The updates that pin these jobs. Their host files are written first, where the nodes are certain."""
-        self._rank_maps.prepare(jobs)
-        return [self._pin(job) for job in jobs]
+    def updates(self, jobs: Sequence[ManagedJob], waiting: Sequence[ManagedJob]) -> list[Update]:
+        """The updates that pin these jobs. Their host files are written first, where the nodes are certain.
 
-    def _pin(self, job: ManagedJob) -> Update:
+        waiting: jobs that were pinned before and have not started.
+        """
+        self._rank_maps.prepare(jobs)
+        turns = writeback.turns(map(_nodes, jobs), map(_nodes, waiting))
+        return [self._pin(job, turn) for job, turn in zip(jobs, turns, strict=True)]
+
+    def _pin(self, job: ManagedJob, turn: int) -> Update:
         assert job.pin is not None  # noqa: S101  (jobs that start have one)
         if job.by_slurm:
             return writeback.next_for_slurm(job.record.job_id, self._slurm.multifactor)
-        return writeback.pin(job.record.job_id, job.pin.gpus, self._slurm.multifactor)
+        return writeback.pin(job.record.job_id, job.pin.gpus, self._slurm.multifactor, turn)
 
     def written(self, jobs: Sequence[ManagedJob]) -> None:
         """Slurm has the pins: the other host files follow the allocations."""
@@ -72,3 +77,8 @@ class Pins:
         unbounded = max(self._limits.most_nodes(job.record) or len(self._cluster.nodes), before.min_nodes)
         job.unbounded_as(0 if before.max_nodes else unbounded)
         return writeback.unpin(job.record.job_id, before, unbounded, self._slurm)
+
+
+def _nodes(job: ManagedJob) -> set[str]:
+    """The nodes that asrptd has chosen for a job."""
+    return set() if job.pin is None or job.by_slurm else set(map(host_of, job.pin.gpus))

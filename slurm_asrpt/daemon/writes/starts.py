@@ -171,7 +171,8 @@ class Starts:
             for job in self._jobs.pending(JobState.LEFT_TO_SLURM)
             if _is_to_hand_over(job, self._leases.lease_s, now)
         ]
-        updates = [*self._pins.updates(fenced), *self._leases.updates(waiting, now)]
+        pinned = [job for job in self._jobs.pending(JobState.PINNED) if job not in intended.starts]
+        updates = [*self._pins.updates(fenced, pinned), *self._leases.updates(waiting, now)]
         handed = [writeback.hand_over(job.record.address) for job in left]
         errors = self._client.update([*updates, *handed, *intended.tasks])
         self._note_pins(fenced, errors[: len(fenced)], now)
