@@ -7,7 +7,15 @@ import pytest
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.writes import rank_maps
 from slurm_asrpt.slurm.records import Update
-from slurm_asrpt.slurm.writeback import pin
+from slurm_asrpt.slurm.writeback import (
+    AHEAD_PRIORITY,
+    BOOSTED_PRIORITY,
+    MOST_TURNS,
+    PINNED_PRIORITY,
+    PINNED_SITE_FACTOR,
+    TURN,
+    pin,
+)
 
 
 def test_a_job_held_while_pinned_loses_its_node_list(bench):
@@ -250,3 +258,25 @@ def test_a_refused_fence_of_a_queued_job_does_not_submit_it_twice(bench):
     bench.cycle(15)
     assert bench.job_state(job_id) is JobState.RUNNING
     assert bench.job_state(blocker) is JobState.RUNNING
+
+
+def test_pins_that_share_a_node_with_a_job_on_several_start_in_the_order_of_the_decision(make_bench):
+    """Else a large one, with a higher priority, may take the GPUs of a small one: Slurm divides them as it likes."""
+    bench = make_bench((7, 7), policy="asrpt-gated")
+    bench.slurm.multifactor = True
+    bench.restart()
+    bench.slurm.starts_jobs = False
+    small, large, apart = bench.slurm.submit(1, 100), bench.slurm.submit(8, 1000), bench.slurm.submit(1, 200)
+    bench.cycle()
+    factors = {each: bench.slurm.site_factors[each] for each in (small, large, apart)}
+    assert all(bench.job_state(each) is JobState.PINNED for each in factors)
+    assert factors[small] == factors[apart] == PINNED_SITE_FACTOR
+    assert factors[large] == PINNED_SITE_FACTOR - TURN
+    later = bench.slurm.submit(1, 100)
+    bench.cycle()
+    assert bench.slurm.site_factors[later] == PINNED_SITE_FACTOR - TURN
+
+
+def test_the_last_turn_of_pins_is_before_released_jobs():
+    assert PINNED_SITE_FACTOR - MOST_TURNS * TURN > AHEAD_PRIORITY
+    assert PINNED_PRIORITY - MOST_TURNS > BOOSTED_PRIORITY

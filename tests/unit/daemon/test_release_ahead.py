@@ -660,7 +660,3 @@ def test_disable_also_takes_back_a_start_that_is_left_to_slurm(ahead):
     bench.cycle()
     assert bench.slurm.records[job_id].priority == 100
     assert not leased(bench, job_id)
-
-
-def test_pins_go_before_released_jobs():
-    assert writeback.PINNED_SITE_FACTOR > writeback.AHEAD_PRIORITY
