@@ -14,7 +14,7 @@ from slurm_asrpt.core.placement.selection import candidate_nodes
 from slurm_asrpt.core.policies.gated.queue import Waiting
 from slurm_asrpt.core.policies.gated.servers import bits
 
-OVER_LIMIT = 8
+OVER_LIMIT = 2
 """So many jobs that a limit holds, and that count the same against limits, are named as the next to start."""
 
 

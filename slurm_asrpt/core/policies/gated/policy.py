@@ -349,9 +349,8 @@ class Gated(Policy):
         reservation.
         """
         failed: dict[Hashable, float] = {}
-        late, entries = list(self._queue.late(now)), self._queue.entries
-        heads = [entries[key[-1]] for line in self._queue.lines.values() for key in line.heads.values()]
-        ranks = self._ranks([*late, *heads]) if self._preempts else {}
+        late = list(self._queue.late(now))
+        ranks = self._ranks([*late, *self._line_heads()]) if self._preempts else {}
         for rank in sorted(set(ranks.values())) or [0]:
             aged = [entry for entry in late if _rank(entry, ranks) == rank]
             for band in sorted({entry.job.band for entry in aged}):
@@ -360,6 +359,11 @@ class Gated(Policy):
                 if not (yield from self._aged(first, servers, failed, previous, now)):
                     break
             yield from self._heads(servers, failed, _INF, ranks, rank)
+
+    def _line_heads(self) -> list[Waiting]:
+        """The first job of each kind of those that could start, but for those that a limit holds."""
+        entries = self._queue.entries
+        return [entries[key[-1]] for line in self._queue.lines.values() for key in line.heads.values()]
 
     def _ranks(self, waiting: Sequence[Waiting]) -> Ranks:
         """The rank of each class of these jobs: behind those of the jobs that may preempt it."""
@@ -471,8 +475,10 @@ class Gated(Policy):
             together = Room(sum(here.values()), *runs.freed_in_all(here)) if self.scatter else None
             return Pool(Room(max(here.values(), default=0), *runs.freed(here)), together)
 
-        entries = list(self._queue.entries.values())
+        entries = [entry for entry in self._queue.entries.values() if entry.choices]
         ranks = self._ranks(entries) if self._preempts else {}
+        if ranks and not ranks.items() >= self._ranks(self._line_heads()).items():
+            return ()  # the order changes when a limit holds jobs no more
         order = sorted(entries, key=lambda one: (_rank(one, ranks), one.key))
         waiting = ((entry, self._limited(entry) is not None) for entry in order)
         every = (1 << len(self._nodes)) - 1
