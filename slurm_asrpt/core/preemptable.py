@@ -65,13 +65,11 @@ def take_what_is_free(view: ClusterView, gpus: Mapping[str, int], request: Reque
 class PreemptionPlan:
     """What may be preempted, after the starts of one decision.
 
-    cluster: without these starts. victims: the jobs that Slurm is expected to preempt for them. most: GPUs of the other
-    preemptable jobs.
+    cluster: without these starts. victims: the jobs that Slurm is expected to preempt for them, or for starts of earlier
+    decisions. most: GPUs of the other preemptable jobs.
     """
 
     def __init__(self, cluster: ClusterView, preemptable: Preemptable) -> None:
-        self.victims = dict[JobId, PreemptableJob]()
-        self.most = sum([sum(job.gpus.values()) for job in preemptable.jobs])
         self._cluster, self._preemptable = cluster, preemptable
         self._starts: list[tuple[Mapping[str, int], Request]] = []
         self._views: dict[frozenset[str], ClusterView] = {}
@@ -82,6 +80,13 @@ class PreemptionPlan:
         for job in preemptable.jobs:
             for name in job.gpus:
                 self._on.setdefault(name, []).append(job)
+        self.victims = self._claimed()
+        self.most = sum([sum(job.gpus.values()) for job in preemptable.jobs if job.id not in self.victims])
+
+    def _claimed(self) -> dict[JobId, PreemptableJob]:
+        """The jobs that end for the starts of earlier decisions."""
+        claimed = self._preemptable.claimed
+        return {job.id: job for name, gpus in claimed.items() for job in _first(self._on.get(name, ()), name, gpus)}
 
     def view(self, kinds: frozenset[str]) -> ClusterView:
         """The cluster after the starts for a job that may preempt these kinds; read-only."""

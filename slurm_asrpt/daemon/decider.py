@@ -58,7 +58,7 @@ class Decider:
         for job in starting:
             claimed.update(placements.reserve(view, job))
         view.headroom = self._rules.limits.headroom(starting)
-        view.preemptable = self._rules.preemptable(claimed, now)
+        view.preemptable = self._rules.preemptable(self._claimed_from_running(claimed), now)
         not_up, delay_s = self.cluster.not_up, self.cluster.startup_delay.seconds
         view.startup = startup_of(not_up, delay_s, view, self._jobs.in_state(JobState.RUNNING), now)
         starts = self._cpu_jobs.start_first(view, now)
@@ -70,12 +70,18 @@ class Decider:
             if isinstance(decision, Preempt):
                 self._preemption.intend(decision, now)
             elif isinstance(decision, Start):
-                starts.append(self._pin(decision, now))
+                starts.append(self._pin(decision, view, now))
                 self._record_start(starts[-1], decision, view, len(starts), now)
             else:
                 self._note_wait(self._jobs[decision.job.id], decision, [*starting, *starts], now)
         self._note_unsaid([*starting, *starts], now)
         return [*starts, *self._cpu_jobs.start_others(view, now)]
+
+    def _claimed_from_running(self, claimed: Mapping[str, int]) -> dict[str, int]:
+        """Without the GPUs of jobs that have ended already, whose nodes still clean up."""
+        cleaning = self.cluster.cleaning
+        rest = {name: count - cleaning[name][0] if name in cleaning else count for name, count in claimed.items()}
+        return {name: count for name, count in rest.items() if count > 0}
 
     def _note_unsaid(self, starting: Sequence[ManagedJob], now: float) -> None:
         """Note why new jobs are pending that the policy has not considered."""
@@ -86,13 +92,20 @@ class Decider:
             if job.job is not None and job_id in reasons:
                 self._note_wait(job, Wait(job.job, reasons[job_id]), starting, now)
 
-    def _pin(self, start: Start, now: float) -> ManagedJob:
+    def _pin(self, start: Start, view: ClusterView, now: float) -> ManagedJob:
         job, placement, enforcing = self._jobs[start.job.id], start.placement, self._mode.enforcing
         why, original = self._why_starting(job, start), job.original or writeback.original(job.record)
-        job.pinned(placement, now, original, enforcing, why, self._rules.end_s(start.victims))
+        job.pinned(placement, now, original, enforcing, why, self._others_end_s(start, view))
         block = placements.block_order(placement.gpus)
         job.needs_map(enforcing and job.one_task_per_gpu and start.job.profiled and placement.ranks != block)
         return job
+
+    def _others_end_s(self, start: Start, view: ClusterView) -> float:
+        """How long the jobs may take to end that Slurm preempts for it, or for an earlier start on the same nodes."""
+        if start.victims:
+            return self._rules.end_s(frozenset(victim.kind for victim in start.victims))
+        waits = any(count > view.free.get(name, 0) for name, count in start.placement.gpus.items())
+        return self._rules.end_s(start.job.preempts) if waits else 0.0
 
     def _why_starting(self, job: ManagedJob, start: Start) -> Reason:
         if not self._mode.enforcing:

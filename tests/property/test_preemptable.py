@@ -110,6 +110,30 @@ def test_claimed_gpus_are_left_to_the_jobs_that_claim_them(site, most):
     assert all(count <= free[name] + held[name] - claimed.get(name, 0) for name, count in used.items())
 
 
+@settings(max_examples=150, deadline=None)
+@given(site=sites(), most=st.integers(0, 4))
+def test_no_job_that_ends_for_an_earlier_start_is_a_victim_again(site, most):
+    free, preemptable, running, waiting = site
+    held = Counter()
+    for job in preemptable:
+        held.update(job.gpus)
+    claimed = {name: min(most, count) for name, count in held.items()}
+    free = {name: 0 if claimed.get(name) else count for name, count in free.items()}
+    _, starts = decide(free, preemptable, waiting, claimed, running=running)
+    ending = PreemptionPlan(ClusterView(NODES, free), Preemptable(tuple(preemptable), claimed)).victims
+    left = Counter(free)
+    left.subtract(claimed)
+    for victim in ending.values():
+        left.update(victim.gpus)
+    assert all(count >= 0 for count in left.values()), "enough of them end"
+    for start in starts:
+        assert ending.keys().isdisjoint(victim.id for victim in start.victims)
+        for victim in start.victims:
+            left.update(victim.gpus)
+        left.subtract(start.placement.gpus)
+    assert all(count >= 0 for count in left.values()), "all starts together have enough"
+
+
 def scavengers(*rows):
     return [PreemptableJob(JobId(f"9{n}"), "scavenger", {name: g}, lost) for n, (name, g, lost) in enumerate(rows)]
 

@@ -155,9 +155,9 @@ class SiteRules:
         jobs = tuple(_preemptable(record, rules.kind_of(record), now) for record in rules.victims(self._records, now))
         return Preemptable(jobs, claimed) if jobs else None
 
-    def end_s(self, victims: Sequence[PreemptableJob]) -> float:
-        """How long these jobs may take to end once Slurm preempts them, seconds."""
-        return self._preemption.end_s(frozenset(victim.kind for victim in victims)) if victims else 0.0
+    def end_s(self, kinds: frozenset[str]) -> float:
+        """How long jobs of these kinds may take to end once Slurm preempts them, seconds."""
+        return self._preemption.end_s(kinds) if kinds else 0.0
 
     def kinds_of(self, victims: Sequence[PreemptableJob]) -> str:
         """The QOS or partitions of these jobs, for users."""

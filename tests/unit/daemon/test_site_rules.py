@@ -196,6 +196,38 @@ def test_a_preemptor_waits_for_its_nodes_to_clean_up_rather_than_preempt_others(
     assert bool(gated.audit("not-started", job_id)) == withdrawn
 
 
+def test_gpus_of_jobs_that_have_ended_for_a_start_are_not_taken_from_others_again(gated):
+    """Their node still cleans up, so that Slurm has not started the first job yet."""
+    preemption(gated)
+    jobs = full_of_scavengers(gated)
+    gated.slurm.starts_jobs = False
+    gated.slurm.submit(2, qos="normal")
+    gated.cycle(2)
+    for each in jobs[8:10]:
+        gated.slurm.requeued(each)
+    gated.slurm.node_state("n3", "MIXED+COMPLETING")
+    second = gated.slurm.submit(2, qos="normal")
+    gated.cycle(2)
+    assert gated.slurm.records[second].required_nodes == "n3"
+    assert gated.audit("start", second)[0]["preempts"] == jobs[10:]
+
+
+def test_a_start_on_what_a_preempted_job_leaves_over_waits_for_it_too(gated):
+    preemption(gated, grace_s=60.0)
+    for name in ("n1", "n2", "n3"):
+        gated.slurm.submit(4, qos="scavenger", requeue=True, required_nodes=name)
+        gated.cycle(10)
+    gated.slurm.starts_jobs = False
+    first = gated.slurm.submit(2, qos="normal")
+    gated.cycle(2)
+    second = gated.slurm.submit(2, qos="normal")
+    gated.cycle(2)
+    assert gated.slurm.records[second].required_nodes == gated.slurm.records[first].required_nodes == "n3"
+    assert "preempts" not in gated.audit("start", second)[0], "the job is preempted once"
+    gated.cycle(95)
+    assert not gated.audit("not-started", second)
+
+
 def test_waiting_preemptors_go_before_the_jobs_that_they_may_preempt(gated):
     preemption(gated)
     blockers = [gated.slurm.submit(4, qos="other") for _ in range(3)]
