@@ -65,8 +65,8 @@ def take_what_is_free(view: ClusterView, gpus: Mapping[str, int], request: Reque
 class PreemptionPlan:
     """What may be preempted, after the starts of one decision.
 
-    cluster: without these starts. victims: the jobs that Slurm is expected to preempt for them, or for starts of earlier
-    decisions. most: GPUs of the other preemptable jobs.
+    cluster: without these starts. victims: the jobs that Slurm is expected to preempt for them, or for starts of
+    earlier decisions. most: GPUs of the other preemptable jobs.
     """
 
     def __init__(self, cluster: ClusterView, preemptable: Preemptable) -> None:

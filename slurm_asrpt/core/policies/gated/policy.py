@@ -487,7 +487,7 @@ class Gated(Policy):
     def _may_preempt(self) -> bool:
         """Whether a waiting job may preempt a running one: if it were released, Slurm would choose the nodes."""
         return bool(self._victims) and any(
-            not entry.job.preempts.isdisjoint(self._victims) for entry in self._queue.entries.values()
+            entry.choices and not entry.job.preempts.isdisjoint(self._victims) for entry in self._queue.entries.values()
         )
 
     # where to start
