@@ -30,6 +30,7 @@ LIMITS = "AccountingStorageEnforce=associations,limits,qos"
 class Work:
     """Equal jobs of a user. ask: the request, ``--gpus`` if empty. fixed: ``--scale`` does not change the count.
 
+    tasks: each is an array of so many, of which ``at_once`` run at a time.
     vary: lengths differ from ``seconds`` by up to this share. They depend on the job's number, so all sides have the
     same lengths. across: a job whose nodes are under several switches of LEAF nodes takes this many times as long.
     """
@@ -44,6 +45,8 @@ class Work:
     options: str = ""
     ask: str = ""
     fixed: bool = False
+    tasks: int = 0
+    at_once: int = 1
     vary: float = 0.0
     across: float = 1.0
 
@@ -55,7 +58,13 @@ class Work:
         minutes = max(1, -(-int(2 * self.seconds) // 60))
         script = ("date +%s.%N >started.$SLURM_JOB_ID; " if stamp else "") + self._sleep()
         words = ["sbatch", "--parsable", f"--job-name={self.role}", f"--time={minutes}", "--output=/dev/null"]
-        return [*words, *shlex.split(self.ask or f"--gpus={self.gpus}"), *shlex.split(self.options), "--wrap", script]
+        words += shlex.split(self.ask or f"--gpus={self.gpus}") + shlex.split(self.options)
+        words += [f"--array=0-{self.tasks - 1}%{self.at_once}"] if self.tasks else []
+        return [*words, "--wrap", script]
+
+    def ids(self, job_id: str) -> list[str]:
+        """Those of sacct for a job, or for the tasks of an array."""
+        return [f"{job_id}_{number}" for number in range(self.tasks)] or [job_id]
 
     def _sleep(self) -> str:
         if self.across > 1:
@@ -271,6 +280,50 @@ def reserve(lab: Lab, *flags: str) -> None:
 def reserve_magnetic(lab: Lab) -> None:
     """The same, in a reservation that draws the user's jobs."""
     reserve(lab, "Flags=MAGNETIC")
+
+
+def _drain(site: Site) -> None:
+    site.lab.run(["scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=disk"])
+
+
+def _down(site: Site) -> None:
+    """A node fails: Slurm requeues its jobs."""
+    site.lab.run(["scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=power"])
+
+
+def _resume(*nodes: str) -> Callable[[Site], object]:
+    return admin(f"scontrol update NodeName={','.join(nodes)} State=RESUME")
+
+
+def _pending(site: Site, role: str) -> list[str]:
+    """The jobs of a role that wait, by id."""
+    listed = site.lab.run(["squeue", "-h", "-t", "PD", "-o", "%A"]).stdout.split()
+    return [job_id for job_id in site.ids[role] if job_id in listed]
+
+
+def _hold(site: Site) -> None:
+    """An admin holds half of the pending jobs of a user."""
+    for job_id in _pending(site, "small")[::2]:
+        site.lab.run(["scontrol", "hold", job_id], check=False)
+
+
+def _release(site: Site) -> None:
+    for job_id in _pending(site, "small"):
+        site.lab.run(["scontrol", "release", job_id], check=False)
+
+
+def _change(site: Site) -> None:
+    """An admin gives some pending jobs another size, and others another time limit."""
+    for number, job_id in enumerate(_pending(site, "medium")):
+        change = "TimeLimit=3" if number % 2 else "Gres=gpu:3"
+        site.lab.run(["scontrol", "update", f"JobId={job_id}", change], check=False)
+
+
+def _requeue(site: Site) -> None:
+    """An admin requeues some running jobs."""
+    running = site.lab.run(["squeue", "-h", "-t", "R", "-n", "medium", "-o", "%A"]).stdout.split()
+    for job_id in running[:4]:
+        site.lab.run(["scontrol", "requeue", job_id], check=False)
 
 
 LIMITS_USER = Scenario(
@@ -531,6 +584,63 @@ SCENARIOS = [
             Work("eight", "asrpt3", 24, 14, 8, 3, 5),
         ],
         nodes="4x7",
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "mixture",
+        "220 jobs and 80 array tasks of 17 kinds: singletons, licences, --begin, --exclusive, several partitions, ...",
+        230,
+        [
+            Work("array", "asrpt1", 4, 6, 1, 0, 25, tasks=20, at_once=4),
+            Work("one", "asrpt1", 40, 10, 1, 1, 3),
+            Work("two_nodes", "asrpt2", 12, 12, 8, 2, 10, ask="-N2 --gpus-per-node=4"),
+            Work("tasks", "asrpt2", 15, 10, 4, 3, 8, ask="-n4 --gpus-per-task=1"),
+            Work("gres", "asrpt3", 15, 12, 3, 4, 8, ask="--gres=gpu:3 -N1"),
+            Work("exclusive", "asrpt3", 8, 10, 8, 5, 15, ask="--gpus=1 -N1 --exclusive"),
+            Work("cpus", "asrpt4", 15, 12, 2, 6, 8, ask="--gpus=2 --cpus-per-gpu=16"),
+            Work("singleton", "asrpt1", 10, 8, 2, 7, options="-d singleton"),
+            Work("begin", "asrpt2", 10, 8, 1, 8, options="--begin=now+25"),
+            Work("licence", "asrpt3", 20, 8, 1, 9, 2, options="-L simulator:1"),
+            Work("high", "asrpt4", 10, 10, 2, 10, 10, options="--qos=high"),
+            Work("nice", "asrpt1", 10, 10, 2, 11, 5, options="--nice=1000"),
+            Work("either", "asrpt2", 15, 8, 1, 12, 5, options="-p gpu,second"),
+            Work("contiguous", "asrpt3", 6, 8, 4, 13, 15, ask="-N2 --contiguous --gpus-per-node=2"),
+            Work("cpu", "asrpt4", 20, 10, 0, 14, 4, ask="-n1 -c8"),
+            Work("large", "asrpt4", 4, 12, 16, 15, 25, ask="--gpus=16"),
+            Work("ranged", "asrpt2", 10, 10, 6, 16, 10, ask="-N1-3 --gpus=6"),
+        ],
+        slurm_conf=(
+            f"{LIMITS}\nPriorityWeightQOS=100000\nLicenses=simulator:3\n"
+            "PartitionName=second Nodes=n[1-4] MaxTime=INFINITE State=UP"
+        ),
+        accounting=[
+            "add qos high Priority=1000",
+            f"modify user {','.join(USERS)} set qos+=high",
+            "modify user asrpt4 set GrpTRES=gres/gpu=24",
+        ],
+        managed=("gpu", "second"),
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "admin_day",
+        "a node is drained, one fails, both come back; jobs are held, released, changed, requeued",
+        200,
+        [
+            Work("small", "asrpt1", 80, 10, 1, 0, 1.2),
+            Work("medium", "asrpt2", 50, 15, 2, 0.5, 2, ask="-N1 --gres=gpu:2 --requeue"),
+            Work("node", "asrpt3", 16, 12, 8, 1, 6, ask="-N1 --gpus-per-node=8 --requeue"),
+            Work("wide", "asrpt4", 8, 15, 16, 1.5, 12, ask="-N2 --gpus-per-node=8 --requeue"),
+        ],
+        acts=[
+            (20.0, _drain),
+            (30.0, _hold),
+            (40.0, _change),
+            (50.0, _resume("n2")),
+            (60.0, _requeue),
+            (70.0, _release),
+            (80.0, _down),
+            (100.0, _resume("n3")),
+        ],
         measure=_mean_completion,
     ),
     Scenario(

@@ -205,7 +205,7 @@ def submit_all(scenario: Scenario, there: Site, began: float, scale: float) -> t
         at = there.lab.time()
         late.append(at - began - due)
         job_id = there.lab.run(action.command(scenario.stamp), user=action.user).stdout.strip()
-        jobs[job_id] = Job(action.role, action.gpus, at)
+        jobs |= {name: Job(action.role, action.gpus, at) for name in action.ids(job_id)}
         there.ids.setdefault(action.role, []).append(job_id)
     return jobs, fmean(late)
 
@@ -230,7 +230,7 @@ def wait_for_records(scenario: Scenario, lab: Lab, jobs: Jobs) -> None:
 
 def sacct(lab: Lab) -> str:
     """The records of all runs, times in seconds since the epoch."""
-    columns = "JobIDRaw,JobName,User,State,Submit,Eligible,Start,End,NodeList"
+    columns = "JobID,JobName,User,State,Submit,Eligible,Start,End,NodeList"
     return lab.run(["sacct", "-aDXPn", "-S", "now-1day", "-o", columns], env={"SLURM_TIME_FORMAT": "%s"}).stdout
 
 

@@ -109,27 +109,30 @@ def _grow(
     weights: Weights, total: Sequence[float], heaviest: Iterator[Edge], left: set[int], size: int, random: Random
 ) -> list[int]:
     """Start with the heaviest edge within ``left``, then add the vertex with the heaviest edge into the set."""
-    chosen: list[int] = []
-    # unassigned vertex -> negated weights of its heaviest edge into the set, all edges into the set, all edges
-    pull: dict[int, tuple[float, float, float]] = {}
+    chosen, free = list[int](), set(left)
+    # free vertex -> negated weights of its heaviest edge into the set, all edges into the set, all edges; its number
+    pull: dict[int, tuple[float, float, float, int]] = {}
 
     def take(vertex: int) -> None:
         chosen.append(vertex)
+        free.discard(vertex)
         pull.pop(vertex, None)
         for other, weight in weights[vertex].items():
-            if other in left and other not in chosen:
-                largest, into, _ = pull.get(other, (0.0, 0.0, 0.0))
-                pull[other] = (min(-weight, largest), into - weight, -total[other])
+            if other in free:
+                largest, into, _, _ = pull.get(other, _NO_EDGE)
+                pull[other] = (-weight if -weight < largest else largest, into - weight, -total[other], other)
 
     while len(chosen) < size:
         if pull:
-            take(min(pull, key=lambda v: (pull[v], v)))
+            take(min(pull.values())[3])
             continue
-        free = left.difference(chosen)
         edge = _next_edge(heaviest, free) if size - len(chosen) >= 2 else None
         for vertex in edge or (random.choice(sorted(free)),):
             take(vertex)
     return chosen
+
+
+_NO_EDGE = (0.0, 0.0, 0.0, 0)
 
 
 def _next_edge(heaviest: Iterator[Edge], free: set[int]) -> Edge | None:

@@ -8,6 +8,7 @@ on the replicas in its blocks, if there are levels above the servers (docs/decis
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from random import Random
@@ -64,9 +65,14 @@ def heavy_edge_plus(
             searches = max(1, min(OUTLINES, OUTLINED // profile.replicas))
             outline = _outline(profile, starts, server_gpus, fabric, blocks, searches)
             starts += _divided(profile, room, blocks, outline)
-            found = [_BlockSearch(profile, room, server_gpus, fabric, blocks).best(starts, -(-searches // 2))]
+            search: _Search = _BlockSearch(profile, room, server_gpus, fabric, blocks)
+            (alpha, _), rows = search.best(starts, -(-searches // 2))
         else:
-            found = [_Search(profile, _costs(profile, room, server_gpus, fabric.inter, fabric.intra)).best(starts)]
+            search = _Search(profile, _costs(profile, room, server_gpus, fabric.inter, fabric.intra))
+            (alpha, _), rows = search.best(starts, SEARCHES)
+        if len(set(server_gpus)) == 1 and alpha < search.score(starts[0])[0] * (1 - 1e-9):
+            return _ranks(profile, rows)
+        found = [rows]
     else:
         found = starts
     # compare by iteration_time, so that rounding in the search cannot make the result worse than Heavy-Edge
@@ -146,6 +152,8 @@ def _packed(todo: Sequence[int], room: Sequence[int], stages: Sequence[int]) -> 
     left = list(room)
     for s in stages:
         more = todo[s]
+        if not more:
+            continue
         fitting = [m for m in range(len(room)) if left[m] >= more]
         order = [min(fitting, key=lambda m: left[m])] if fitting else sorted(range(len(room)), key=lambda m: -left[m])
         for m in order:
@@ -178,7 +186,7 @@ def _outline(
     for _ in range(SHUFFLES * searches):
         outlines.append(_packed(replicas, room, random.sample(range(len(replicas)), len(replicas))))
     costs = _costs(profile, room, sizes, fabric.through(len(blocks) + 1), fabric.intra)
-    return _Search(profile, costs, min(OUTLINE_PATIENCE, max(replicas))).best(outlines, searches)
+    return _Search(profile, costs, min(OUTLINE_PATIENCE, max(replicas))).best(outlines, searches)[1]
 
 
 def _divided(profile: JobProfile, room: Sequence[int], blocks: Blocks, outline: Sequence[Row]) -> Iterator[list[Row]]:
@@ -215,10 +223,9 @@ class _Search:
         self.stages = range(len(profile.stages))
         self.floor = min(cost.floor() for cost in set(costs)) * (1 + 1e-9)
 
-    def best(self, starts: Sequence[list[Row]], searches: int = SEARCHES) -> list[Row]:
+    def best(self, starts: Sequence[list[Row]], searches: int) -> tuple[Score, list[Row]]:
         ranked = sorted({tuple(rows): self.score(rows) for rows in starts}.items(), key=lambda item: item[1])
-        found = [self.improve(list(rows), score) for rows, score in ranked[:searches]]
-        return min(found)[1]
+        return min([self.improve(list(rows), score) for rows, score in ranked[:searches]])
 
     def score(self, rows: Sequence[Row]) -> Score:
         betas = [cost.of(row) for cost, row in zip(self.costs, rows, strict=True)]
@@ -243,23 +250,37 @@ class _Search:
         return best, best_rows
 
     def moves(self, rows: Sequence[Row], settled: set[tuple[int, int]]) -> Iterator[tuple[Score, Swap]]:
-        """Swaps between the server of the slowest stage and another that involve this stage or a neighboring one."""
+        """Swaps between the server of the slowest stage and another that involve this stage or a neighboring one.
+
+        Without most swaps that are worse than a previous one.
+        """
         now = [cost.of(row) for cost, row in zip(self.costs, rows, strict=True)]
         m = max(range(len(rows)), key=lambda m: now[m][0])
         near = (now[m][2] - 1, now[m][2], now[m][2] + 1)
         here = [s for s in self.stages if rows[m][s] and (m, s) not in settled]
-        ties = sum(tie for _, tie, _ in now)
+        ties, best = sum([tie for _, tie, _ in now]), (math.inf, 0.0)
+        second, third = sorted([*(beta for beta, _, _ in now), 0.0, 0.0], reverse=True)[1:3]
+        mine: dict[tuple[int, int], Beta] = {}  # of server m after it has exchanged one stage for another
         seen: set[tuple[Row, _Costs]] = set()  # equivalent servers give equivalent swaps
         for n, row in enumerate(rows):
-            if n == m or (row, self.costs[n]) in seen:
+            cost = self.costs[n]
+            if n == m or (row, cost) in seen:
                 continue
-            seen.add((row, self.costs[n]))
-            others = max((now[o][0] for o in range(len(rows)) if o not in (m, n)), default=0.0)
+            seen.add((row, cost))
+            others = second if now[n][0] < second else third
             rest = ties - now[m][1] - now[n][1]
             there = [r for r in self.stages if row[r] and (n, r) not in settled]
             for s, r in ((s, r) for s in here for r in there if r != s and (s in near or r in near)):
-                one, two = self.costs[m].of(_exchange(rows[m], s, r)), self.costs[n].of(_exchange(row, r, s))
-                yield (max(others, one[0], two[0]), rest + one[1] + two[1]), (m, s, n, r)
+                one = mine.get((s, r))
+                if one is None:
+                    one = mine[s, r] = self.costs[m].of(_exchange(rows[m], s, r))
+                if max(others, one[0]) > best[0]:
+                    continue
+                two = cost.of(_exchange(row, r, s))
+                score = max(others, one[0], two[0]), rest + one[1] + two[1]
+                if score <= best:
+                    best = score
+                    yield score, (m, s, n, r)
 
 
 class _BlockSearch(_Search):
