@@ -11,7 +11,7 @@ from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.install.slurm_conf import ON_CONTROLLER, SCRIPTS, State, wanted_lines, words
 from slurm_asrpt.slurm.parse import release
 from slurm_asrpt.slurm.preemption import MANAGED_MODES, defaults_of
-from slurm_asrpt.slurm.writeback import PINNED_SITE_FACTOR
+from slurm_asrpt.slurm.writeback import TURN
 from slurm_asrpt.text import counted
 
 OLDEST = (22, 5)
@@ -97,10 +97,10 @@ def _priority(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding
             "priority", text, "remove it: a released job has the highest priority only with asrptd's SiteFactor"
         )
     weights = sum(_number(value) for key, value in config.items() if key.startswith("PriorityWeight"))
-    if multifactor and weights >= PINNED_SITE_FACTOR:
-        top = f"{PINNED_SITE_FACTOR:.0e}"
-        text = f"the priority weights add up to {weights:.3g}, more than the SiteFactor of a released job ({top})"
-        yield warning("priority", text, "divide all PriorityWeight settings by the same number")
+    if multifactor and weights >= TURN:
+        text = f"the priority weights add up to {weights:.3g}; jobs released to Slurm may start in another order"
+        remedy = f"divide all PriorityWeight settings by the same number, so that they stay below {TURN:,}"
+        yield warning("priority", text, remedy)
 
 
 def _age(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:

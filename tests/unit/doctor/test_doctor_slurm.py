@@ -147,6 +147,10 @@ def test_a_slurm_that_does_not_answer_is_a_single_finding(settings: Settings) ->
             *("priority", State.WARNING, "add up to 4e+09"),
         ),
         (
+            {"PriorityType": "priority/multifactor", "PriorityWeightQOS": "100000000"},
+            *("priority", State.WARNING, "add up to 1e+08"),
+        ),
+        (
             {"PriorityType": "priority/multifactor", "PrioritySiteFactorPlugin": "site_factor/example"},
             *("priority", State.WARNING, "overwrites"),
         ),
