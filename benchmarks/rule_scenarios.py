@@ -502,6 +502,26 @@ SCENARIOS = [
         measured=["normal"],
     ),
     Scenario(
+        "preempt_tiers",
+        "three partitions, preempt/partition_prio: urgent jobs of 4 to 16 GPUs preempt those of both others",
+        260,
+        [
+            Work("low", "asrpt1", 24, 40, 2, options="--requeue", fixed=True),
+            *[Work("middle", user, 20, 15, 2, 10, 2.4, options="-p middle --requeue") for user in USERS[1:3]],
+            Work("high", "asrpt4", 8, 10, 4, 20, 5, options="-p high -N1"),
+            Work("wide", "asrpt4", 5, 10, 16, 22, 12, ask="-p high -N2 --gpus-per-node=8"),
+        ],
+        slurm_conf=(
+            f"{LIMITS}\nPreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n"
+            "PartitionName=middle Nodes=n[1-4] PriorityTier=5 MaxTime=INFINITE State=UP\n"
+            "PartitionName=high Nodes=n[1-4] PriorityTier=10 MaxTime=INFINITE State=UP"
+        ),
+        managed=("gpu", "middle", "high"),
+        before=[(one, two) for one in ("high", "wide") for two in ("middle", "low")] + [("middle", "low")],
+        preempts=[("high", "middle"), ("wide", "middle"), ("high", "low"), ("wide", "low"), ("middle", "low")],
+        measured=["middle", "high", "wide"],
+    ),
+    Scenario(
         "left_contiguous",
         "--contiguous -N4 under a stream of small jobs at 1.5 times the capacity",
         150,
