@@ -291,8 +291,9 @@ def _down(site: Site) -> None:
     site.lab.run(["scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=power"])
 
 
-def _resume(*nodes: str) -> Callable[[Site], object]:
-    return admin(f"scontrol update NodeName={','.join(nodes)} State=RESUME")
+def _resume(node: str) -> Callable[[Site], object]:
+    """Bring a node back, unless Slurm has done so by itself, as its slurmd was never gone."""
+    return lambda site: site.lab.run(["scontrol", "update", f"NodeName={node}", "State=RESUME"], check=False)
 
 
 def _pending(site: Site, role: str) -> list[str]:
