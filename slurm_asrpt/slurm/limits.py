@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from slurm_asrpt.core.limits import Charge, Charges
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.parse import parse_gres
-from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.records import PENDING, JobRecord
 
 Caps = Mapping[str, float]
 """How much is allowed, by limit: Slurm's word, with the resource if it has one (``GrpTRES=gres/gpu``, ``MaxJobs``)."""
@@ -214,11 +214,15 @@ def parse_licenses(text: str) -> dict[str, float]:
 def use_of(record: JobRecord, gpus: int) -> Use:
     """What a record counts for: what it was given if it runs, what it asks for if it waits. gpus: its GPUs."""
     nodes = max(record.min_nodes, len(record.hosts))
-    memory = record.memory_per_node * nodes or record.memory_per_cpu * record.cpus or record.memory_per_gpu * gpus
-    tres = {"cpu": float(record.cpus), "node": float(nodes), "mem": memory, "gres/gpu": float(gpus)}
+    cpus = record.cpus_for(gpus)
+    memory = record.memory_per_node * nodes or record.memory_per_cpu * cpus or record.memory_per_gpu * gpus
+    tres = {"cpu": float(cpus), "node": float(nodes), "mem": memory, "gres/gpu": float(gpus)}
+    tres |= parse_tres(record.tres)
+    if record.cpus_per_gpu and record.state == PENDING:  # Slurm counts these only once it starts the job
+        tres |= {"cpu": max(tres["cpu"], float(cpus)), "mem": max(tres["mem"], memory)}
     licenses = {name: float(count) for (name, _), count in _licenses(record.licenses).items()}
     partition, minutes = record.partition.partition(",")[0], record.time_limit / 60
-    return Use(record.user, record.account, record.qos, partition, tres | parse_tres(record.tres), minutes, licenses)
+    return Use(record.user, record.account, record.qos, partition, tres, minutes, licenses)
 
 
 def parse_tres(text: str) -> dict[str, float]:

@@ -127,6 +127,7 @@ def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
             "tasks": job.ntasks,
             "tasks_per_node": job.ntasks_per_node,
             "cpus": job.cpus,
+            "cpus_per_tres": asked["cpus_per_tres"],
             "memory_per_cpu": job.memory_per_cpu,
             "memory_per_node": job.memory_per_node,
             "memory_per_tres": asked["mem_per_tres"],

@@ -67,6 +67,7 @@ class JobRecord:
     tasks: int = 1
     tasks_per_node: int = 0
     cpus: int = 0
+    cpus_per_gpu: int = 0
     memory_per_cpu: float = 0.0
     memory_per_node: float = 0.0
     memory_per_gpu: float = 0.0
@@ -99,6 +100,10 @@ class JobRecord:
         whole = {name: count for name, count in self.gpus_by_node.items() if name not in split}
         counts = ((part_name(name, kind), count) for name, types in split.items() for kind, count in types.items())
         return replace(self, gpus_by_node=whole | {part: count for part, count in counts if count})
+
+    def cpus_for(self, gpus: int) -> int:
+        """Its CPUs. While it is pending, Slurm shows those of its tasks, even if it gets more by ``--cpus-per-gpu``."""
+        return max(self.cpus, self.cpus_per_gpu * gpus) if self.state == PENDING else self.cpus
 
     @property
     def hosts(self) -> frozenset[str]:

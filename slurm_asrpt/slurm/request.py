@@ -165,14 +165,14 @@ def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequen
     if job.min_nodes > gpus // unit:
         raise LeftToSlurm("shape")  # more nodes than GPUs: some would have none
     offers = _offers(job, nodes, kind, gpus)
-    able = _union(offers)
+    able, cpus = _union(offers), job.cpus_for(gpus)
     request = Request(
         per_node=per_node,
         unit=unit,
         min_nodes=job.min_nodes,
         max_nodes=job.max_nodes or None,
-        cpus_per_gpu=job.cpus / gpus,
-        memory_per_gpu=job.memory_per_gpu or job.memory_per_cpu * job.cpus / gpus,
+        cpus_per_gpu=cpus / gpus,
+        memory_per_gpu=job.memory_per_gpu or job.memory_per_cpu * cpus / gpus,
         memory_per_node=job.memory_per_node,
         candidates=frozenset(n.name for n in able),
         within=tuple(frozenset(n.name for n in offer) for offer in offers) if len(offers) > 1 else (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slurm_asrpt.slurm.gpu_defaults import GpuDefaults, parse_gpu_defaults
 from slurm_asrpt.slurm.limits import (
     Association,
     SiteLimits,
@@ -23,7 +24,7 @@ class Site:
     """limits: of licenses and, if they are enforced, of QOS and associations.
 
     associations: as those of the limits, but also where no limits are enforced; empty unless ``needs_accounts``.
-    most_nodes: MaxNodes by partition, of those that have one.
+    most_nodes: MaxNodes by partition, of those that have one. gpu_defaults: by partition, too.
     """
 
     limits: SiteLimits = field(default_factory=SiteLimits)
@@ -31,6 +32,7 @@ class Site:
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     associations: Mapping[tuple[str, str, str], Association] = field(default_factory=dict)
     most_nodes: Mapping[str, int] = field(default_factory=dict)
+    gpu_defaults: Mapping[str, GpuDefaults] = field(default_factory=dict)
 
 
 def needs_accounts(config: Mapping[str, str]) -> bool:
@@ -46,4 +48,11 @@ def site_of(config: Mapping[str, str], partitions: str, licenses: str, assoc_mgr
     if enforces_limits(config):
         limits = SiteLimits(qos, associations, parse_partition_qos(partitions), limits.licenses)
     priorities = site_priorities(config, partitions, qos, associations)
-    return Site(limits, priorities, parse_scheduler(config), associations, parse_partition_nodes(partitions))
+    return Site(
+        limits,
+        priorities,
+        parse_scheduler(config),
+        associations,
+        parse_partition_nodes(partitions),
+        parse_gpu_defaults(config, partitions),
+    )

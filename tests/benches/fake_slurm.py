@@ -19,6 +19,7 @@ from slurm_asrpt.core.placement.splitter import fill
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
 from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.parse import expand
@@ -64,6 +65,7 @@ class FakeSlurm:
     site_limits: SiteLimits = field(default_factory=SiteLimits)
     site_priorities: SitePriorities = field(default_factory=SitePriorities)
     most_nodes: Mapping[str, int] = field(default_factory=dict)
+    gpu_defaults: Mapping[str, GpuDefaults] = field(default_factory=dict)
     records: dict[str, JobRecord] = field(default_factory=dict)
     writes: list[Update] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
@@ -210,7 +212,8 @@ class FakeSlurm:
         return Topology(dict(self.switches), self.blocks)
 
     def site(self) -> Site:
-        return Site(self.site_limits, self.site_priorities, most_nodes=self.most_nodes)
+        found = Site(self.site_limits, self.site_priorities, most_nodes=self.most_nodes)
+        return dataclasses.replace(found, gpu_defaults=self.gpu_defaults)
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         self.check_available()
@@ -379,10 +382,12 @@ class FakeSlurm:
         gpus = dict(zip(sorted(names), counts, strict=True))
         self.starts[job.job_id] += 1
         up = all(self.state_of(name) != "IDLE+POWERED_DOWN" for name in names)
+        counted = self.gpu_defaults.get(job.partition, GpuDefaults()).applied(job)
         self.records[job.job_id] = dataclasses.replace(
             job, state="RUNNING" if up else "CONFIGURING", reason="None", nodes=",".join(sorted(names)),
             start_time=self.now, gpus_by_node=gpus, gpus_by_type=self._types_of(job, gpus),
             gpu_indexes={name: self._lowest(name, count) for name, count in gpus.items() if count},
+            cpus=counted.cpus_for(sum(gpus.values())),
         )  # fmt: skip
 
     def used_indexes(self, name: str) -> int:

@@ -72,7 +72,7 @@ class Admission:
         Omits nodes of reservations that do not admit the job, or that it would reach into, and nodes where it has just
         failed to start unless it needs them.
         """
-        record = unpinned(job.record, job.original)
+        record = self._rules.counted(unpinned(job.record, job.original))
         if record.array_tasks and not (self._mode.current is not Mode.SHADOW and record.can_be_parted):
             raise LeftToSlurm("array")
         if job.cpu_job is not None and not self._mode.enforcing:

@@ -16,6 +16,7 @@ from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
+from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
 from slurm_asrpt.slurm.preemption import PreemptionRules
 from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord, Reservation
 from slurm_asrpt.slurm.request import LeftToSlurm, resources_of
@@ -33,6 +34,8 @@ class SiteRules:
         """fairshare_bands: from the settings. preempting: whether the policy counts on preemption."""
         reader = SiteReader(client)
         self.limits, self.priorities = LimitsWatch(reader), PriorityWatch(reader)
+        self._reader = reader
+        self._counted: dict[str, tuple[JobRecord, GpuDefaults, JobRecord]] = {}  # nearly all are as in the cycle before
         self._client, self._slurm, self._bands, self._preempting = client, slurm, fairshare_bands, preempting
         self._reservations: list[Reservation] = []
         self._named: frozenset[str] = frozenset()  # reservations that pending jobs name
@@ -51,6 +54,8 @@ class SiteRules:
         for record in records:
             if record.het and record.state == PENDING:
                 self._components.setdefault(record.het_id, []).append(record)
+        if len(self._counted) > 2 * len(records):
+            self._counted.clear()
         self._records, client, defaults = records, self._client, self._slurm.preemption
         found = self._latest(lambda: client.reservations(nodes), self._reservations)
         self._reservations = sorted(found, key=lambda r: (r.start, r.name))
@@ -73,6 +78,17 @@ class SiteRules:
                 self._logged = str(error)
                 LOG.warning("%s; the previous answer stays in force", one_line(error))
             return before
+
+    def counted(self, record: JobRecord) -> JobRecord:
+        """The job with what its partition, the first one if there are several, gives for each GPU."""
+        defaults = self._reader.site.gpu_defaults
+        own = defaults.get(record.partition.partition(",")[0]) if defaults else None
+        if own is None:
+            return record
+        before = self._counted.get(record.job_id)
+        if before is None or before[0] is not record or before[1] != own:
+            before = self._counted[record.job_id] = (record, own, own.applied(record))
+        return before[2]
 
     def components(self, record: JobRecord) -> Sequence[JobRecord]:
         """The components of a pending heterogeneous job, given the first one; empty for others."""

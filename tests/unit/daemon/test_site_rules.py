@@ -9,6 +9,7 @@ from slurm_asrpt.core.policies.base import band_of
 from slurm_asrpt.daemon.cluster import CLEANING_S
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
 from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionKind, PreemptionRules
 from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
@@ -94,6 +95,20 @@ def test_a_job_that_exceeds_a_limit_by_itself_is_not_told_to_wait_for_others(mak
     assert explain(gated.status(gated.slurm.now), said).changes == [
         "the owner must resubmit it with a smaller request, or an admin must raise the limit"
     ]
+
+
+# CPUs by GPUs
+
+
+@pytest.mark.parametrize("asked", [40, 0])
+def test_jobs_wait_for_the_cpus_that_they_get_for_their_gpus(gated, asked):
+    """A node has CPUs for one of them, by --cpus-per-gpu or by DefCpuPerGPU; Slurm shows neither."""
+    gated.slurm.gpu_defaults = {} if asked else {"gpu": GpuDefaults(cpus=40)}
+    gated.restart()
+    jobs = [gated.slurm.submit(1, cpus_per_gpu=asked) for _ in range(4)]
+    gated.cycle(3)
+    assert [gated.state(job_id) for job_id in jobs] == ["RUNNING"] * 3 + ["PENDING"]
+    assert row(gated, jobs[3]).reason == "resources"
 
 
 # preemption

@@ -1,0 +1,67 @@
+"""What a site gives a job for each of its GPUs: DefCpuPerGPU and DefMemPerGPU, of a partition or of the cluster.
+
+Slurm adds them to a job when it first tries to start it, which it does not do to a leased job. Until then, the job
+shows the CPUs of its tasks and the site's DefMemPerCPU or DefMemPerNode.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from slurm_asrpt.slurm.records import PENDING, JobRecord
+
+
+@dataclass(frozen=True)
+class GpuDefaults:
+    """cpus, memory (MiB): for each GPU, 0 if the site sets none.
+
+    per_cpu, per_node: the memory (MiB) that a job shows if it asks for none; 0 if the site sets none.
+    """
+
+    cpus: int = 0
+    memory: float = 0.0
+    per_cpu: float = 0.0
+    per_node: float = 0.0
+
+    def applied(self, job: JobRecord) -> JobRecord:
+        """A pending job as Slurm will count it.
+
+        Slurm shows ``--cpus-per-task=1`` like no such option: such a job counts with the default, although it gets one
+        CPU for each task.
+        """
+        changes = dict[str, float]()
+        if self.cpus and not job.cpus_per_gpu and job.cpus <= job.tasks:
+            changes["cpus_per_gpu"] = self.cpus
+        asked = job.memory_per_gpu or job.memory_per_cpu != self.per_cpu or job.memory_per_node != self.per_node
+        if self.memory and not asked:
+            changes |= {"memory_per_gpu": self.memory, "memory_per_cpu": 0.0, "memory_per_node": 0.0}
+        return replace(job, **changes) if changes and job.state == PENDING else job  # type: ignore[arg-type]
+
+
+def parse_gpu_defaults(config: Mapping[str, str], partitions: str) -> dict[str, GpuDefaults]:
+    """By partition, without those that have none. partitions: ``scontrol -o show partition``."""
+    found = {}
+    for line in partitions.splitlines():
+        values = dict(re.findall(r"(?:^|\s)(PartitionName|JobDefaults|DefMemPerCPU|DefMemPerNode)=(\S+)", line))
+        of_gpus = _defaults(config.get("JobDefaults", "")) | _defaults(values.get("JobDefaults", ""))
+        if "PartitionName" in values and of_gpus:
+            texts = values if any(_number(values.get(name, "")) for name in _MEMORY) else config
+            shown = [_number(texts.get(name, "")) for name in _MEMORY]
+            cpus, memory = int(of_gpus.get("DefCpuPerGPU", 0)), of_gpus.get("DefMemPerGPU", 0.0)
+            found[values["PartitionName"]] = GpuDefaults(cpus, memory, *shown)
+    return found
+
+
+_MEMORY = ("DefMemPerCPU", "DefMemPerNode")
+
+
+def _defaults(text: str) -> dict[str, float]:
+    """``DefCpuPerGPU=12,DefMemPerGPU=2000``"""
+    pairs = (part.partition("=") for part in text.split(","))
+    return {name: float(value) for name, _, value in pairs if value.isdecimal()}
+
+
+def _number(text: str) -> float:
+    return float(text) if text.isdecimal() else 0.0

@@ -1,0 +1,73 @@
+"""DefCpuPerGPU, DefMemPerGPU and --cpus-per-gpu: what a job gets for each of its GPUs."""
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_asrpt.slurm.gpu_defaults import GpuDefaults, parse_gpu_defaults
+from slurm_asrpt.slurm.limits import use_of
+from slurm_asrpt.slurm.parse import job_record
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.request import read_request
+from tests.benches.fake_slurm import node
+
+CONFIG = {"JobDefaults": "DefCpuPerGPU=3", "DefMemPerCPU": "64", "DefMemPerNode": ""}
+PARTITIONS = """\
+PartitionName=gpu Default=YES DefaultTime=NONE SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED
+PartitionName=other Default=NO JobDefaults=DefCpuPerGPU=12,DefMemPerGPU=2000 DefMemPerNode=UNLIMITED MaxMemPerNode=1
+PartitionName=large Default=NO JobDefaults=DefMemPerGPU=4000 DefMemPerCPU=100 MaxMemPerNode=UNLIMITED
+"""
+"""As 22.05 prints them."""
+TWO = JobRecord(
+    "7", "a", "u", 1000, "other", "PENDING", "None", 0.0, 7, cpus=1, memory_per_cpu=64.0, tres_per_job="gres:gpu:2"
+)
+NODES = [replace(node("n1", 0, 8), partitions=frozenset({"other"}))]
+
+
+def test_a_partitions_defaults_go_before_those_of_the_cluster():
+    assert parse_gpu_defaults(CONFIG, PARTITIONS) == {
+        "gpu": GpuDefaults(3, 0.0, 64.0, 0.0),
+        "other": GpuDefaults(12, 2000.0, 64.0, 0.0),
+        "large": GpuDefaults(3, 4000.0, 100.0, 0.0),
+    }
+    assert parse_gpu_defaults({}, PARTITIONS.splitlines()[0]) == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "cpus", "memory"),
+    [
+        ({}, 12, 2000.0),
+        ({"cpus_per_gpu": 3}, 3, 2000.0),
+        ({"cpus": 4}, 0, 2000.0),  # -c4
+        ({"cpus": 3, "tasks": 3}, 12, 2000.0),
+        ({"memory_per_cpu": 100.0}, 12, 0.0),
+        ({"memory_per_cpu": 0.0, "memory_per_node": 500.0}, 12, 0.0),
+        ({"memory_per_cpu": 0.0, "memory_per_gpu": 300.0}, 12, 300.0),
+        ({"state": "RUNNING", "cpus": 24}, 0, 0.0),
+    ],
+)
+def test_what_a_job_does_not_ask_for_is_added(fields, cpus, memory):
+    found = GpuDefaults(12, 2000.0, 64.0, 0.0).applied(replace(TWO, **fields))
+    assert (found.cpus_per_gpu, found.memory_per_gpu) == (cpus, memory)
+
+
+@pytest.mark.parametrize(("text", "cpus"), [("gres:gpu:16", 16), ("gpu:12", 12), ("", 0)])
+def test_slurm_shows_the_option_and_the_default_that_it_has_added(text, cpus):
+    raw = {"job_id": 7, "job_state": "PENDING", "cpus_per_tres": text}
+    assert job_record(raw).cpus_per_gpu == cpus
+
+
+def test_a_request_has_the_cpus_of_its_tasks_or_of_its_gpus():
+    """As 22.05 starts them: --cpus-per-gpu=2 with 8 tasks gets 8 CPUs, with one task 4."""
+    for tasks, each, cpus in ((8, 2, 8), (1, 2, 4), (1, 0, 1)):
+        job = replace(TWO, tasks=tasks, cpus=tasks, cpus_per_gpu=each)
+        request = read_request(job, NODES, ["other"]).request
+        assert (2 * request.cpus_per_gpu, 2 * request.memory_per_gpu) == (cpus, 64 * cpus)
+
+
+def test_limits_count_them_before_slurm_does():
+    job = replace(TWO, cpus_per_gpu=16, tres="cpu=1,mem=64M,node=1,billing=1")
+    assert use_of(job, 2).tres | {"billing": 1.0} == {
+        "cpu": 32.0, "mem": 2048.0, "node": 1.0, "gres/gpu": 2.0, "billing": 1.0,
+    }  # fmt: skip
+    assert use_of(replace(job, state="RUNNING", cpus=32, tres="cpu=32,mem=2G,node=1"), 2).tres["cpu"] == 32
