@@ -92,7 +92,7 @@ class SiteRules:
 
     def components(self, record: JobRecord) -> Sequence[JobRecord]:
         """The components of a pending heterogeneous job, given the first one; empty for others."""
-        return self._components.get(record.job_id, ()) if record.het else ()
+        return list(map(self.counted, self._components.get(record.job_id, ()))) if record.het else ()
 
     def barring(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
         """The reservations whose nodes the job must not use.
