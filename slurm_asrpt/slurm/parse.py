@@ -139,6 +139,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         tasks_per_node=int(number(raw.get("tasks_per_node"))),
         cpus=int(number(raw.get("cpus"))),
         cpus_per_gpu=gpu_count(_word(raw.get("cpus_per_tres"))),
+        min_cpus_per_node=int(number(raw.get("minimum_cpus_per_node"))),
         memory_per_cpu=number(raw.get("memory_per_cpu")),
         memory_per_node=number(raw.get("memory_per_node")),
         memory_per_gpu=float(gpu_count(_word(raw.get("memory_per_tres")))),

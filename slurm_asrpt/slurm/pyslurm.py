@@ -128,6 +128,7 @@ def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
             "tasks_per_node": job.ntasks_per_node,
             "cpus": job.cpus,
             "cpus_per_tres": asked["cpus_per_tres"],
+            "minimum_cpus_per_node": asked.get("pn_min_cpus"),
             "memory_per_cpu": job.memory_per_cpu,
             "memory_per_node": job.memory_per_node,
             "memory_per_tres": asked["mem_per_tres"],

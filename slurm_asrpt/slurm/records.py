@@ -68,6 +68,7 @@ class JobRecord:
     tasks_per_node: int = 0
     cpus: int = 0
     cpus_per_gpu: int = 0
+    min_cpus_per_node: int = 0
     memory_per_cpu: float = 0.0
     memory_per_node: float = 0.0
     memory_per_gpu: float = 0.0
@@ -102,8 +103,10 @@ class JobRecord:
         return replace(self, gpus_by_node=whole | {part: count for part, count in counts if count})
 
     def cpus_for(self, gpus: int) -> int:
-        """Its CPUs. While it is pending, Slurm shows those of its tasks, even if it gets more by ``--cpus-per-gpu``."""
-        return max(self.cpus, self.cpus_per_gpu * gpus) if self.state == PENDING else self.cpus
+        """Its CPUs. Of a pending job Slurm shows those of its tasks, without ``--cpus-per-gpu`` and ``--mincpus``."""
+        if self.state != PENDING:
+            return self.cpus
+        return max(self.cpus, self.cpus_per_gpu * gpus, self.min_cpus_per_node * self.min_nodes)
 
     @property
     def hosts(self) -> frozenset[str]:

@@ -13,6 +13,7 @@ from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import JobId, Request
 from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.limits import parse_tres
 from slurm_asrpt.slurm.parse import SHARED, expand, parse_gres
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
@@ -173,7 +174,7 @@ def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequen
         max_nodes=job.max_nodes or None,
         cpus_per_gpu=cpus / gpus,
         memory_per_gpu=job.memory_per_gpu or job.memory_per_cpu * cpus / gpus,
-        memory_per_node=job.memory_per_node,
+        memory_per_node=memory_per_node(job),
         candidates=frozenset(n.name for n in able),
         within=tuple(frozenset(n.name for n in offer) for offer in offers) if len(offers) > 1 else (),
     )
@@ -182,6 +183,14 @@ def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequen
     if job.exclusive:
         gpus, request = _whole_nodes(job, gpus, request, able)
     return JobRequest(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
+
+
+def memory_per_node(job: JobRecord) -> float:
+    """MiB. A job that asks for no memory, or with ``--mem=0`` for all, gets what Slurm has counted for it."""
+    if job.memory_per_node or job.memory_per_cpu or job.memory_per_gpu:
+        return job.memory_per_node
+    counted = parse_tres(job.tres)
+    return counted.get("mem", 0.0) / max(1.0, counted.get("node", 1.0))
 
 
 def _on_enough_nodes(job: JobRecord, nodes: Nodes) -> JobRecord:
@@ -368,11 +377,11 @@ def _cpu_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> Cpu
     return CpuJob(
         id=JobId(job.job_id),
         submit_time=job.submit_time,
-        cpus=job.cpus,
+        cpus=job.cpus_for(0),
         min_nodes=least,
         max_nodes=max(least, min(most or job.tasks, job.tasks)),
         memory_per_cpu=job.memory_per_cpu,
-        memory_per_node=job.memory_per_node,
+        memory_per_node=memory_per_node(job),
         candidates=frozenset(n.name for n in able),
         whole_nodes=bool(job.exclusive),
         time_limit=job.time_limit or math.inf,
@@ -490,5 +499,5 @@ def resources_of(record: JobRecord, gpus: int) -> Request:
     """The CPUs and memory that a job releases at its end."""
     memory = record.memory_per_gpu or record.memory_per_cpu * record.cpus / max(gpus, 1)
     return Request(
-        cpus_per_gpu=record.cpus / max(gpus, 1), memory_per_gpu=memory, memory_per_node=record.memory_per_node
+        cpus_per_gpu=record.cpus / max(gpus, 1), memory_per_gpu=memory, memory_per_node=memory_per_node(record)
     )

@@ -1,24 +1,44 @@
-"""CPUs that jobs get for their GPUs, which Slurm shows only once it starts them: no start fails for want of them."""
+"""CPUs and memory that Slurm shows only once it starts a job: no start fails for want of them."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
-from .conftest import own_cluster, quick
+from .conftest import Cluster, own_cluster, quick
 
 pytestmark = pytest.mark.e2e
 SPEED = 10
 
 
-def test_jobs_start_where_the_cpus_for_their_gpus_are_free() -> None:
-    """Nodes of 8 GPUs and 16 CPUs: two jobs with --cpus-per-gpu=8, or four with DefCpuPerGPU."""
+@pytest.fixture(scope="module")
+def one_lab() -> Iterator[Cluster]:
+    """Nodes of 8 GPUs and 16 CPUs."""
     settings = {**quick(SPEED), "policy": {"name": "asrpt-gated"}}
-    with own_cluster(160, "2x8", settings, cpus=16, slurm_conf_extra="DefCpuPerGPU=4", speed=SPEED) as lab:
-        lab.start_daemon()
-        options = ("--cpus-per-gpu=8", "--cpus-per-gpu=8", "--comment=default")
-        jobs = {lab.submit("--gpus=1", option, script="sleep 20"): option for _ in range(6) for option in options}
-        done = lab.wait_all(list(jobs), "COMPLETED", timeout=60)
-        assert Counter(job.cpus for job in done.values()) == {8: 12, 4: 6}
-        failed = [entry for job_id in jobs for entry in lab.audit(job_id, "not-started")]
-        assert not failed
-        assert all(lab.audit(job_id, "start") or lab.audit(job_id, "released-ahead") for job_id in jobs)
+    with own_cluster(160, "2x8", settings, cpus=16, slurm_conf_extra="DefCpuPerGPU=4", speed=SPEED) as cluster:
+        cluster.start_daemon()
+        yield cluster
+
+
+def test_jobs_start_where_the_cpus_for_their_gpus_are_free(lab: Cluster) -> None:
+    options = ("--cpus-per-gpu=8", "--mincpus=8", "--comment=default")
+    jobs = [lab.submit("--gpus=1", option, script="sleep 20") for _ in range(6) for option in options]
+    done = lab.wait_all(jobs, "COMPLETED", timeout=60)
+    assert Counter(job.cpus for job in done.values()) == {8: 12, 4: 6}
+    assert_asrptd_has_started(lab, jobs)
+
+
+def test_a_job_with_all_memory_of_a_node_waits_until_no_other_runs_there(lab: Cluster) -> None:
+    jobs = [lab.submit("--gpus=1", *options, script="sleep 20") for _ in range(3) for options in ((), ("--mem=0",), ())]
+    done = lab.wait_all(jobs, "COMPLETED", timeout=60)
+    pinned = {job_id: (lab.audit(job_id, "start") or lab.audit(job_id, "running"))[0]["time"] for job_id in jobs}
+    spans = {job_id: (job.nodes, pinned[job_id], job.end_time) for job_id, job in done.items()}
+    for alone in jobs[1::3]:
+        node, start, end = spans.pop(alone)
+        assert all(where != node or begin >= end or until <= start for where, begin, until in spans.values())
+    assert_asrptd_has_started(lab, jobs)
+
+
+def assert_asrptd_has_started(lab: Cluster, jobs: list[str]) -> None:
+    assert all(lab.audit(job_id, "start") or lab.audit(job_id, "released-ahead") for job_id in jobs)
+    assert not [entry for job_id in jobs for entry in lab.audit(job_id, "not-started")]

@@ -1,4 +1,4 @@
-"""DefCpuPerGPU, DefMemPerGPU and --cpus-per-gpu: what a job gets for each of its GPUs."""
+"""CPUs and memory that a job gets although Slurm does not show them yet: DefCpuPerGPU, --mincpus, --mem=0 ..."""
 
 from dataclasses import replace
 
@@ -63,6 +63,27 @@ def test_a_request_has_the_cpus_of_its_tasks_or_of_its_gpus():
         job = replace(TWO, tasks=tasks, cpus=tasks, cpus_per_gpu=each)
         request = read_request(job, NODES, ["other"]).request
         assert (2 * request.cpus_per_gpu, 2 * request.memory_per_gpu) == (cpus, 64 * cpus)
+
+
+def test_cpus_of_each_node_count():
+    """--mincpus: of a job on two nodes, which shows those of its two tasks."""
+    job = replace(TWO, min_nodes=2, max_nodes=2, tasks=2, cpus=2, min_cpus_per_node=8)
+    assert read_request(job, NODES, ["other"]).request.cpus_per_gpu == 8
+    assert replace(job, state="RUNNING", cpus=16).cpus_for(2) == 16
+
+
+@pytest.mark.parametrize(
+    ("fields", "memory"),
+    [
+        ({"memory_per_cpu": 0.0, "tres": "cpu=1,mem=500G,node=1,billing=1"}, 512000.0),  # --mem=0
+        ({"memory_per_cpu": 0.0, "tres": "cpu=2,mem=1000G,node=2,billing=2"}, 512000.0),
+        ({"memory_per_cpu": 0.0, "memory_per_node": 10.0, "tres": "cpu=1,mem=10M,node=1"}, 10.0),
+        ({"tres": "cpu=1,mem=64M,node=1,billing=1"}, 0.0),
+        ({"memory_per_cpu": 0.0}, 0.0),
+    ],
+)
+def test_a_job_that_asks_for_all_memory_gets_what_slurm_has_counted(fields, memory):
+    assert read_request(replace(TWO, **fields), NODES, ["other"]).request.memory_per_node == memory
 
 
 def test_limits_count_them_before_slurm_does():
