@@ -76,8 +76,10 @@ class ClusterState:
     servers: the parts as policies see them. view: what is free for managed jobs.
     """
 
-    def __init__(self, settings: Settings, memory_consumed: bool, resume_timeout_s: float = 60.0) -> None:
-        """memory_consumed: whether Slurm allocates memory, too. resume_timeout_s: Slurm's ResumeTimeout."""
+    def __init__(
+        self, settings: Settings, memory_consumed: bool, resume_timeout_s: float = 60.0, whole_cores: bool = True
+    ) -> None:
+        """memory_consumed, whole_cores: as in ``SlurmConfig``. resume_timeout_s: Slurm's ResumeTimeout."""
         self.fabric = settings.fabric.to_core()
         self.topology = Topology()
         """Slurm's, as last read; in use from the next ``update`` on."""
@@ -105,7 +107,7 @@ class ClusterState:
         self.powered_down: frozenset[str] = frozenset()
         """Those of them that are powered down."""
         self._managed, self._speeds = set(settings.slurm.partitions), settings.gpu.speeds
-        self._memory_consumed = memory_consumed
+        self._memory_consumed, self._whole_cores = memory_consumed, whole_cores
         self._table: tuple[Any, ...] | None = None
         self._best: dict[Any, Mapping[str, float]] = {}
         self._reference: BestAlphas | None = None
@@ -116,6 +118,8 @@ class ClusterState:
 
     def update(self, records: list[NodeRecord], reserved: frozenset[str] = frozenset()) -> ClusterChange:
         """Set the current nodes. reserved: those in reservations in which asrptd starts jobs."""
+        if not self._whole_cores:
+            records = [replace(n, threads=1) if n.threads > 1 else n for n in records]
         self.nodes = records
         usable = [n for n in records if (n.usable_in_reservation if n.name in reserved else n.usable)]
         self.usable = usable

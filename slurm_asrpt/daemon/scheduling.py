@@ -77,7 +77,7 @@ def assemble(
     saved = store.load() or {}
     recent.start_adjustment = saved_adjustment(saved)
     jobs = JobTable(saved.get("jobs"))
-    cluster = ClusterState(settings, slurm.memory_consumed, slurm.resume_timeout_s)
+    cluster = ClusterState(settings, slurm.memory_consumed, slurm.resume_timeout_s, slurm.whole_cores)
     cluster.startup_delay.load(saved.get("startup_delay"))
     rules = SiteRules(client, slurm, settings.policy.fairshare_bands, policy.preempting)
     feed = PolicyFeed(policy, settings.policy.name, saved, jobs, cluster, recent, audit)

@@ -252,7 +252,7 @@ def _nodes(spec: LabSpec, host: str) -> list[str]:
         ports = str(nodes[0].port) if len(nodes) == 1 else f"[{nodes[0].port}-{nodes[-1].port}]"
         lines.append(
             f"NodeName={_span(nodes)} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports} Sockets=1"
-            f" CoresPerSocket={spec.cpus} ThreadsPerCore=1 RealMemory={spec.memory_mb}"
+            f" CoresPerSocket={spec.cpus // spec.threads} ThreadsPerCore={spec.threads} RealMemory={spec.memory_mb}"
             f" Gres={gres} State=UNKNOWN"
         )
     return lines

@@ -106,7 +106,7 @@ class LabSpec:
     slurm_conf_extra: lines appended to slurm.conf.
     speed: how fast the lab's clock goes (``lab.clock``). Above 1, Slurm's timeouts are longer, and asrptd's interval
     and Slurm's scheduler parameters are as on a site.
-    topology: the switches above the nodes (``lab.topology``), "" for none.
+    topology: the switches above the nodes (``lab.topology``), "" for none. threads: of ``cpus``, in each core.
 
     Raises InputError.
     """
@@ -129,6 +129,7 @@ class LabSpec:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     speed: float = 1.0
     topology: str = ""
+    threads: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", Path(self.directory).absolute())

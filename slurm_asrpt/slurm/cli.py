@@ -50,6 +50,7 @@ class CliClient:
             cluster=values.get("ClusterName", ""),
             multifactor=values.get("PriorityType", "") == "priority/multifactor",
             memory_consumed="memory" in values.get("SelectTypeParameters", "").lower(),
+            whole_cores="cr_cpu" not in values.get("SelectTypeParameters", "").lower(),
             time=parse.parse_config_time(answer),
             accounts=values.get("AccountingStorageType", "") == "accounting_storage/slurmdbd",
             preemption=preemption.defaults_of(values),

@@ -21,6 +21,7 @@ class SlurmConfig:
     private_jobs: PrivateData contains jobs.
     time: slurmctld's clock when it answered, in whole seconds; 0: unknown.
     resume_timeout_s: seconds within which a node that is powered up must have answered.
+    whole_cores: Slurm allocates whole cores, not single threads (CR_CPU).
     """
 
     version: str
@@ -33,6 +34,7 @@ class SlurmConfig:
     private_jobs: bool = False
     time: float = 0.0
     resume_timeout_s: float = 60.0
+    whole_cores: bool = True
 
     @property
     def tasks_follow_nodes(self) -> bool:

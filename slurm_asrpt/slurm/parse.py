@@ -140,6 +140,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         cpus=int(number(raw.get("cpus"))),
         cpus_per_gpu=gpu_count(_word(raw.get("cpus_per_tres"))),
         min_cpus_per_node=int(number(raw.get("minimum_cpus_per_node"))),
+        one_thread=1 in (number(raw.get("threads_per_core")), number(raw.get("tasks_per_core"))),
         memory_per_cpu=number(raw.get("memory_per_cpu")),
         memory_per_node=number(raw.get("memory_per_node")),
         memory_per_gpu=float(gpu_count(_word(raw.get("memory_per_tres")))),
@@ -262,6 +263,12 @@ def pairs_of(line: str) -> dict[str, str]:
     return pairs
 
 
+def _threads(raw: Mapping[str, str]) -> int:
+    """CPUs of a core: 1 also where slurm.conf counts cores as CPUs."""
+    cores = int(raw.get("Sockets", 1)) * int(raw.get("CoresPerSocket", 0))
+    return max(1, min(int(raw.get("ThreadsPerCore", 1)), int(raw["CPUTot"]) // cores if cores else 1))
+
+
 def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
     try:
         gres = parse_gres(_sane(re.sub(r"\([^)]*\)", "", raw.get("Gres", ""))))
@@ -282,6 +289,7 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
             other_gres=any(name in SHARED for name, _ in gres) or {""} < types.keys(),
             features=frozenset(raw.get("ActiveFeatures", "(null)").split(",")) - {"(null)", ""},
             indexes_used=gpu_indexes(raw.get("GresUsed", "")),
+            threads=_threads(raw),
             types=tuple(GpuType(kind, types[kind], used.get(kind, 0)) for kind in types) if len(types) > 1 else (),
         )
     except (KeyError, ValueError) as error:

@@ -69,6 +69,7 @@ class JobRecord:
     cpus: int = 0
     cpus_per_gpu: int = 0
     min_cpus_per_node: int = 0
+    one_thread: bool = False
     memory_per_cpu: float = 0.0
     memory_per_node: float = 0.0
     memory_per_gpu: float = 0.0
@@ -107,6 +108,13 @@ class JobRecord:
         if self.state != PENDING:
             return self.cpus
         return max(self.cpus, self.cpus_per_gpu * gpus, self.min_cpus_per_node * self.min_nodes)
+
+    def in_cores(self, cpus: int, threads: int) -> int:
+        """The CPUs that Slurm allocates for these: whole cores on each node, or with ``one_thread`` a core for each."""
+        if self.state != PENDING or threads == 1:
+            return cpus
+        each = -(-cpus // self.min_nodes)
+        return self.min_nodes * threads * (each if self.one_thread else -(-each // threads))
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -155,6 +163,7 @@ class NodeRecord:
     gpu_type: "" if it has several. types: these; empty if all its GPUs are of one type.
     other_gres: it has shards or MPS, or only some of its GPUs have a type.
     features: the active ones. indexes_used: the GPUs in use, as a mask; 0 if they are not shown.
+    threads: CPUs of a core, of which Slurm allocates all or none.
     """
 
     name: str
@@ -172,6 +181,7 @@ class NodeRecord:
     features: frozenset[str] = frozenset()
     types: tuple[GpuType, ...] = ()
     indexes_used: int = 0
+    threads: int = 1
 
     @property
     def parts(self) -> tuple[NodeRecord, ...]:

@@ -166,14 +166,15 @@ def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequen
     if job.min_nodes > gpus // unit:
         raise LeftToSlurm("shape")  # more nodes than GPUs: some would have none
     offers = _offers(job, nodes, kind, gpus)
-    able, cpus = _union(offers), job.cpus_for(gpus)
+    able, asked = _union(offers), job.cpus_for(gpus)
+    cpus = job.in_cores(asked, _threads(able))
     request = Request(
         per_node=per_node,
         unit=unit,
         min_nodes=job.min_nodes,
         max_nodes=job.max_nodes or None,
         cpus_per_gpu=cpus / gpus,
-        memory_per_gpu=job.memory_per_gpu or job.memory_per_cpu * cpus / gpus,
+        memory_per_gpu=job.memory_per_gpu or job.memory_per_cpu * (asked if job.one_thread else cpus) / gpus,
         memory_per_node=memory_per_node(job),
         candidates=frozenset(n.name for n in able),
         within=tuple(frozenset(n.name for n in offer) for offer in offers) if len(offers) > 1 else (),
@@ -183,6 +184,11 @@ def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequen
     if job.exclusive:
         gpus, request = _whole_nodes(job, gpus, request, able)
     return JobRequest(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
+
+
+def _threads(nodes: Nodes) -> int:
+    """CPUs of a core, the most of these nodes."""
+    return max((node.threads for node in nodes), default=1)
 
 
 def memory_per_node(job: JobRecord) -> float:
@@ -377,7 +383,7 @@ def _cpu_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> Cpu
     return CpuJob(
         id=JobId(job.job_id),
         submit_time=job.submit_time,
-        cpus=job.cpus_for(0),
+        cpus=job.in_cores(job.cpus_for(0), _threads(able)),
         min_nodes=least,
         max_nodes=max(least, min(most or job.tasks, job.tasks)),
         memory_per_cpu=job.memory_per_cpu,

@@ -39,6 +39,22 @@ def test_a_job_with_all_memory_of_a_node_waits_until_no_other_runs_there(lab: Cl
     assert_asrptd_has_started(lab, jobs)
 
 
+def test_a_job_gets_whole_cores() -> None:
+    """8 cores with two threads each: 3 CPUs take two of them, as do 2 with --hint=nomultithread."""
+    settings = {**quick(SPEED), "policy": {"name": "asrpt-gated"}}
+    with own_cluster(180, "1x8", settings, cpus=16, threads=2, speed=SPEED) as lab:
+        lab.start_daemon()
+        options = ("-c3", "-c1", "-c2 --hint=nomultithread")
+        jobs = [lab.submit("--gpus=1", *each.split(), script="sleep 20") for _ in range(4) for each in options]
+        done = lab.wait_all(jobs, "COMPLETED", timeout=60)
+        assert Counter(job.cpus for job in done.values()) == {4: 8, 2: 4}
+        pinned = {job_id: (lab.audit(job_id, "start") or lab.audit(job_id, "running"))[0]["time"] for job_id in jobs}
+        for time in pinned.values():
+            there = [job.cpus for job_id, job in done.items() if pinned[job_id] <= time < job.end_time]
+            assert sum(there) <= 16, "no more are pinned than fit"
+        assert_asrptd_has_started(lab, jobs)
+
+
 def assert_asrptd_has_started(lab: Cluster, jobs: list[str]) -> None:
     assert all(lab.audit(job_id, "start") or lab.audit(job_id, "released-ahead") for job_id in jobs)
     assert not [entry for job_id in jobs for entry in lab.audit(job_id, "not-started")]

@@ -6,7 +6,7 @@ import pytest
 
 from slurm_asrpt.slurm.gpu_defaults import GpuDefaults, parse_gpu_defaults
 from slurm_asrpt.slurm.limits import use_of
-from slurm_asrpt.slurm.parse import job_record
+from slurm_asrpt.slurm.parse import job_record, parse_nodes
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import read_request
 from tests.benches.fake_slurm import node
@@ -63,6 +63,41 @@ def test_a_request_has_the_cpus_of_its_tasks_or_of_its_gpus():
         job = replace(TWO, tasks=tasks, cpus=tasks, cpus_per_gpu=each)
         request = read_request(job, NODES, ["other"]).request
         assert (2 * request.cpus_per_gpu, 2 * request.memory_per_gpu) == (cpus, 64 * cpus)
+
+
+@pytest.mark.parametrize(
+    ("fields", "cpus", "memory"),
+    [
+        ({}, 2, 128.0),
+        ({"cpus": 3}, 4, 256.0),
+        ({"cpus": 3, "one_thread": True}, 6, 192.0),
+        ({"cpus": 12, "tasks": 4, "min_nodes": 2, "max_nodes": 2}, 12, 768.0),
+        ({"cpus": 10, "tasks": 5, "min_nodes": 2, "max_nodes": 2}, 12, 768.0),
+    ],
+)
+def test_slurm_allocates_whole_cores(fields, cpus, memory):
+    """As 22.05 does with two threads in each core."""
+    threads = [replace(node, threads=2) for node in NODES]
+    request = read_request(replace(TWO, **fields), threads, ["other"]).request
+    assert (2 * request.cpus_per_gpu, 2 * request.memory_per_gpu) == (cpus, memory)
+
+
+@pytest.mark.parametrize(
+    ("text", "threads"),
+    [
+        ("CPUTot=16 Sockets=1 CoresPerSocket=8 ThreadsPerCore=2", 2),
+        ("CPUTot=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=2", 1),  # slurm.conf counts cores as CPUs
+        ("CPUTot=16 Sockets=2 CoresPerSocket=8 ThreadsPerCore=1", 1),
+    ],
+)
+def test_the_threads_of_a_nodes_cores_are_read(text, threads):
+    line = f"NodeName=n1 {text} CPUAlloc=0 RealMemory=1 AllocMem=0 State=IDLE Partitions=gpu"
+    assert [each.threads for each in parse_nodes(line)] == [threads]
+
+
+@pytest.mark.parametrize(("raw", "one"), [({"threads_per_core": 1}, True), ({"tasks_per_core": 1}, True), ({}, False)])
+def test_jobs_with_one_thread_in_each_core_are_read(raw, one):
+    assert job_record({"job_id": 7, "job_state": "PENDING", **raw}).one_thread == one
 
 
 def test_cpus_of_each_node_count():
