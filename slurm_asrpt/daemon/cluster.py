@@ -133,7 +133,10 @@ class ClusterState:
         places = [part for n in ours for part in n.parts]
         names = {part.name for part in places}
         nodes = [node for node in self.servers if node.name in names]
-        offers = [(n.name, n.gpus, n.cpus, n.gpu_type, n.partitions, n.other_gres, n.features) for n in self.parts]
+        offers = [
+            (n.name, n.gpus, n.cpus, n.threads, n.tmp_disk, n.gpu_type, n.partitions, n.other_gres, n.features)
+            for n in self.parts
+        ]
         table = (tuple(offers), self.islands)
         change = ClusterChange(tuple(nodes) != self.view.nodes or self._table is None, table != self._table)
         if change.usable:

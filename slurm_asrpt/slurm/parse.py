@@ -141,6 +141,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         cpus_per_gpu=gpu_count(_word(raw.get("cpus_per_tres"))),
         min_cpus_per_node=int(number(raw.get("minimum_cpus_per_node"))),
         one_thread=1 in (number(raw.get("threads_per_core")), number(raw.get("tasks_per_core"))),
+        tmp_disk=number(raw.get("minimum_tmp_disk_per_node")),
         memory_per_cpu=number(raw.get("memory_per_cpu")),
         memory_per_node=number(raw.get("memory_per_node")),
         memory_per_gpu=float(gpu_count(_word(raw.get("memory_per_tres")))),
@@ -290,6 +291,7 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
             features=frozenset(raw.get("ActiveFeatures", "(null)").split(",")) - {"(null)", ""},
             indexes_used=gpu_indexes(raw.get("GresUsed", "")),
             threads=_threads(raw),
+            tmp_disk=int(raw.get("TmpDisk", 0)),
             types=tuple(GpuType(kind, types[kind], used.get(kind, 0)) for kind in types) if len(types) > 1 else (),
         )
     except (KeyError, ValueError) as error:

@@ -129,6 +129,7 @@ def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
             "cpus": job.cpus,
             "cpus_per_tres": asked["cpus_per_tres"],
             "minimum_cpus_per_node": asked.get("pn_min_cpus"),
+            "minimum_tmp_disk_per_node": asked.get("pn_min_tmp_disk"),
             "memory_per_cpu": job.memory_per_cpu,
             "memory_per_node": job.memory_per_node,
             "memory_per_tres": asked["mem_per_tres"],

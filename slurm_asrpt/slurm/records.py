@@ -70,6 +70,7 @@ class JobRecord:
     cpus_per_gpu: int = 0
     min_cpus_per_node: int = 0
     one_thread: bool = False
+    tmp_disk: float = 0.0
     memory_per_cpu: float = 0.0
     memory_per_node: float = 0.0
     memory_per_gpu: float = 0.0
@@ -163,7 +164,7 @@ class NodeRecord:
     gpu_type: "" if it has several. types: these; empty if all its GPUs are of one type.
     other_gres: it has shards or MPS, or only some of its GPUs have a type.
     features: the active ones. indexes_used: the GPUs in use, as a mask; 0 if they are not shown.
-    threads: CPUs of a core, of which Slurm allocates all or none.
+    threads: CPUs of a core, of which Slurm allocates all or none. tmp_disk: MiB.
     """
 
     name: str
@@ -182,6 +183,7 @@ class NodeRecord:
     types: tuple[GpuType, ...] = ()
     indexes_used: int = 0
     threads: int = 1
+    tmp_disk: int = 0
 
     @property
     def parts(self) -> tuple[NodeRecord, ...]:

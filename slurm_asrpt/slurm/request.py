@@ -206,7 +206,10 @@ def _on_enough_nodes(job: JobRecord, nodes: Nodes) -> JobRecord:
     cpus, names = max(1, job.cpus // job.tasks), set(job.partition.split(","))
     memory = job.memory_per_cpu * cpus
     able = [n for n in nodes if n.gpus and names & n.partitions]
-    fit = [min(n.cpus // cpus, int(n.memory // memory) if memory else job.tasks) for n in able]
+    fit = [
+        min(n.cpus // (cpus * n.threads if job.one_thread else cpus), int(n.memory // memory) if memory else job.tasks)
+        for n in able
+    ]
     most = min(max(fit, default=0), job.tasks_per_node or job.tasks)
     least = -(-job.tasks // most) if most else 1
     return replace(job, min_nodes=max(job.min_nodes, min(least, job.max_nodes or least)))
@@ -263,14 +266,14 @@ def _largest(sets: Sequence[Nodes]) -> list[Nodes]:
 
 
 def _allowed(job: JobRecord, nodes: Nodes) -> Nodes:
-    """The nodes of -w, or all nodes, without those of -x."""
+    """The nodes of -w, or all nodes, without those of -x, and those with less than --tmp."""
     if job.required_nodes:
         required = _names(job.required_nodes, "nodelist")
         nodes = [n for n in nodes if host_of(n.name) in required]
     if job.excluded_nodes:
         excluded = _names(job.excluded_nodes, "exclude")
         nodes = [n for n in nodes if host_of(n.name) not in excluded]
-    return nodes
+    return [n for n in nodes if n.tmp_disk >= job.tmp_disk] if job.tmp_disk else nodes
 
 
 def _names(nodes: str, why: str) -> frozenset[str]:

@@ -96,7 +96,7 @@ def as_record(asked: Submission, user: str, uid: int, partition: str, now: float
         exclusive=_exclusive(options), contiguous="contiguous" in options, segment=int("segment" in options),
         min_nodes=low, max_nodes=high, tasks=tasks, tasks_per_node=per_node,
         cpus=tasks * (_whole(options, "cpus-per-task") or 1), cpus_per_gpu=_whole(options, "cpus-per-gpu"),
-        min_cpus_per_node=_whole(options, "mincpus"),
+        min_cpus_per_node=_whole(options, "mincpus"), tmp_disk=_mib(options, "tmp"),
         memory_per_node=_mib(options, "mem"), memory_per_cpu=_mib(options, "mem-per-cpu"),
         memory_per_gpu=_mib(options, "mem-per-gpu"),
         tres_per_job=gpus[""], tres_per_node=gpus["-per-node"] or _gres(options.get("gres", "")),

@@ -57,6 +57,7 @@ def test_all_forms_of_gpu_requests_are_read(fields, gpus, per_node, unit):
         ({"tasks": 5, "tasks_per_node": 2}, 3),
         ({"tasks": 5, "memory_per_cpu": 400.0, "cpus": 5}, 3),  # two tasks of 400 MiB fit into 1000
         ({"cpus": 1000, "tasks": 2}, 1),  # fits nowhere
+        ({"cpus": 20, "tasks": 20, "one_thread": True}, 1),
         ({"tasks": 5, "tasks_per_node": 2, "tres_per_job": "gres:gpu:4", "max_nodes": 2}, 2),
     ],
 )
@@ -99,6 +100,12 @@ def test_all_nodes_of_a_job_have_the_same_bracketed_feature():
     assert within(nodes, tres_per_job="gres:gpu:9", features="[a|b]", excluded_nodes="n1") == ["3 4"]
     with pytest.raises(LeftToSlurm, match="features"):
         within(nodes, tres_per_job="gres:gpu:20", features="[a|b]")
+
+
+def test_nodes_with_less_than_tmp_are_left_out():
+    nodes = [dataclasses.replace(node(number), tmp_disk=1000 * number) for number in (1, 2, 3)]
+    found = [within(nodes, tres_per_job="gres:gpu:1", tmp_disk=least) for least in (0.0, 1000.0, 1001.0, 3001.0)]
+    assert found == [["1 2 3"], ["1 2 3"], ["2 3"], [""]]
 
 
 def test_node_bounds_cpus_and_memory_are_read():
