@@ -1,5 +1,8 @@
 """The exact oracle and heavy-edge+ on cases whose optimum is known."""
 
+import subprocess
+import sys
+
 import pytest
 
 from slurm_asrpt.core.cluster import Fabric
@@ -24,6 +27,13 @@ def test_single_stages_belong_at_the_ends_of_the_pipeline():
     assert found.ranks[1:3] == (1, 1)
     plus = heavy_edge_plus(CHAIN, (1, 2, 1), (8, 8, 8), FABRIC)
     assert iteration_time(CHAIN, plus, (8, 8, 8), FABRIC) == pytest.approx(found.alpha)
+
+
+def test_the_solver_prints_nothing():
+    """HiGHS 1.16 greets on stdout, once in a process, where others print JSON."""
+    lines = ("from tests.unit.core.test_oracle import *", "optimal_placement(CHAIN, (1, 2, 1), (8, 8, 8), FABRIC)")
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_swaps_improve_cuts_that_heavy_edge_makes_by_bytes_alone():
