@@ -94,15 +94,20 @@ def test_no_victim_is_superfluous(site):
             assert any(left[name] < count for name, count in start.placement.gpus.items())
 
 
-@settings(max_examples=150, deadline=None)
-@given(site=sites(), most=st.integers(0, 4))
-def test_claimed_gpus_are_left_to_the_jobs_that_claim_them(site, most):
-    free, preemptable, running, waiting = site
+def with_claims(free, preemptable, most):
+    """Earlier starts claim up to ``most`` GPUs of the preemptable jobs on each node: those free, held and claimed."""
     held = Counter()
     for job in preemptable:
         held.update(job.gpus)
     claimed = {name: min(most, count) for name, count in held.items()}
-    free = {name: 0 if claimed.get(name) else count for name, count in free.items()}
+    return {name: 0 if claimed.get(name) else count for name, count in free.items()}, held, claimed
+
+
+@settings(max_examples=150, deadline=None)
+@given(site=sites(), most=st.integers(0, 4))
+def test_claimed_gpus_are_left_to_the_jobs_that_claim_them(site, most):
+    free, preemptable, running, waiting = site
+    free, held, claimed = with_claims(free, preemptable, most)
     _, starts = decide(free, preemptable, waiting, claimed, running=running)
     used = Counter()
     for start in starts:
@@ -114,11 +119,7 @@ def test_claimed_gpus_are_left_to_the_jobs_that_claim_them(site, most):
 @given(site=sites(), most=st.integers(0, 4))
 def test_no_job_that_ends_for_an_earlier_start_is_a_victim_again(site, most):
     free, preemptable, running, waiting = site
-    held = Counter()
-    for job in preemptable:
-        held.update(job.gpus)
-    claimed = {name: min(most, count) for name, count in held.items()}
-    free = {name: 0 if claimed.get(name) else count for name, count in free.items()}
+    free, _, claimed = with_claims(free, preemptable, most)
     _, starts = decide(free, preemptable, waiting, claimed, running=running)
     ending = PreemptionPlan(ClusterView(NODES, free), Preemptable(tuple(preemptable), claimed)).victims
     left = Counter(free)
