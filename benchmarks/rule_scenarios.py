@@ -609,7 +609,7 @@ SCENARIOS = [
     ),
     Scenario(
         "mixture",
-        "220 jobs and 80 array tasks of 17 kinds: singletons, licences, --begin, --exclusive, several partitions, ...",
+        "220 jobs and 80 array tasks of 17 kinds: singletons, licenses, --begin, --exclusive, several partitions, ...",
         230,
         [
             Work("array", "asrpt1", 4, 6, 1, 0, 25, tasks=20, at_once=4),
@@ -621,7 +621,7 @@ SCENARIOS = [
             Work("cpus", "asrpt4", 15, 12, 2, 6, 8, ask="--gpus=2 --cpus-per-gpu=16"),
             Work("singleton", "asrpt1", 10, 8, 2, 7, options="-d singleton"),
             Work("begin", "asrpt2", 10, 8, 1, 8, options="--begin=now+25"),
-            Work("licence", "asrpt3", 20, 8, 1, 9, 2, options="-L simulator:1"),
+            Work("license", "asrpt3", 20, 8, 1, 9, 2, options="-L simulator:1"),
             Work("high", "asrpt4", 10, 10, 2, 10, 10, options="--qos=high"),
             Work("nice", "asrpt1", 10, 10, 2, 11, 5, options="--nice=1000"),
             Work("either", "asrpt2", 15, 8, 1, 12, 5, options="-p gpu,second"),
