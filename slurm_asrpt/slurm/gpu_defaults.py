@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 
@@ -31,13 +32,13 @@ class GpuDefaults:
         Slurm shows ``--cpus-per-task=1`` like no such option: such a job counts with the default, although it gets one
         CPU for each task.
         """
-        changes = dict[str, float]()
+        changes = dict[str, Any]()
         if self.cpus and not job.cpus_per_gpu and job.cpus <= job.tasks:
             changes["cpus_per_gpu"] = self.cpus
         asked = job.memory_per_gpu or job.memory_per_cpu != self.per_cpu or job.memory_per_node != self.per_node
         if self.memory and not asked:
             changes |= {"memory_per_gpu": self.memory, "memory_per_cpu": 0.0, "memory_per_node": 0.0}
-        return replace(job, **changes) if changes and job.state == PENDING else job  # type: ignore[arg-type]
+        return replace(job, **changes) if changes and job.state == PENDING else job
 
 
 def parse_gpu_defaults(config: Mapping[str, str], partitions: str) -> dict[str, GpuDefaults]:
