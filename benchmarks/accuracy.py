@@ -86,7 +86,7 @@ def together(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def in_rounds(document: UncutFile, rounds: Sequence[float]) -> UncutFile:
     """The blocks, scaled to the time of the median round: a disturbance hits few blocks, but each round."""
-    factor = statistics.median(rounds) / document.seconds
+    factor = statistics.median(rounds) / document.blocks_s
     return _times(document, factor, factor, 1)
 
 
@@ -121,7 +121,7 @@ def _row(
         "predicted_s": guess,
         "measured_s": truth,
         "error": guess / truth - 1,
-        "disturbed": statistics.median(rounds) / share.seconds - 1,
+        "disturbed": statistics.median(rounds) / share.blocks_s - 1,
     }
 
 

@@ -63,8 +63,8 @@ def cells(loads: Sequence[float], shares: Sequence[float], nics: Sequence[float]
     return [*grid, *(Cell("philly", load, None, nic) for load in loads for nic in nics)]
 
 
-def workload(cell: Cell, jobs: int, seed: int) -> Workload:
-    options = Options(load=cell.load, single_gpu=cell.single_gpu, seed=seed)
+def workload(cell: Cell, jobs: int, seed: int, models: str) -> Workload:
+    options = Options(models=models, load=cell.load, single_gpu=cell.single_gpu, seed=seed)
     if cell.trace == "philly":
         return build(read_trace(PHILLY), Cluster(servers=16, nic_gbit=cell.nic_gbit), options)
     return build(pai_like(2 * jobs, seed=seed), Cluster(nic_gbit=cell.nic_gbit), options)
@@ -76,9 +76,9 @@ def variants(policy: str) -> list[dict[str, Any]]:
     return [{"tau": tau, "delay": delay} for tau in TAUS for delay in ("block", "aside")]
 
 
-def play(cell: Cell, jobs: int, seed: int, policies: Sequence[str]) -> dict[str, Any]:
+def play(cell: Cell, jobs: int, seed: int, policies: Sequence[str], models: str) -> dict[str, Any]:
     """One cell with one seed: the results of each policy with each of its settings."""
-    made = workload(cell, jobs, seed)
+    made = workload(cell, jobs, seed, models)
     lower = bounds(made.table, made.cluster)
     figures: dict[str, list[dict[str, Any]]] = {}
     for policy in policies:
@@ -202,19 +202,20 @@ def main() -> int:
     parser.add_argument(
         "--policies", nargs="+", default=POLICIES, help="others take minutes to hours for each of the runs"
     )
+    parser.add_argument("--models", choices=("table1", "h100"), default="table1", help="h100: as measured on that GPU")
     parser.add_argument("-j", "--processes", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print one JSON object to stdout instead of a table")
     chosen = parser.parse_args()
     grid = cells(chosen.loads, chosen.single_gpu, chosen.nics)
     tasks = [(cell, seed) for cell in grid for seed in range(chosen.seeds)]
     runs: dict[Cell, list[dict[str, Any]]] = {}
-    work = (delayed(play)(cell, chosen.jobs, seed, chosen.policies) for cell, seed in tasks)
+    work = (delayed(play)(cell, chosen.jobs, seed, chosen.policies, chosen.models) for cell, seed in tasks)
     for done, run in enumerate(Parallel(chosen.processes, return_as="generator")(work), start=1):
         runs.setdefault(run["cell"], []).append(run)
         print(f"\r{done} of {len(tasks)} runs", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     rows = [average(runs[cell]) for cell in grid]
-    found = {"jobs": chosen.jobs, "seeds": chosen.seeds, **verdicts(rows), "rows": rows}
+    found = {"jobs": chosen.jobs, "seeds": chosen.seeds, "models": chosen.models, **verdicts(rows), "rows": rows}
     print(json.dumps(found) if chosen.json else table(rows) + "\n\n" + json.dumps(verdicts(rows), indent=2))
     return 0
 

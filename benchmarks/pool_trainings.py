@@ -1,13 +1,19 @@
 """Trainings for benchmarks.pool: the eight models of Hare's Table III, and small ones, on synthetic data; needs torch.
 
 Of DeepSpeech, FastGCN and GraphSAGE, these have the layers and their sizes; graphs are dense samples.
+
+python -m benchmarks.pool_trainings VGG19 --device cuda: one task in a process of its own, as `benchmarks.pool` times it
 """
 
 from __future__ import annotations
 
+import argparse
+import copy
+import subprocess
+import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from statistics import median
 from typing import Any
 
@@ -64,6 +70,15 @@ def speech(batch: int = 8, frames: int = 400) -> Any:
     return Speech(800, 29), torch.randn(batch, 1, 161, frames), CrossEntropy(wanted)
 
 
+def small(batch: int = 256, size: int = 32) -> Any:
+    """Convolutions of 0.3 million parameters, as one tries out on CIFAR."""
+    layers: list[nn.Module] = []
+    for before, after in ((3, 64), (64, 64), (64, 128), (128, 128)):
+        layers += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10)]
+    return nn.Sequential(*layers), torch.randn(batch, 3, size, size), CrossEntropy(torch.randint(10, (batch,)))
+
+
 def graph(own: bool, batch: int = 4096) -> Any:
     return Graph(602, 256, 41, own), torch.randn(batch, 602), CrossEntropy(torch.randint(41, (batch,)))
 
@@ -79,10 +94,11 @@ MODELS: dict[str, Callable[[], Any]] = {
     "GraphSAGE": partial(graph, own=True),
     "cnn": cnn,
     "transformer": partial(transformer, batch=1, layers=8, width=512, length=8),
+    "small": small,
 }
-"""Those of the paper first; the last two are for CPUs."""
-PAPER, SMALL = list(MODELS)[:8], list(MODELS)[8:]
-SWITCHES = 12
+"""Those of the paper first, then two for CPUs, and a small one for a GPU."""
+PAPER, SMALL = list(MODELS)[:8], ["cnn", "transformer"]
+SWITCHES = {"cpu": 12, "cuda": 6}
 
 
 class Synthetic(TorchTraining):
@@ -94,8 +110,11 @@ class Synthetic(TorchTraining):
         self.announce: Callable[[], object] = lambda: None
 
     def model(self) -> Any:
-        module, self._inputs, self._criterion = MODELS[self._name]()
+        module, self._inputs, self._criterion = self.made()
         return module
+
+    def made(self) -> Any:
+        return MODELS[self._name]()
 
     def optimizer(self, parameters: Any) -> Any:
         return torch.optim.SGD(parameters, 1e-4, momentum=0.9)
@@ -108,16 +127,47 @@ class Synthetic(TorchTraining):
         return self._criterion(model(batch))
 
 
+def train(training: Synthetic) -> dict[str, Any]:
+    """The usual loop, all of it on the device. Returns the parameters."""
+    module = training._made.to(training.device)
+    optimizer = training.optimizer(module.parameters())
+    batch = training.data(0, 0).to(training.device)
+    for _ in range(training.rounds):
+        for _ in range(training.tasks):
+            loss = training.loss(module, batch) / training.tasks
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return {name: each.detach().cpu().numpy() for name, each in module.named_parameters()}
+
+
 # What a switch costs
+
+
+def process_ms(device: str, repetitions: int) -> dict[str, float]:
+    """Milliseconds of a process of its own for one task: from its start until it has gone. The median."""
+    found = {}
+    for name in PAPER if device == "cuda" else SMALL:
+        command = [sys.executable, "-m", "benchmarks.pool_trainings", name, "--device", device]
+        times = []
+        for _ in range(repetitions):
+            began = time.perf_counter()
+            subprocess.run(command, check=True)
+            times.append(time.perf_counter() - began)
+        found[name] = round(median(times) * 1000, 2)
+    return found
 
 
 def turns_ms(device: str, quick: bool) -> dict[str, dict[str, float]]:
     """Milliseconds per switch between two trainings, by way, and model."""
     found: dict[str, dict[str, float]] = {WARM: {}, LAYERS: {}, AHEAD: {}}
-    repetitions = (3 if device == "cuda" else 5) if quick else 15
+    repetitions = (2 if device == "cuda" else 5) if quick else 15
     for name in PAPER if device == "cuda" else SMALL:
-        size = sum(each.nbytes for each in MODELS[name]()[0].parameters())
-        for title, limit in ((name, 0), (f"{name}, one fits", int(1.5 * size))):
+        size = sum(each.nbytes for each in _once(name)[0].parameters())
+        limits = {name: 0, f"{name}, one fits": int(1.5 * size)}
+        if quick and device == "cuda":
+            del limits[name]  # nothing has to be copied
+        for title, limit in limits.items():
             turns = {way: Turns(name, device, Switching(way, limit)) for way in found}
             for way, ms in alternating(turns, repetitions).items():
                 found[way][title] = ms
@@ -135,12 +185,25 @@ def alternating(turns: dict[str, Turns], repetitions: int) -> dict[str, float]:
     return {way: round(median(each), 2) for way, each in found.items()}
 
 
+class Copied(Synthetic):
+    """With a copy of a model that is there: to draw the first weights anew takes seconds."""
+
+    def made(self) -> Any:
+        return copy.deepcopy(_once(self._name))
+
+
+@lru_cache(1)
+def _once(name: str) -> Any:
+    return MODELS[name]()
+
+
 class Turns:
     """Two equal trainings in one process, as an executor has them."""
 
     def __init__(self, model: str, device: str, switching: Switching) -> None:
         torch_training.residency.cache_clear()  # the ways do not share one
-        self._pair = [Synthetic(model, seed=seed, device=device) for seed in (0, 1)]
+        self._switches = SWITCHES[device]
+        self._pair = [Copied(model, seed=seed, device=device) for seed in (0, 1)]
         self._states = []
         for training in self._pair:
             allocate = training.adopt(switching)
@@ -149,9 +212,9 @@ class Turns:
 
     def switch_ms(self) -> float:
         """(time(ABAB...) - time(AA...) - time(BB...)) / switches."""
-        half = SWITCHES // 2
+        half = self._switches // 2
         both = self._run([0, 1] * half + [0])
-        return (both - self._run([0] * (half + 1)) - self._run([1] * half)) / SWITCHES * 1000
+        return (both - self._run([0] * (half + 1)) - self._run([1] * half)) / self._switches * 1000
 
     def _run(self, order: list[int]) -> float:
         self._compute(order[0], order[0])
@@ -168,3 +231,16 @@ class Turns:
     def leave(self) -> None:
         for training in self._pair:
             training.leave()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=list(MODELS))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    options = parser.parse_args()
+    training = Synthetic(options.model, device=options.device)
+    training.gradient(training.initial(), 0, 0)
+
+
+if __name__ == "__main__":
+    main()

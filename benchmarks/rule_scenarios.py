@@ -282,6 +282,14 @@ def reserve_magnetic(lab: Lab) -> None:
     reserve(lab, "Flags=MAGNETIC")
 
 
+def label(lab: Lab) -> None:
+    """Two nodes have one feature, two have another."""
+    for nodes, feature in (("n[1-2]", "fast"), ("n[3-4]", "slow")):
+        lab.run(
+            ["scontrol", "update", f"NodeName={nodes}", f"AvailableFeatures={feature}", f"ActiveFeatures={feature}"]
+        )
+
+
 def _drain(site: Site) -> None:
     site.lab.run(["scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=disk"])
 
@@ -640,6 +648,38 @@ SCENARIOS = [
             "modify user asrpt4 set GrpTRES=gres/gpu=24",
         ],
         managed=("gpu", "second"),
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "constraints",
+        "225 jobs of 17 kinds: features, named nodes, memory, het jobs, tasks by GPU, GrpTRESRunMins, ...",
+        230,
+        [
+            Work("feature", "asrpt1", 20, 10, 2, 0, 5, ask="--gpus=2 -C fast"),
+            Work("or", "asrpt1", 15, 8, 1, 1, 6, ask="--gpus=1 -C 'fast|slow'"),
+            Work("matching", "asrpt2", 6, 10, 4, 2, 15, ask="-N2 --gpus-per-node=2 -C '[fast*1&slow*1]'"),
+            Work("named", "asrpt2", 12, 10, 1, 3, 8, ask="--gpus=1 -w n2"),
+            Work("without", "asrpt2", 12, 10, 2, 4, 8, ask="--gpus=2 -N1 -x n1,n2"),
+            Work("memory", "asrpt3", 20, 10, 1, 5, 4, ask="--gpus=1 --mem=200G"),
+            Work("by_gpu", "asrpt3", 15, 10, 2, 6, 6, ask="--gpus=2 -N1 --mem-per-gpu=60G"),
+            Work("tasks", "asrpt3", 10, 12, 8, 7, 10, ask="-N2 --ntasks-per-node=4 --gpus-per-task=1"),
+            Work("by_task", "asrpt3", 12, 8, 2, 8, 8, ask="--gpus=2 -N1 --ntasks-per-gpu=4 -c4"),
+            Work("het", "asrpt4", 8, 10, 3, 9, 12, ask="--gpus=1 -n1 : --gpus=2 -n1"),
+            Work("deadline", "asrpt4", 10, 8, 1, 10, 8, ask="--gpus=1 --deadline=now+300"),
+            Work("spread", "asrpt1", 8, 10, 4, 11, 12, ask="-N4 --spread-job --gpus-per-node=1"),
+            Work("fewest", "asrpt2", 8, 10, 8, 12, 12, ask="--gpus=8 --use-min-nodes"),
+            Work("sockets", "asrpt1", 12, 8, 2, 13, 8, ask="--gpus=2 -N1 -n4 --ntasks-per-socket=4"),
+            Work("shared", "asrpt2", 15, 8, 1, 14, 6, ask="--gpus=1 -s"),
+            Work("minutes", "asrpt4", 30, 10, 2, 15, 3, ask="--gpus=2 -N1"),
+            Work("large", "asrpt1", 12, 12, 12, 16, 9, ask="-N2 --gpus-per-node=6"),
+        ],
+        slurm_conf=f"{LIMITS}\nPriorityWeightFairshare=100000",
+        accounting=[
+            "modify user asrpt4 set GrpTRESRunMins=gres/gpu=8",
+            "modify qos normal set MaxTRESPerJob=gres/gpu=16",
+        ],
+        prepare=label,
+        limits=[Limit(("minutes", "het", "deadline"), 8)],
         measure=_mean_completion,
     ),
     Scenario(

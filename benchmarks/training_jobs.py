@@ -1,8 +1,8 @@
 """What the jobs of benchmarks.trainings run: python -m benchmarks.training_jobs plain --iterations 400
 
-A transformer of benchmarks.small_models, trained with AdamW on one batch, in a plain loop, by Lightning's Trainer, or
-by that of transformers. Each reports its iterations to asrpt as its users would. Needs torch, and the library of the
-trainer. Not yet run on GPUs.
+A transformer of benchmarks.small_models or, on a GPU, ResNet50, trained with AdamW on one batch, in a plain loop, by
+Lightning's Trainer, or by that of transformers. Each reports its iterations to asrpt as its users would. Needs torch,
+and the library of the trainer. The trainers have not been run on GPUs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.small_models import MODELS
+from slurm_asrpt.profile.library_tools.torch_models import resnet50
 
 RATE = 1e-3
 
@@ -29,13 +30,19 @@ def cuda() -> Any:
     return MODELS["cuda"]["gpt2-small"]()
 
 
-MADE = {"cpu": cpu, "cuda": cuda}
+def cuda_images() -> Any:
+    """The other one."""
+    return resnet50()
 
 
-def plain(iterations: int, device: str) -> None:
+FACTORIES = {"text": {"cpu": cpu, "cuda": cuda}, "images": {"cuda": cuda_images}}
+"""By what they train on, and device."""
+
+
+def plain(iterations: int, device: str, make: Callable[[], Any]) -> None:
     from slurm_asrpt import progress
 
-    model, tokens, loss = MADE[device]()
+    model, tokens, loss = make()
     model, tokens = model.to(device), tokens.to(device)
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE)
     for _ in progress.track(range(iterations), total=iterations):
@@ -44,12 +51,12 @@ def plain(iterations: int, device: str) -> None:
         optimiser.step()
 
 
-def lightning(iterations: int, device: str) -> None:
+def lightning(iterations: int, device: str, make: Callable[[], Any]) -> None:
     from lightning.pytorch import LightningModule, Trainer
 
     from slurm_asrpt.progress_lightning import ProgressCallback
 
-    made, tokens, loss = MADE[device]()
+    made, tokens, loss = make()
 
     class Module(LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -67,12 +74,12 @@ def lightning(iterations: int, device: str) -> None:
     trainer.fit(Module(), torch.utils.data.DataLoader(list(tokens) * iterations, batch_size=len(tokens)))
 
 
-def transformers(iterations: int, device: str) -> None:
+def transformers(iterations: int, device: str, make: Callable[[], Any]) -> None:
     from transformers import Trainer, TrainingArguments
 
     from slurm_asrpt.progress_transformers import ProgressCallback
 
-    made, tokens, loss = MADE[device]()
+    made, tokens, loss = make()
 
     class Module(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -98,17 +105,19 @@ def transformers(iterations: int, device: str) -> None:
         Trainer(model=Module(), args=arguments, train_dataset=rows, callbacks=[ProgressCallback()]).train()
 
 
-KINDS: dict[str, Callable[[int, str], None]] = {"plain": plain, "lightning": lightning, "transformers": transformers}
+Training = Callable[[int, str, Callable[[], Any]], None]
+KINDS: dict[str, Training] = {"plain": plain, "lightning": lightning, "transformers": transformers}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=list(KINDS))
     parser.add_argument("--iterations", type=int, required=True)
-    parser.add_argument("--device", choices=list(MADE), default="cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--on", choices=list(FACTORIES), default="text")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    KINDS[options.kind](options.iterations, options.device)
+    KINDS[options.kind](options.iterations, options.device, FACTORIES[options.on][options.device])
 
 
 if __name__ == "__main__":

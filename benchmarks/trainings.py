@@ -1,6 +1,6 @@
 """Train real models as jobs on a real Slurm, twice: python -m benchmarks.trainings --json
 
-A lab with asrptd in mode enforce runs the transformer of benchmarks.training_jobs on this machine, one job at a time: a
+A lab with asrptd in mode enforce runs a model of benchmarks.training_jobs on this machine, one job at a time: a
 plain loop, Lightning's Trainer and that of transformers, as far as they are installed. Each kind runs twice, first
 with a profile that ``asrpt-profile run`` has just measured here, then without one; asrpt-admin retrain runs after each
 first job.
@@ -62,10 +62,11 @@ class Outcome:
         return self.run.end_time - self.run.start_time
 
 
-def measured_profile(folder: Path, device: str) -> float:
+def measured_profile(folder: Path, device: str, on: str) -> float:
     """Measure the model on this machine, for the lab's profiles; returns its seconds per iteration."""
     path = folder / f"{NAME}.toml"
-    command: list[str | Path] = [COMMANDS / "asrpt-profile", "run", f"benchmarks.training_jobs:{device}"]
+    factory = device if on == "text" else f"{device}_{on}"
+    command: list[str | Path] = [COMMANDS / "asrpt-profile", "run", f"benchmarks.training_jobs:{factory}"]
     command += ["--name", NAME, "--device", device, "--repeats", "30", "-o", path]
     subprocess.run(command, env=os.environ | ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
     folder.chmod(0o755)
@@ -76,8 +77,8 @@ def measured_profile(folder: Path, device: str) -> float:
 class Site:
     """A lab under asrptd, on which one training at a time runs."""
 
-    def __init__(self, lab: Lab, device: str) -> None:
-        self._lab, self._device = lab, device
+    def __init__(self, lab: Lab, device: str, on: str) -> None:
+        self._lab, self._device, self._on = lab, device, on
 
     def _run(self, command: str, *words: str) -> str:
         return self._lab.run([COMMANDS / command, *words], timeout_s=PATIENCE_S).stdout
@@ -86,7 +87,7 @@ class Site:
         """Submit a training and wait for its end. Raises MachineError if it fails."""
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in ENVIRONMENT.items())
         command = [sys.executable, "-m", "benchmarks.training_jobs", kind, "--device", self._device]
-        command += ["--iterations", str(iterations)]
+        command += ["--on", self._on, "--iterations", str(iterations)]
         script = f"#!/bin/sh\n{exports}exec {shlex.join(command)}\n"
         options = ["--parsable", "-n1", "--gpus-per-task=1", f"--job-name={kind}{profile and '-profiled'}"]
         options += [f"--comment=asrpt:profile={profile}"] if profile else []
@@ -123,10 +124,12 @@ def _await(found: Callable[[], T | None], what: str) -> T:
     return value
 
 
-def rows(site: Site, kinds: list[str], alpha: float, seconds: float) -> Iterator[dict[str, Any]]:
+def rows(
+    site: Site, kinds: list[str], alpha: float, seconds: float, profiles: Sequence[str]
+) -> Iterator[dict[str, Any]]:
     """alpha: seconds per iteration of the profile. seconds: of a training, by the profile."""
     iterations = max(10, round(seconds / alpha))
-    for profile in (WHOLE, ""):
+    for profile in profiles:
         for kind in kinds:
             first = site.train(kind, iterations, profile)
             site.retrain()
@@ -164,10 +167,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--seconds", type=float, default=30.0, metavar="S", help="of the iterations of a training")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: the first GPU; not yet tried")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: the first GPU")
+    parser.add_argument("--on", choices=("text", "images"), default="text", help="images: ResNet50; needs a GPU")
+    parser.add_argument("--profiled", action="store_true", help="only with a profile")
     parser.add_argument("--base-port", type=int, default=18300)
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     options = parser.parse_args()
+    if options.on == "images" and options.device == "cpu":
+        parser.error("--on images needs --device cuda")
     kinds = installed(options.kinds)
     if missing := [kind for kind in options.kinds if kind not in kinds]:
         print(f"skipped, because their library is not installed: {', '.join(missing)}", file=sys.stderr)
@@ -185,7 +192,7 @@ def installed(kinds: Sequence[str]) -> list[str]:
 
 def in_a_lab(kinds: list[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="asrpt-profiles-") as folder:
-        alpha = measured_profile(Path(folder), options.device)
+        alpha = measured_profile(Path(folder), options.device, options.on)
         spec = LabSpec(
             nodes="1x1",
             base_port=options.base_port,
@@ -193,7 +200,8 @@ def in_a_lab(kinds: list[str], options: argparse.Namespace) -> Iterator[dict[str
             settings=SETTINGS | {"paths": {"profiles": [folder]}},
         )
         with big_lab(spec) as lab, asrptd(lab, "enforce", DEFAULT_POLICY):
-            yield from rows(Site(lab, options.device), kinds, alpha, options.seconds)
+            site = Site(lab, options.device, options.on)
+            yield from rows(site, kinds, alpha, options.seconds, [WHOLE] if options.profiled else [WHOLE, ""])
 
 
 if __name__ == "__main__":

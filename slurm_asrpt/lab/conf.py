@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from slurm_asrpt.lab import machine, topology
 from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.spec import LabNode, LabPaths, LabSpec
 
+CGROUPS = Path("/sys/fs/cgroup")
 MANY_NODES = 32
 LONGEST_TIMEOUT_S = 65533
 ANSWER_S = 30.0
@@ -59,14 +61,24 @@ def write(spec: LabSpec, paths: LabPaths) -> None:
         "gres.conf": gres_conf(spec, paths),
         "asrpt.toml": toml(lab_settings(spec, paths)),
     }
-    if _slurm_release() >= (23, 11):
-        files["cgroup.conf"] = "CgroupPlugin=disabled\n"  # older releases do not know it and need no file
+    files["cgroup.conf"] = _cgroup_conf(_slurm_release(), CGROUPS)
     if spec.topology:
         _check_topology(spec)
         files["topology.conf"] = topology.topology_conf(spec.topology, len(spec.node_list))
     for name, text in files.items():
         (paths.etc / name).write_text(text, encoding="utf-8")
         (paths.etc / name).chmod(0o644)  # all users' commands read them, regardless of root's umask
+
+
+def _cgroup_conf(release: tuple[int, ...], cgroups: Path) -> str:
+    """cgroup.conf: no cgroups. Older releases cannot do without those of version 2. Where no systemd runs, they make
+    what they need in its slice, which must be there."""
+    if release >= (23, 11):
+        return "CgroupPlugin=disabled\n"
+    if (cgroups / "cgroup.controllers").exists():
+        with suppress(OSError):  # slurmd says what it lacks
+            (cgroups / "system.slice").mkdir(exist_ok=True)
+    return "IgnoreSystemdOnFailure=yes\n"
 
 
 def _check_topology(spec: LabSpec) -> None:

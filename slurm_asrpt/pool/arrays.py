@@ -50,6 +50,10 @@ class Packed:
         block = (allocate or aligned_block)(block_size(entries))
         for (_, part), array in zip(_parts(entries, block), arrays.values(), strict=True):
             part[...] = array
+        end = 0
+        for entry in entries:  # gaps are equal, too
+            block[end + entry.size : end + _padded(entry)] = 0
+            end += _padded(entry)
         block.flags.writeable = False
         return cls(entries, block)
 
@@ -63,8 +67,8 @@ class Packed:
 
 
 def aligned_block(size: int) -> Array:
-    """``size`` bytes that begin at a multiple of ALIGNMENT, zeroed, so that gaps are equal, too."""
-    room = np.zeros(size + ALIGNMENT, np.uint8)
+    """``size`` bytes that begin at a multiple of ALIGNMENT, with any content."""
+    room = np.empty(size + ALIGNMENT, np.uint8)
     skip = -room.ctypes.data % ALIGNMENT
     return room[skip : skip + size]
 

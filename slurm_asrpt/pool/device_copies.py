@@ -7,7 +7,8 @@ marks (events) say when a copy has arrived, and let one stream wait for another 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +23,10 @@ with warnings.catch_warnings():  # torch warns of read-only arrays once in a pro
     torch.from_numpy(_one)
 
 
+CHUNK = 64 << 20
+"""Bytes that tensors are put together to, in memory of the device beside their own."""
+
+
 class Copies(Protocol):
     """Copies to and from one device. A mark is a point in the work of the device; None: it is over already."""
 
@@ -32,7 +37,16 @@ class Copies(Protocol):
         """Copy an array into a tensor, once the device has passed a mark. Returns the mark of its arrival."""
 
     def copy_out(self, tensor: Any) -> Any:
-        """A copy in host memory, valid after ``wait_out``."""
+        """The tensor in host memory, valid after ``wait_out``; if it is there already, not a copy."""
+
+    def copy_all_out(self, tensors: Sequence[Any]) -> list[Any]:
+        """``copy_out`` of each, in few copies."""
+
+    def copy_all_in(self, arrays: Sequence[Array]) -> list[Any]:
+        """The arrays as tensors on the device, for what it is told to compute from now on, in few copies.
+
+        The arrays must stay until the device has been waited for.
+        """
 
     def wait_out(self) -> None:
         """Wait for all copies in host memory."""
@@ -60,7 +74,13 @@ class HostCopies:
         target.copy_(torch.from_numpy(array))
 
     def copy_out(self, tensor: Any) -> Any:
-        return tensor.detach()
+        return tensor.detach().cpu()
+
+    def copy_all_out(self, tensors: Sequence[Any]) -> list[Any]:
+        return [self.copy_out(tensor) for tensor in tensors]
+
+    def copy_all_in(self, arrays: Sequence[Array]) -> list[Any]:
+        return [torch.tensor(array) for array in arrays]
 
     def wait_out(self) -> None:
         """Nothing to wait for."""
@@ -97,11 +117,36 @@ class CudaCopies:
             return self._in.record_event()
 
     def copy_out(self, tensor: Any) -> Any:
+        if tensor.device.type == "cpu":
+            return tensor.detach()
         found = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         self._out.wait_event(self.now())
         with torch.cuda.stream(self._out):
             found.copy_(tensor.detach(), non_blocking=True)
         tensor.record_stream(self._out)
+        return found
+
+    def copy_all_out(self, tensors: Sequence[Any]) -> list[Any]:
+        found = list(tensors)
+        there = [at for at, tensor in enumerate(found) if tensor.device.type != "cpu"]
+        for chunk in _chunks([found[at].detach() for at in there]):
+            parts = [found[there[at]].detach() for at in chunk]
+            whole = self.copy_out(torch.cat([part.reshape(-1) for part in parts]) if len(parts) > 1 else parts[0])
+            for at, part in zip(chunk, _divided(whole, parts), strict=True):
+                found[there[at]] = part
+        return [tensor.detach() for tensor in found]
+
+    def copy_all_in(self, arrays: Sequence[Array]) -> list[Any]:
+        found = [torch.from_numpy(array) for array in arrays]
+        for chunk in _chunks(found):
+            parts = [found[at] for at in chunk]
+            whole = parts[0]
+            if len(parts) > 1:
+                sizes = sum(part.numel() for part in parts)
+                whole = torch.empty(sizes, dtype=whole.dtype, pin_memory=True)
+                torch.cat([part.reshape(-1) for part in parts], out=whole)
+            for at, part in zip(chunk, _divided(whole.to(self._device, non_blocking=True), parts), strict=True):
+                found[at] = part
         return found
 
     def wait_out(self) -> None:
@@ -122,6 +167,26 @@ class CudaCopies:
             tensor.record_stream(stream)
 
 
+def _chunks(tensors: Sequence[Any]) -> Iterator[list[int]]:
+    """Positions of tensors that are copied as one: of one dtype, and not more than CHUNK bytes."""
+    chunks: dict[Any, list[int]] = {}
+    sizes = Counter[Any]()
+    for at, tensor in enumerate(tensors):
+        kind, size = tensor.dtype, tensor.numel() * tensor.element_size()
+        if sizes[kind] + size > CHUNK and kind in chunks:
+            yield chunks.pop(kind)
+            sizes[kind] = 0
+        chunks.setdefault(kind, []).append(at)
+        sizes[kind] += size
+    yield from chunks.values()
+
+
+def _divided(whole: Any, like: Sequence[Any]) -> list[Any]:
+    """The parts of ``whole`` with these sizes and shapes."""
+    parts = whole.reshape(-1).split([each.numel() for each in like])
+    return [part.reshape(each.shape) for part, each in zip(parts, like, strict=True)]
+
+
 def copies_of(device: str) -> Copies:
     """Of a device: ``cpu``, ``cuda``, ``cuda:1``. Others are copied to as a CPU is: the call returns afterwards."""
     return CudaCopies(device) if torch.device(device).type == "cuda" else HostCopies()
@@ -129,6 +194,6 @@ def copies_of(device: str) -> Copies:
 
 def pinned_block(size: int) -> Array:
     """Like ``aligned_block``, in memory that a GPU reads while the host goes on."""
-    room: Array = torch.zeros(size + ALIGNMENT, dtype=torch.uint8, pin_memory=True).numpy()
+    room: Array = torch.empty(size + ALIGNMENT, dtype=torch.uint8, pin_memory=True).numpy()
     skip = -room.ctypes.data % ALIGNMENT
     return room[skip : skip + size]

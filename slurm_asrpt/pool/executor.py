@@ -23,7 +23,7 @@ from slurm_asrpt.errors import one_line
 from slurm_asrpt.pool.arrays import Allocate, Arrays, Packed, aligned_block
 from slurm_asrpt.pool.board import Kind
 from slurm_asrpt.pool.keeper import ENDED, RENEW, Address, end_with_parent
-from slurm_asrpt.pool.memory import DoesNotFitError, Needs, check_fits, machine_bytes, used_bytes
+from slurm_asrpt.pool.memory import DoesNotFitError, Needs, check_fits, keep_freed, machine_bytes, used_bytes
 from slurm_asrpt.pool.snapshot import Snapshot
 from slurm_asrpt.pool.synchronization import RoundSum
 from slurm_asrpt.pool.training import AHEAD, DeviceLostError, Switching, Training, load, stops
@@ -156,7 +156,7 @@ class Executor:
         if told["do"] == Kind.STEP:
             return self._step(training, held, parts.pop(0), told["loss"])
         gradient, loss = training.gradient(held.state, rounds, told["task"])
-        found = Packed.of(gradient)
+        found = Packed.of(gradient, self.allocate)
         if told["sums"]:
             self._sum_of(told, training.tasks).add(told["task"], found, float(loss))
         if told["step"]:
@@ -247,6 +247,7 @@ def write_into(log: Path) -> None:
 def main() -> int:
     """The process. Returns its exit code."""
     end_with_parent()
+    keep_freed()
     address = Address.take(os.environ)
     try:
         channel = Channel.open(address.host, address.port, address.key)

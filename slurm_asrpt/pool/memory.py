@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MB = 1 << 20
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""Of glibc's mallopt."""
 STATUS = Path("/proc/self/status")
 CGROUP = Path("/sys/fs/cgroup/memory.max")
 MEMINFO = Path("/proc/meminfo")
@@ -90,6 +92,14 @@ def used_bytes() -> int:
     with suppress(OSError, ValueError):
         return _kilobytes(STATUS, "RssAnon:") << 10
     return 0
+
+
+def keep_freed() -> None:
+    """Let malloc give large blocks out again instead of mapping new ones, as the first use of a page is slow."""
+    with suppress(AttributeError):  # only glibc has it
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_MAX, 0)
+        libc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
 
 
 def machine_bytes() -> int:

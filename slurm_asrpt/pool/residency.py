@@ -242,6 +242,11 @@ class Residency:
             if self._short:
                 self._changed.notify_all()
 
+    @property
+    def short(self) -> bool:
+        """Whether what comes next has no room."""
+        return self._short
+
     # What comes next
 
     def prefetch(self, resident: Resident, state: State) -> None:

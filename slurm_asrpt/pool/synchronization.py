@@ -52,6 +52,8 @@ class RoundSum:
                 np.add(self._sum[name], array, out=self._sum[name])
         self._loss += loss
         self._added += 1
+        if self.complete:
+            self._sum = {name: _divided(array, self.tasks) for name, array in self._sum.items()}
 
     @property
     def mean_loss(self) -> float:
@@ -61,9 +63,12 @@ class RoundSum:
         """The mean gradient of the round. Raises ValueError if tasks are missing."""
         if not self.complete:
             raise ValueError(f"{self.tasks - self._added} tasks of the round are missing")
-        return Packed.of({name: _divided(array, self.tasks) for name, array in self._sum.items()})
+        return Packed.of(self._sum)
 
 
 def _divided(array: Array, number: int) -> Array:
-    """Floats keep their dtype; means of integers are float64."""
-    return np.asarray(array / (array.dtype.type(number) if array.dtype.kind == "f" else number))
+    """Floats keep their dtype, and their memory; means of integers are float64."""
+    if array.dtype.kind == "f":
+        np.divide(array, array.dtype.type(number), out=array)
+        return array
+    return np.asarray(array / number)

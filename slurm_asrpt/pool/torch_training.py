@@ -25,8 +25,9 @@ supported, as numpy has no such type.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -37,7 +38,7 @@ import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from slurm_asrpt.errors import one_line
-from slurm_asrpt.pool.arrays import Allocate, Array, Arrays
+from slurm_asrpt.pool.arrays import Allocate, Arrays
 from slurm_asrpt.pool.device_copies import pinned_block
 from slurm_asrpt.pool.memory import Check, Needs
 from slurm_asrpt.pool.residency import Residency, Resident, Way
@@ -133,7 +134,10 @@ class TorchTraining:
     def adopt(self, switching: Switching) -> Allocate | None:
         """How the process turns to other trainings. Pinned memory is what copies to a GPU are fast from."""
         self._switching = switching
-        return pinned_block if torch.device(self.device).type == "cuda" else None
+        if torch.device(self.device).type != "cuda":
+            return None
+        repeatable()
+        return pinned_block
 
     def prefetch(self, state: Arrays) -> None:
         """Begin to copy the parameters; from another thread, while another training computes."""
@@ -198,7 +202,7 @@ class TorchTraining:
             _seed(self.seed, round, task)
             loss = self.loss(self._model, batch)
         self._residency.finish(self._resident)
-        found = _arrays({**self._gradients(loss), **dict(self._buffers())}, MODEL), float(loss.detach())
+        found = self._arrays({**self._gradients(loss), **dict(self._buffers())}, MODEL), float(loss.detach())
         self._optimizer.zero_grad(set_to_none=True)
         self._taken.clear()
         return found
@@ -228,7 +232,7 @@ class TorchTraining:
         if not self._counts:  # a backward pass of the training's own code
             return
         self._fired[name] += 1
-        if self._takes:
+        if self._takes and self._residency.short:
             self._taken[name] = self._residency.copies.copy_out(parameter.grad)
             parameter.grad = None
             self._residency.done_with(self._resident, at)
@@ -239,12 +243,14 @@ class TorchTraining:
         self._residency.finish(self._resident)
         self._residency.changes(self._resident)
         self._restore_optimizer(state)
-        for name, parameter in self._parameters():
-            parameter.grad = torch.tensor(gradient[MODEL + name], device=parameter.device)
+        parameters, buffers = list(self._parameters()), list(self._buffers())
+        given = self._tensors({name: gradient[MODEL + name] for name, _ in (*parameters, *buffers)})
+        for name, parameter in parameters:
+            parameter.grad = given[name]
         self.schedule(self._optimizer, round)
         self._optimizer.step()
-        for name, buffer in self._buffers():
-            buffer.copy_(torch.tensor(gradient[MODEL + name]))
+        for name, buffer in buffers:
+            buffer.copy_(given[name])
         found = self._state()
         self._optimizer.zero_grad(set_to_none=True)
         self._optimizer.state.clear()  # it is in the state
@@ -301,27 +307,45 @@ class TorchTraining:
 
     def _buffers(self) -> Iterator[tuple[str, Any]]:
         """Those that the module saves."""
-        saved = self._model.state_dict().keys()
-        return ((name, each) for name, each in self._model.named_buffers() if name in saved)
+        return ((name, each) for name, each in self._model.named_buffers() if name in self._saved)
+
+    @cached_property
+    def _saved(self) -> Set[str]:
+        return set(self._model.state_dict())
 
     def _put_buffers(self, state: Arrays) -> None:
+        buffers = list(self._buffers())
+        given = self._tensors({name: state[MODEL + name] for name, _ in buffers})
         with torch.no_grad():
-            for name, tensor in self._buffers():
-                tensor.copy_(torch.tensor(state[MODEL + name]))
+            for name, tensor in buffers:
+                tensor.copy_(given[name])
 
     def _state(self) -> Arrays:
-        found = _arrays({**dict(self._model.named_parameters()), **dict(self._buffers())}, MODEL)
+        found = {MODEL + name: each for name, each in self._model.named_parameters()}
+        found.update((MODEL + name, each) for name, each in self._buffers())
         for index, values in self._optimizer.state_dict()["state"].items():
             kept = {key: torch.as_tensor(value) for key, value in values.items() if value is not None}
-            found.update(_arrays(kept, f"{OPTIMIZER}{index}/"))
-        return found
+            found.update((f"{OPTIMIZER}{index}/{key}", each) for key, each in kept.items())
+        return self._arrays(found)
+
+    def _arrays(self, tensors: Mapping[str, Any], prefix: str = "") -> Arrays:
+        """In host memory. All copies are begun before one is waited for."""
+        copies = self._residency.copies
+        found = copies.copy_all_out(list(tensors.values()))
+        copies.wait_out()
+        return {prefix + name: tensor.numpy() for name, tensor in zip(tensors, found, strict=True)}
+
+    def _tensors(self, arrays: Arrays) -> dict[str, Any]:
+        """On the device, in memory of their own. The arrays must stay until the device has been waited for."""
+        return dict(zip(arrays, self._residency.copies.copy_all_in(list(arrays.values())), strict=True))
 
     def _restore_optimizer(self, state: Arrays) -> None:
         values: dict[int, dict[str, Any]] = {}
-        for name, array in state.items():
-            if name.startswith(OPTIMIZER):
-                index, _, key = name.removeprefix(OPTIMIZER).partition("/")
-                values.setdefault(int(index), {})[key] = torch.tensor(array)
+        kept = {name: array for name, array in state.items() if name.startswith(OPTIMIZER)}
+        given = self._tensors({name: array for name, array in kept.items() if array.ndim})
+        for name, array in kept.items():
+            index, _, key = name.removeprefix(OPTIMIZER).partition("/")
+            values.setdefault(int(index), {})[key] = given[name] if array.ndim else torch.tensor(array)
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict({"state": values, "param_groups": groups})
 
@@ -382,8 +406,28 @@ def load_weights(module: Any, checkpoint: str | Path) -> None:
 
 
 def _seed(seed: int, round: int, task: int) -> None:
+    """Seed the generators of the CPU and of GPUs, as ``torch.manual_seed`` does, which takes longer."""
     words = [each % 2**32 for each in (seed, round, task)]
-    torch.manual_seed(int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> 1))
+    number = int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> 1)
+    torch.default_generator.manual_seed(number)
+    if _gpus():
+        torch.cuda.manual_seed_all(number)
+
+
+@cache
+def _gpus() -> bool:
+    return bool(torch.cuda.is_available())
+
+
+def repeatable() -> None:
+    """Let the GPU compute the same each time: some kernels add numbers in any order. torch warns of what has no other.
+
+    Called before the process uses its GPU, as cuBLAS reads its variable then.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.backends.cudnn.benchmark = False  # the fastest kernel may differ from process to process
 
 
 def _bytes(tensor: Any) -> int:
@@ -397,10 +441,6 @@ def residency(device: str, switching: Switching) -> Residency:
     if limit is None and torch.device(device).type == "cuda":
         limit = torch.cuda.mem_get_info(device)[0] // 2
     return Residency(device, WAYS[switching.way], limit)
-
-
-def _arrays(tensors: dict[str, Any], prefix: str) -> dict[str, Array]:
-    return {prefix + name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
 
 
 def _moved(batch: Any, device: str) -> Any:

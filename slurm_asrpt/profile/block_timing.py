@@ -64,7 +64,7 @@ class IterationTimes:
     """Medians of whole iterations, in seconds, and the interquartile range.
 
     standstill_s: of an iteration on an idle device, until it is done; launch_s: upper bound of the host's time to
-    launch an iteration. rounds: total of all blocks by themselves in each round.
+    launch an iteration, at most ``seconds``. rounds: total of all blocks by themselves in each round.
     """
 
     seconds: float
@@ -112,11 +112,15 @@ class BlockTimer:
         """The host's time to launch a round."""
         return self.lead.host_s + sum(station.lead.host_s for station in self.stations)
 
-    def blocks(self) -> tuple[Block, ...]:
-        """The medians and the memory of each piece."""
+    def blocks(self, launch_s: float = 0.0) -> tuple[Block, ...]:
+        """The medians and the memory of each piece.
+
+        launch_s: of a whole iteration; 0: unknown, as pieces by themselves take several times as long to launch.
+        """
         wait(self.options.device)
         update_s, state = robust(list(map(total, self.updates)))[0], self.optimiser.state if self.optimiser else {}
-        return tuple(station.block(update_s / max(self.trained_bytes, 1), state) for station in self.stations)
+        launches = launch_s / max(sum(station.lead.host_s for station in self.stations), 1e-9)
+        return tuple(station.block(update_s / max(self.trained_bytes, 1), launches, state) for station in self.stations)
 
 
 class _PieceTimer:
@@ -154,8 +158,12 @@ class _PieceTimer:
         """The input as in the model; a copy if the piece writes to it, since autograd forbids writes to a leaf."""
         return detached(tensor).clone() if self.piece.changes else detached(tensor)
 
-    def block(self, update_s: float, state: Any) -> Block:
-        """The medians and the memory of the piece. update_s: seconds per byte; state: the optimizer's, by parameter."""
+    def block(self, update_s: float, launches: float, state: Any) -> Block:
+        """The medians and the memory of the piece.
+
+        update_s: seconds per byte; launches: the host's time in an iteration over that of the piece by itself; state:
+        the optimizer's, by parameter.
+        """
         gradients = size_of(self.piece.trained)
         forward, spread, far = robust([total(taken.forward) for taken in self.rounds])
         backward, wide, off = robust([total(taken.backward) for taken in self.rounds])
@@ -165,6 +173,7 @@ class _PieceTimer:
             backward_s=backward,
             bytes_out=0.0 if self.piece.name == LOSS else float(self.out_bytes),
             update_s=update_s * gradients,
+            launch_s=launches * self.lead.host_s if self.options.device == "cuda" else 0.0,
             forward_spread_s=spread,
             backward_spread_s=wide,
             outliers=far + off,
@@ -195,15 +204,18 @@ class IterationTimer:
     def __init__(self, model: TrainingSetup, optimiser: Any, device: str) -> None:
         self.model, self.optimiser, self.device = model, optimiser, device
         self.rounds: list[_Round] = []
+        self.launches: list[float] = []
 
     def run(self, counts: bool) -> None:
         """One iteration; on a GPU after another one, so that the host is as far ahead as in a loop."""
         taken = _Round()
         if self.device == "cuda":
             self._step(_Round())
+        begin = time.perf_counter()
         timed_interval(partial(self._step, taken), self.device, taken.all)
         if counts:
             self.rounds.append(taken)
+            self.launches.append(time.perf_counter() - begin)
 
     def _step(self, taken: _Round) -> None:
         loss = timed_interval(
@@ -223,7 +235,8 @@ class IterationTimer:
         standstill, launch = seconds, seconds
         if self.device == "cuda":
             standstill, launch = self._from_standstill()
-            launch = min(launch, blocks.launch_s())  # the host waits if a whole iteration fills the GPU's queue
+            # the host waits if a whole iteration fills the GPU's queue, and takes longer from a standstill
+            launch = min(launch, blocks.launch_s(), statistics.median(self.launches), seconds)
         return IterationTimes(seconds, spread, forward, backward, update, standstill, launch, blocks.rounds())
 
     def _from_standstill(self) -> tuple[float, float]:

@@ -14,6 +14,7 @@ device that trains the whole mini-batch alone:
 Optional, 0 by default:
 
     update_s                         # seconds of the optimizer's step, independent of the batch
+    launch_s                         # the host's seconds to launch all that on a GPU, independent of the batch
     forward_spread_s, backward_spread_s  # interquartile range of the repeated measurements
     outliers                         # measurements beyond 1.5 of that range; the medians include them
     bytes_in                         # activations taken from other blocks
@@ -47,6 +48,7 @@ class Block:
     backward_s: float
     bytes_out: float
     update_s: float = 0.0
+    launch_s: float = 0.0
     forward_spread_s: float = 0.0
     backward_spread_s: float = 0.0
     outliers: int = 0
@@ -76,9 +78,14 @@ class UncutFile:
     iteration_s: float = 0.0
 
     @property
-    def seconds(self) -> float:
-        """The blocks' iteration times together."""
+    def blocks_s(self) -> float:
+        """The blocks' own times together."""
         return sum(block.seconds for block in self.blocks)
+
+    @property
+    def seconds(self) -> float:
+        """Of an iteration: of its blocks, or of launching them where the GPU waits for the host."""
+        return max(self.blocks_s, sum(block.launch_s for block in self.blocks))
 
 
 _NEEDED = ("forward_s", "backward_s", "bytes_out")

@@ -103,26 +103,35 @@ def job_profile(document: UncutFile, cut: Cut, name: str) -> JobProfile:
     """The profile of the stages under ``cut``."""
     starts = (0, *cut.ends[:-1])
     stages = tuple(
-        make_stage(document.blocks, start, end, replicas, cut.tensor)
+        make_stage(document.blocks, start, end, replicas, cut.tensor, cut.micro_batches)
         for start, end, replicas in zip(starts, cut.ends, cut.replicas, strict=True)
     )
     pipeline = cut.pipeline if len(stages) > 1 or cut.micro_batches > 1 else Pipeline.ASYNCHRONOUS
     return JobProfile(name, stages, tensor=cut.tensor, pipeline=pipeline, micro_batches=cut.micro_batches)
 
 
-def make_stage(blocks: Sequence[Block], start: int, end: int, replicas: int, tensor: int) -> Stage:
+def make_stage(
+    blocks: Sequence[Block], start: int, end: int, replicas: int, tensor: int, micro_batches: int = 1
+) -> Stage:
     """The stage of ``blocks[start:end]``; seconds and bytes of one replica's share of the mini-batch.
 
     The optimizer's step counts with the backward pass and is not divided among replicas. A block that is not sliced
     is complete on each tensor slice, so its gradients are all-reduced once per slice. Each replica only holds its
     share of the experts: their gradients are not all-reduced, and tokens are assumed to be spread evenly.
+
+    The host launches the same for a share, a slice and each micro-batch as for the whole mini-batch. Where the GPU
+    waits for that, both passes take longer.
     """
     inside = blocks[start:end]
+    forward_s = sum(divided(b.forward_s, b, tensor) for b in inside) / replicas
+    backward_s = sum(divided(b.backward_s / replicas + b.update_s, b, tensor) for b in inside)
+    computes = forward_s + backward_s
+    slower = max(1.0, micro_batches * sum(b.launch_s for b in inside) / computes) if computes else 1.0
     routed = sum(block.routed_bytes for block in inside) / replicas if replicas > 1 else 0.0
     return Stage(
         replicas=replicas,
-        forward_s=sum(divided(b.forward_s, b, tensor) for b in inside) / replicas,
-        backward_s=sum(divided(b.backward_s / replicas + b.update_s, b, tensor) for b in inside),
+        forward_s=slower * forward_s,
+        backward_s=slower * backward_s,
         bytes_in=blocks[start - 1].bytes_out / replicas if start else 0.0,
         bytes_out=blocks[end - 1].bytes_out / replicas if end < len(blocks) else 0.0,
         param_bytes=sum(tensor * divided(reduced_bytes(b, start > 0), b, tensor) for b in inside),

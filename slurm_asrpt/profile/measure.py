@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import gc
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -116,7 +117,8 @@ def _measure_all(
         tell(number, "", rounds)
         blocks.run(number >= options.warm_up)
         iteration.run(number >= options.warm_up)
-    found, whole = blocks.blocks(), iteration.whole(blocks)
+    whole = iteration.whole(blocks)
+    found = blocks.blocks(whole.launch_s)
     return UncutFile(_head(name, model.inputs, origin, _formula(options, ""), options), found, whole.seconds), whole
 
 
@@ -144,6 +146,7 @@ def _measure_some(
         tell(number, piece.name, len(pieces))
         if number in chosen or number not in like:
             block = _by_itself(piece, options)
+            gc.collect()  # optimizers are in cycles, and one more layer may not fit beside this one
             blocks[number] = replace(block, bytes_in=piece.in_bytes, tied_bytes=piece.tied_bytes)
     typical = _typical([blocks[number] for number in sorted(chosen)])
     together = tuple(blocks.get(n) or replace(typical, name=p.name) for n, p in enumerate(pieces))
@@ -198,7 +201,8 @@ def materialized(piece: TracedBlock, options: MeasureOptions) -> TracedBlock:
 
 def _typical(blocks: Sequence[Block]) -> Block:
     """Medians of the figures of like layers."""
-    names = ("forward_s", "backward_s", "update_s", "forward_spread_s", "backward_spread_s", "peak_bytes")
+    times = ("forward_s", "backward_s", "update_s", "launch_s", "forward_spread_s", "backward_spread_s")
+    names = (*times, "peak_bytes")
     return replace(blocks[0], outliers=0, **{n: statistics.median(getattr(b, n) for b in blocks) for n in names})
 
 

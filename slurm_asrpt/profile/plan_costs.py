@@ -61,6 +61,7 @@ class Costs:
         self.size = machines.per_node // tensor  # replicas that fit on a server
         self.compute = self._sums(lambda b: divided(b.forward_s + b.backward_s, b, tensor))
         self.update = self._sums(lambda b: divided(b.update_s, b, tensor))
+        self.launch = self._sums(lambda b: b.launch_s)
         self.slices = self._sums(lambda b: 2 * (tensor - 1) / tensor * b.tensor_bytes / machines.fabric.intra)
         self.routed = self._sums(lambda b: b.routed_bytes)
         self.kept = self._sums(lambda b: divided(b.kept_bytes, b, tensor))
@@ -71,7 +72,7 @@ class Costs:
         sizes = [0.0, *(block.bytes_out for block in blocks[:-1]), 0.0]
         self.cuts = np.array(sizes)
         self._states: dict[tuple[int, int], Array] = {}
-        self._stages: dict[tuple[int, Links], Array] = {}
+        self._stages: dict[tuple[int, Links, int], Array] = {}
 
     def _sums(self, first: Callable[[Block], float], later: Callable[[Block], float] | None = None) -> Array:
         """Sums over the blocks of each stage; ``later`` applies to stages without the first block."""
@@ -81,16 +82,19 @@ class Costs:
         sums[np.tril(np.ones(sums.shape, dtype=bool))] = np.inf
         return sums
 
-    def stage(self, replicas: int, links: Links) -> Array:
-        """Seconds per iteration of each stage, including communication; infinite for a stage without computation."""
-        if (replicas, links) not in self._stages:
+    def stage(self, replicas: int, links: Links, pieces: int = 1) -> Array:
+        """Seconds per iteration of each stage, including communication; infinite for a stage without computation.
+
+        pieces: number of micro-batches.
+        """
+        if (replicas, links, pieces) not in self._stages:
             compute = np.where(self.compute > 0, self.compute, np.inf)
-            found: Array = (compute + self.slices) / replicas + self.update
+            found: Array = np.maximum(compute / replicas + self.update, pieces * self.launch) + self.slices / replicas
             found += (links.before * self.cuts[:-1, None] + links.after * self.cuts[None, :]) / replicas
             if replicas > 1:
                 found += links.gradients * self.gradients + links.routed * self.routed
-            self._stages[replicas, links] = found
-        return self._stages[replicas, links]
+            self._stages[replicas, links, pieces] = found
+        return self._stages[replicas, links, pieces]
 
     def fits(self, replicas: int, versions: int, alive: float, starts: int | slice = ALL) -> NDArray[np.bool_]:
         """Which stages that begin at ``starts`` fit into a GPU's memory; bytes as in ``cut.memory_bytes``."""

@@ -131,7 +131,7 @@ def _even_cuts(costs: Costs, replicas: int, pieces: int, depths: set[int]) -> It
     """
     arrays: list[Array] = []
     for n in range(1, max(depths, default=0) + 1):
-        stage = costs.stage(replicas, costs.links((n - 1) * replicas, replicas))
+        stage = costs.stage(replicas, costs.links((n - 1) * replicas, replicas), pieces)
         arrays.append(np.where(costs.fits(replicas, 1, min(pieces, n) / pieces), stage, np.inf))
     for join in (np.maximum, np.add):
         rows = [_at_the_end(costs)]

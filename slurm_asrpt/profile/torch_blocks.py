@@ -176,14 +176,17 @@ def _storages(values: Iterable[Any]) -> set[int]:
 
 
 def _saving(known: set[int], tell: Callable[[int], None]) -> Any:
-    """A context that reports the bytes of each storage that autograd saves and that is not known yet."""
+    """A context that reports the bytes of each storage that autograd saves and that is not known yet.
+
+    What is kept must not lead to the graph: an operation that saves its own result would keep itself for ever.
+    """
 
     def keep(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
         if storage._cdata not in known:
             known.add(storage._cdata)
             tell(storage.nbytes())
-        return tensor
+        return tensor.detach()
 
     return torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
 

@@ -8,7 +8,7 @@ from typing import Any
 from slurm_asrpt.sim.predictors import PERFECT
 from slurm_asrpt.sim.recorder import preempts
 from slurm_asrpt.sim.scenario import PolicySpec, Scenario
-from slurm_asrpt.sim.workload import KNOWN, UNKNOWN
+from slurm_asrpt.sim.workload import H100, KNOWN, UNKNOWN
 from slurm_asrpt.text import counted
 
 WAITING_S = 60.0
@@ -35,8 +35,9 @@ def models(scenario: Scenario) -> str:
         return "none: every placement is as fast as any other"
     told = {KNOWN: "", UNKNOWN: ", which policies do not know"}
     learned = f", which policies learn from {scenario.options.communication}"
-    models = "table1: each group trains a model drawn from the paper's Table I; placement decides how fast"
-    return models + told.get(scenario.options.communication, learned)
+    speeds = {"table1": "computed for an A100", H100: "as measured on an H100"}[scenario.options.models]
+    models = f"each group trains a model drawn from the paper's Table I, {speeds}; placement decides how fast"
+    return f"{scenario.options.models}: {models}" + told.get(scenario.options.communication, learned)
 
 
 def network(scenario: Scenario) -> str:

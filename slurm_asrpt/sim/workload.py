@@ -17,6 +17,8 @@ from slurm_asrpt.core.job import UNPROFILED, JobProfile, unprofiled
 from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.lazy_pandas import pd
+from slurm_asrpt.profile.documents import load_uncut
+from slurm_asrpt.profile.library_tools import table1
 from slurm_asrpt.profile.schema import library_names, load_profile
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.predictors import (
@@ -34,7 +36,8 @@ from slurm_asrpt.traces.trace import Trace, recurrence_key
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-MODELS = ("table1", "none")
+H100 = "h100"
+MODELS = ("table1", H100, "none")
 KNOWN, UNKNOWN, REPORTS, RUNTIMES = COMMUNICATION = ("known", "unknown", "reports", "runtimes")
 """What policies know about the communication of jobs: their profiles, nothing, or what runs have taught."""
 
@@ -134,7 +137,8 @@ class Cluster:
 class Options:
     """How to create a workload from a trace.
 
-    models: "table1" gives each group a model of Table I; "none" leaves all jobs without a profile.
+    models: "table1" gives each group a model of Table I; "h100" the same as measured on that GPU; "none" leaves all
+    jobs without a profile.
     single_gpu: share of jobs with one GPU; None keeps the share of the trace.
     load: GPU-seconds that arrive (in the best placement) over those available; None keeps the trace's arrival times.
     jobs: number of consecutive jobs to simulate, after the history; None for all.
@@ -309,15 +313,21 @@ def _sizes(jobs: pd.DataFrame, key: pd.Series, single: float | None, rng: np.ran
 
 
 @cache
-def _library() -> Mapping[int, Mapping[str, tuple[JobProfile, ...]]]:
+def _library(models: str) -> Mapping[int, Mapping[str, tuple[JobProfile, ...]]]:
     """Table I's configurations by GPUs, then by model."""
     found: dict[int, dict[str, tuple[JobProfile, ...]]] = {}
     for name in library_names():
-        profile = load_profile(name, ())
         model = name.rsplit("-", 1)[0]
+        profile = _on_h100(model, name) if models == H100 else load_profile(name, ())
         by_model = found.setdefault(profile.gpus, {})
         by_model[model] = (*by_model.get(model, ()), profile)
     return found
+
+
+def _on_h100(model: str, name: str) -> JobProfile:
+    """A configuration of the library by the measured profile of its model."""
+    plan = next(plan for plan in table1.PLANS[model] if f"{model}-{plan.suffix}" == name)
+    return table1.measured(plan, load_uncut(f"{model}-{H100}", ()))
 
 
 def _models(
@@ -329,7 +339,7 @@ def _models(
     configuration takes the nearest one by ratio (of two equally near, the larger).
     """
     codes, kinds = pd.factorize(pd.MultiIndex.from_arrays([key, gpus]))
-    library = _library()
+    library = {} if options.models == "none" else _library(options.models)
     profiles: list[JobProfile] = []
     number: dict[JobProfile, int] = {}
     chosen = np.empty(len(kinds), dtype=np.int64)

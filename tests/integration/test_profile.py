@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Callable
@@ -118,6 +120,27 @@ def test_equal_layers_save_the_activations_that_the_device_saves() -> None:
     some = measured(long, layers=(1, 3), dtype="bfloat16")
     assert some.blocks[2].kept_bytes < scores
     assert some.blocks[2].bytes_in == some.blocks[2].bytes_out == 4 * 512 * 32 * 2
+
+
+class SavesItsResult(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """exp needs its own result for its backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.seen = torch.nn.Linear(4, 4), list[Any]()
+
+    def forward(self, x: Any) -> Any:
+        found = self.linear(x).exp()
+        self.seen.append(weakref.ref(found))
+        return found
+
+
+def test_nothing_stays_of_what_was_measured() -> None:
+    """Activations of several models together would not fit on a GPU."""
+    model = torch.nn.Sequential(SavesItsResult(), SavesItsResult())
+    assert measured(lambda: (model, torch.randn(2, 4))).blocks[0].kept_bytes > 0
+    gc.collect()
+    assert all(seen() is None for block in model for seen in block.seen)
 
 
 class Named(NamedTuple):

@@ -20,7 +20,7 @@ def test_the_second_run_is_predicted_from_what_the_first_reported() -> None:
     if reason := can_run_slurm():
         pytest.skip(reason)
     kinds = installed(KINDS)
-    options = Namespace(base_port=BASE_PORT + 700, seconds=SECONDS, device="cpu")
+    options = Namespace(base_port=BASE_PORT + 700, seconds=SECONDS, device="cpu", on="text", profiled=False)
     rows = {(row["kind"], row["profile"]): row for row in in_a_lab(kinds, options)}
     assert rows.keys() == {(kind, profile) for kind in kinds for profile in (True, False)}
     for kind in kinds:

@@ -203,8 +203,9 @@ def test_a_job_whose_r_is_known_is_scheduled_like_one_with_that_profile(rows, r)
     twin = in_seconds(Job(JobId("1"), "u", 12, unprofiled(12)), r, best).profile
     submit, kind, seconds = (np.array(column) for column in zip(*sorted(rows), strict=True))
     starts = []
+    longer = 1 + np.sqrt(np.arange(2, len(rows) + 2)) / 100  # no ties, which rounding would decide
     for profile, alpha in ((named, best), (twin, 1.0)):
-        iterations = seconds * np.where(kind, 1.01 / alpha, 1.0)  # no ties, which rounding would decide
+        iterations = seconds * longer / np.where(kind, alpha, 1.0)
         table = JobTable((flat, profile), submit, kind.astype(np.int64), iterations, iterations)
         starts.append(simulate_named("asrpt-gated", nodes, table, FABRIC))
     assert starts[0].start == pytest.approx(starts[1].start)

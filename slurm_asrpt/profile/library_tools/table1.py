@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_asrpt.core.job import JobProfile, Stage
-from slurm_asrpt.profile.cut import balanced_ends
+from slurm_asrpt.core.job import JobProfile, Pipeline, Stage
+from slurm_asrpt.profile.blocks import UncutFile
+from slurm_asrpt.profile.cut import Cut, balanced_ends, job_profile
 from slurm_asrpt.profile.header import MEASURED, Head, Provenance
 from slurm_asrpt.profile.library_tools.architectures import TABLE1_MODELS, Kind, Layer, Model
 from slurm_asrpt.profile.schema import LIBRARY, ProfileFile, format_profile
@@ -117,6 +118,15 @@ def build(model: Model, plan: Plan) -> ProfileFile:
     _check_plan(name, model, precision, stages)
     head = Head(name, model.name, model.batch, DEVICE, _provenance(model, precision, ends))
     return ProfileFile(JobProfile(name, stages), head)
+
+
+def measured(plan: Plan, document: UncutFile) -> JobProfile:
+    """The same configuration by a measured profile of the model, whose times are balanced."""
+    blocks = document.blocks
+    work = tuple(block.forward_s + block.backward_s for block in blocks)
+    ends = (*plan.ends[:-1], len(blocks)) if plan.ends else balanced_ends(work, plan.replicas)
+    cut = Cut(ends, plan.replicas, pipeline=Pipeline.ASYNCHRONOUS)
+    return job_profile(document, cut, f"{document.head.name}-{plan.suffix}")
 
 
 def _stage(model: Model, precision: Precision, replicas: int, start: int, end: int) -> Stage:

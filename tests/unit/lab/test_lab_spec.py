@@ -248,3 +248,18 @@ def test_the_lua_file_names_the_module_and_the_hook_directory():
 def test_down_may_delete_all_top_level_directories_of_the_lab():
     tops = {folder.name for folder in LabPaths(ROOT).top_level()}
     assert tops == {"etc", "log", "pids", "munge", "dev", "ctld", "d", "db", "asrpt", "lib", "bin", "home"}
+
+
+@pytest.mark.parametrize(
+    ("release", "there", "text"),
+    [
+        ((24, 11), True, "CgroupPlugin=disabled\n"),
+        ((22, 5), True, "IgnoreSystemdOnFailure=yes\n"),
+        ((22, 5), False, "IgnoreSystemdOnFailure=yes\n"),
+    ],
+)
+def test_a_lab_needs_no_systemd_for_cgroups(release: tuple[int, int], there: bool, text: str, tmp_path: Path) -> None:
+    if there:
+        (tmp_path / "cgroup.controllers").touch()
+    assert conf._cgroup_conf(release, tmp_path) == text
+    assert (tmp_path / "system.slice").exists() == (there and release < (23, 11))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -174,6 +175,19 @@ def test_a_stage_has_its_share_of_the_blocks() -> None:
     assert stage.param_bytes == 60 + 2 * 10
     assert (stage.bytes_in, stage.bytes_out, stage.tensor_bytes) == (0.0, 0.0, 20.0)
     assert make_stage((sliced, whole), 1, 2, replicas=1, tensor=1).bytes_in == 100.0
+
+
+def test_a_stage_takes_as_long_as_the_host_launches_it() -> None:
+    """The GPU's own time is shared by replicas; what the host launches for each of them is not."""
+    block = Block("b", 1.0, 2.0, 8.0, update_s=1.0, launch_s=2.0)
+    alone, shared = (make_stage((block,), 0, 1, replicas=k, tensor=1) for k in (1, 4))
+    assert (alone.forward_s, alone.backward_s) == (1.0, 3.0)
+    assert shared.forward_s + shared.backward_s == pytest.approx(2.0)
+    assert shared.forward_s / shared.backward_s == pytest.approx(0.25 / 1.5)
+    pieces = make_stage((block,), 0, 1, replicas=1, tensor=1, micro_batches=4)
+    assert pieces.forward_s + pieces.backward_s == pytest.approx(8.0)
+    assert document(block, replace(block, launch_s=9.0)).seconds == 11.0
+    assert document(block, block).seconds == 8.0
 
 
 def test_experts_are_not_all_reduced_and_tied_weights_are_copied() -> None:

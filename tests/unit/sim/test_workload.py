@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from slurm_asrpt.profile.documents import load_uncut
 from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
 from slurm_asrpt.traces import clean
 from slurm_asrpt.traces.synthetic import pai_like
@@ -48,6 +49,18 @@ def test_the_share_of_single_gpu_jobs_can_be_set(share: float) -> None:
 def test_jobs_of_one_group_and_size_run_the_same_model() -> None:
     table = build(pai_like(5000), options=Options(history=0.0, predictor="perfect")).table
     assert (pd.DataFrame({"g": table.groups, "p": table.profile}).groupby("g")["p"].nunique() == 1).all()
+
+
+def test_measured_models_have_the_same_shapes_and_other_times() -> None:
+    computed, measured = (build(pai_like(2000), options=Options(models=models)) for models in ("table1", "h100"))
+    assert [p.gpus for p in computed.table.profiles] == [p.gpus for p in measured.table.profiles]
+    for one, two in zip(computed.table.profiles, measured.table.profiles, strict=True):
+        model, _, shape = one.name.rpartition("-")
+        assert two.name == f"{model}-h100-{shape}"
+        assert [stage.replicas for stage in one.stages] == [stage.replicas for stage in two.stages]
+    whole = next(profile for profile in measured.table.profiles if profile.name == "vgg19-h100-1gpu")
+    blocks = load_uncut("vgg19-h100", ()).blocks
+    assert whole.stages[0].forward_s == pytest.approx(sum(block.forward_s for block in blocks))
 
 
 @pytest.mark.parametrize(
