@@ -33,6 +33,7 @@ class Work:
     tasks: each is an array of so many, of which ``at_once`` run at a time.
     vary: lengths differ from ``seconds`` by up to this share. They depend on the job's number, so all sides have the
     same lengths. across: a job whose nodes are under several switches of LEAF nodes takes this many times as long.
+    interactive: they are started with srun, whose user waits for them.
     """
 
     role: str
@@ -49,6 +50,7 @@ class Work:
     at_once: int = 1
     vary: float = 0.0
     across: float = 1.0
+    interactive: bool = False
 
     def stretched(self, by: float) -> Work:
         return replace(self, seconds=self.seconds * by, at_s=self.at_s * by, every_s=self.every_s * by)
@@ -56,6 +58,9 @@ class Work:
     def command(self, stamp: bool) -> list[str]:
         """sbatch. stamp: the job writes its time of start into its user's home directory."""
         minutes = max(1, -(-int(2 * self.seconds) // 60))
+        if self.interactive:
+            ask = shlex.split(self.ask or f"-n1 --gpus={self.gpus}")
+            return ["srun", f"--time={minutes}", *ask, *shlex.split(self.options), "sleep", f"{self.seconds:g}"]
         script = ("date +%s.%N >started.$SLURM_JOB_ID; " if stamp else "") + self._sleep()
         words = ["sbatch", "--parsable", f"--job-name={self.role}", f"--time={minutes}", "--output=/dev/null"]
         words += shlex.split(self.ask or f"--gpus={self.gpus}") + shlex.split(self.options)
@@ -63,7 +68,9 @@ class Work:
         return [*words, "--wrap", script]
 
     def ids(self, job_id: str) -> list[str]:
-        """Those of sacct for a job, or for the tasks of an array."""
+        """Those of sacct for a job, for the first part of a heterogeneous one, or for the tasks of an array."""
+        if " : " in self.ask:
+            return [f"{job_id}+0"]
         return [f"{job_id}_{number}" for number in range(self.tasks)] or [job_id]
 
     def _sleep(self) -> str:
@@ -664,7 +671,7 @@ SCENARIOS = [
             Work("by_gpu", "asrpt3", 15, 10, 2, 6, 6, ask="--gpus=2 -N1 --mem-per-gpu=60G"),
             Work("tasks", "asrpt3", 10, 12, 8, 7, 10, ask="-N2 --ntasks-per-node=4 --gpus-per-task=1"),
             Work("by_task", "asrpt3", 12, 8, 2, 8, 8, ask="--gpus=2 -N1 --ntasks-per-gpu=4 -c4"),
-            Work("het", "asrpt4", 8, 10, 3, 9, 12, ask="--gpus=1 -n1 : --gpus=2 -n1"),
+            Work("het", "asrpt1", 8, 10, 3, 9, 12, ask="--gpus=1 -n1 : --gpus=2 -n1"),
             Work("deadline", "asrpt4", 10, 8, 1, 10, 8, ask="--gpus=1 --deadline=now+300"),
             Work("spread", "asrpt1", 8, 10, 4, 11, 12, ask="-N4 --spread-job --gpus-per-node=1"),
             Work("fewest", "asrpt2", 8, 10, 8, 12, 12, ask="--gpus=8 --use-min-nodes"),
@@ -679,7 +686,20 @@ SCENARIOS = [
             "modify qos normal set MaxTRESPerJob=gres/gpu=16",
         ],
         prepare=label,
-        limits=[Limit(("minutes", "het", "deadline"), 8)],
+        limits=[Limit(("minutes", "deadline"), 8)],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "interactive",
+        "120 jobs of srun by two users, whose users wait for them, among 180 of sbatch at 1.2 times the capacity",
+        170,
+        [
+            Work("srun", "asrpt1", 80, 8, 1, 0.3, 1.5, interactive=True),
+            Work("srun_two", "asrpt2", 40, 10, 2, 0.6, 3, interactive=True),
+            Work("small", "asrpt3", 100, 10, 1, 0, 1.2),
+            Work("medium", "asrpt4", 60, 20, 2, 0.5, 2),
+            Work("node", "asrpt3", 20, 12, 8, 0.7, 6, ask="-N1 --gpus-per-node=8"),
+        ],
         measure=_mean_completion,
     ),
     Scenario(

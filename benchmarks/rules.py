@@ -31,6 +31,7 @@ import math
 import os
 import shutil
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,6 +59,8 @@ from slurm_asrpt.lab.spec import LabSpec
 
 PLAIN = "plain"
 SHADOW = "shadow"
+INTERACTIVE_S, ANSWERED_S = 3600.0, 20.0
+"""For srun's jobs at most, and until Slurm knows one."""
 LEARNING = "learning"
 """The side on which recurring jobs first run; its history is what the others learn from."""
 REFUSED = ("not-started", "pin-failed", "fence-refused")
@@ -204,10 +207,27 @@ def submit_all(scenario: Scenario, there: Site, began: float, scale: float) -> t
             continue
         at = there.lab.time()
         late.append(at - began - due)
-        job_id = there.lab.run(action.command(scenario.stamp), user=action.user).stdout.strip()
+        job_id = submit(action, there.lab, scenario.stamp, len(jobs))
         jobs |= {name: Job(action.role, action.gpus, at) for name in action.ids(job_id)}
         there.ids.setdefault(action.role, []).append(job_id)
     return jobs, fmean(late)
+
+
+def submit(work: Work, lab: Lab, stamp: bool, number: int) -> str:
+    """Submit a job; returns its id. Raises SlurmError. number: different for each."""
+    command = work.command(stamp)
+    if not work.interactive:
+        return lab.run(command, user=work.user).stdout.strip()
+    name = f"{work.role}-{number}"
+    words = [*command[:1], f"--job-name={name}", *command[1:]]
+    again = {"user": work.user, "check": False, "timeout_s": INTERACTIVE_S}
+    threading.Thread(target=lab.run, args=(words,), kwargs=again, daemon=True).start()
+    deadline = time.monotonic() + ANSWERED_S
+    while not (found := lab.run(["squeue", "-h", "-a", "-t", "all", "-n", name, "-o", "%A"]).stdout.split()):
+        if time.monotonic() > deadline:
+            raise MachineError(f"{name}: srun has not submitted a job")
+        time.sleep(0.05)
+    return found[0]
 
 
 def wait(scenario: Scenario, there: Site, jobs: Jobs, deadline: float) -> float:
