@@ -9,7 +9,7 @@ all three. The time of the blocks is that of the median round. A disturbance hit
 blocks, so the medians of the blocks do not show it; "disturbed" is the difference. "unsteady" is the interquartile
 range of the measured iterations over their median: the larger it is, the less reliable the figure. On a CPU, each
 process has one thread. There are two small models for a CPU, and six larger ones with --device cuda, where part two
-needs two GPUs. The line of each model is printed as soon as it is done. Needs only torch. Not yet run on GPUs.
+needs two GPUs. The line of each model is printed as soon as it is done. Needs only torch.
 
 The causes of an error are shown next to it: forward, backward and update, both of the blocks together and inside whole
 iterations; rest_s, the time of iterations outside these three; standstill_s, an iteration that finds the GPU idle and
