@@ -342,6 +342,35 @@ def _requeue(site: Site) -> None:
         site.lab.run(["scontrol", "requeue", job_id], check=False)
 
 
+def _cancel(role: str, every: int) -> Callable[[Site], object]:
+    """A user cancels every so many of the jobs of a role, whether they wait or run."""
+    return lambda site: site.lab.run(["scancel", *site.ids[role][::every]], check=False)
+
+
+def _throttle(site: Site) -> None:
+    """More tasks of an array may run at a time, and then fewer."""
+    for job_id, most in zip(site.ids["tasks"], (12, 2), strict=False):
+        site.lab.run(["scontrol", "update", f"JobId={job_id}", f"ArrayTaskThrottle={most}"], check=False)
+
+
+def _requeue_typed(site: Site) -> None:
+    running = site.lab.run(["squeue", "-h", "-t", "R", "-n", "typed", "-o", "%A"]).stdout.split()
+    for job_id in running[:3]:
+        site.lab.run(["scontrol", "requeue", job_id], check=False)
+
+
+def _suspend(site: Site) -> None:
+    """An admin suspends running jobs, whose GPUs Slurm gives to others only if it gangs."""
+    running = site.lab.run(["squeue", "-h", "-t", "R", "-n", "small", "-o", "%A"]).stdout.split()
+    for job_id in running[:3]:
+        site.lab.run(["scontrol", "suspend", job_id], check=False)
+
+
+def _resume_jobs(site: Site) -> None:
+    for job_id in site.lab.run(["squeue", "-h", "-t", "S", "-o", "%A"]).stdout.split():
+        site.lab.run(["scontrol", "resume", job_id], check=False)
+
+
 LIMITS_USER = Scenario(
     "limits_user",
     "QOS MaxTRESPU=gres/gpu=8; 200 jobs of 10 s of a user, 3 x 40 of 25 s of others",
@@ -700,6 +729,31 @@ SCENARIOS = [
             Work("medium", "asrpt4", 60, 20, 2, 0.5, 2),
             Work("node", "asrpt3", 20, 12, 8, 0.7, 6, ask="-N1 --gpus-per-node=8"),
         ],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "churn",
+        "two GPU types, arrays; pending and running jobs are cancelled, arrays changed, jobs requeued and suspended",
+        200,
+        [
+            Work("small", "asrpt1", 60, 10, 1, 0, 1.6),
+            Work("typed", "asrpt2", 30, 12, 2, 0.5, 3, ask="--gpus=h100:2 -N1 --requeue"),
+            Work("other", "asrpt3", 20, 12, 4, 1, 4, ask="-N1 --gpus-per-node=a100:4"),
+            Work("both", "asrpt3", 6, 10, 12, 2, 15, ask="-N2 --gpus-per-node=6"),
+            Work("tasks", "asrpt4", 3, 6, 1, 3, 20, tasks=40, at_once=6),
+            Work("cancelled", "asrpt4", 40, 10, 2, 4, 0.5),
+            Work("wide", "asrpt2", 6, 12, 16, 5, 16, ask="-N2 --gpus-per-node=8"),
+        ],
+        nodes="2x8:h100,2x8:a100",
+        acts=[
+            (20.0, _cancel("cancelled", 2)),
+            (30.0, _throttle),
+            (35.0, _requeue_typed),
+            (45.0, _cancel("cancelled", 1)),
+            (60.0, _suspend),
+            (75.0, _resume_jobs),
+        ],
+        never=["cancelled"],
         measure=_mean_completion,
     ),
     Scenario(

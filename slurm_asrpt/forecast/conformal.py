@@ -98,10 +98,16 @@ class StartConformal:
         return replace(self, waiting=tuple(_score(simulated, made, now, waits=True) for simulated, made in intervals))
 
     def adjusted(self, start: StartInterval, made: float) -> StartInterval:
-        """An interval simulated at ``made`` (seconds) with all three quantiles adjusted, in order."""
+        """An interval simulated at ``made`` (seconds) with all three quantiles adjusted, in order.
+
+        The earliest start is finite if the simulated one is: where too many jobs still wait to know the quantile, it is
+        adjusted by the largest score so far.
+        """
         size = _log(start.earliest - made)
         nearest = sorted((*self.misses, *self.waiting), key=lambda score: abs(score.simulated - size))[:NEIGHBORS]
-        earliest = _adjusted(start.earliest, made, ((score.earliest, score.waits) for score in nearest), self.low)
+        earliest = _adjusted(start.earliest, made, [(score.earliest, score.waits) for score in nearest], self.low)
+        if earliest == math.inf:
+            earliest = _scaled(start.earliest, made, max([0.0, *(score.earliest for score in nearest)]))
         median = _adjusted(start.median, made, ((score.median, score.waits) for score in nearest), 0.5)
         latest = math.inf
         if len(self.misses) >= MIN_STARTS:
@@ -128,7 +134,11 @@ class StartConformal:
 def _adjusted(time: float, made: float, scores: Iterable[tuple[float | None, bool]], level: float) -> float:
     known = [(score, waits) for score, waits in scores if score is not None]
     by = kaplan_meier_quantile(sorted([*known, *PSEUDO_OUTCOMES * [(0.0, False)]]), level)
-    return made + (time - made) * math.exp(by) if by < math.inf else math.inf
+    return _scaled(time, made, by) if by < math.inf else math.inf
+
+
+def _scaled(time: float, made: float, by: float) -> float:
+    return made + (time - made) * math.exp(by)
 
 
 def _score(simulated: StartInterval, made: float, began: float, waits: bool = False) -> ConformityScore:

@@ -227,7 +227,7 @@ def _is_plausible(iterations: int, elapsed: float, job: ManagedJob) -> bool:
 
 def _forecast_times(forecast: Forecast | None) -> tuple[int, int, int, int]:
     """A forecast's time, and its earliest, median and latest start: seconds, rounded outwards; 0 for none."""
-    if forecast is None:
+    if forecast is None or not math.isfinite(forecast.earliest):  # those of earlier releases
         return 0, 0, 0, 0
     median, latest = round(forecast.median or 0), math.ceil(forecast.latest or 0)
     return int(forecast.made), int(forecast.earliest), median, latest

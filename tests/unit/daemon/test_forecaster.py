@@ -121,6 +121,23 @@ def test_the_latest_estimate_is_shown_and_the_first_is_judged(forecasts, waiting
     assert told == (made, begin + 80, begin + 100, begin + 201)
 
 
+def test_a_job_of_a_rush_ends_with_its_estimate_in_the_history(forecasts, waiting):
+    """All jobs of its kind have waited longer than simulated: only the lower end is known, and it is a time."""
+    begin = forecasts.slurm.now
+    longer = ConformityScore(0.5, 0.5, 0.5, 4.0, waits=True)
+    forecasts.bench.recent.start_adjustment = StartConformal(40 * (longer,))
+    made = forecasts.estimate(waiting, begin + 80, begin + 100, begin + 200)
+    row = forecasts.row(waiting)
+    assert begin + 80 < row.start_earliest < begin + 300
+    assert row.start_median is row.start_latest is None
+    for ended in ("1", waiting):
+        forecasts.slurm.end(ended)
+        forecasts.cycle()
+        forecasts.cycle()
+    run = forecasts.bench.runs()[waiting]
+    assert (run.forecast_made, run.forecast_low) == (made, int(row.start_earliest))
+
+
 def test_a_snapshot_has_the_current_jobs_and_recent_arrivals(forecasts, computations, waiting):
     forecasts.cycle()
     (snapshot,) = computations.snapshots

@@ -248,6 +248,27 @@ def test_conformal_adjustment_keeps_the_order_of_the_quantiles(
     assert margins.adjusted(StartInterval(wait, math.inf, math.inf), 0.0).latest == math.inf
 
 
+SCORE = st.floats(-5, 5)
+WAITING = st.lists(st.builds(ConformityScore, SCORE, SCORE, SCORE, SCORE, st.just(True)), max_size=60)
+
+
+@given(MISSES, WAITING, st.floats(0, 1), st.floats(1, 1e6))
+def test_there_is_always_an_earliest_start(
+    misses: list[ConformityScore], waiting: list[ConformityScore], level: float, wait: float
+) -> None:
+    """Also in a rush in which all jobs with such a wait still wait: the 5% quantile does not exist then."""
+    margins = StartConformal(tuple(misses), level, waiting=tuple(waiting))
+    moved = margins.adjusted(StartInterval(wait, 2 * wait, math.inf), 0.0)
+    assert 0 < moved.earliest < math.inf
+    assert moved.earliest <= moved.median <= moved.latest
+
+
+def test_in_a_rush_the_earliest_start_is_as_late_as_the_longest_wait_so_far() -> None:
+    margins = StartConformal().with_waiting(800.0, [(StartInterval(100.0, 200.0, 300.0), 0.0)] * NEIGHBORS)
+    moved = margins.adjusted(StartInterval(900.0, 1000.0, 1100.0), 800.0)
+    assert (moved.earliest, moved.median) == (pytest.approx(800 + 100 * 8), math.inf)
+
+
 def test_old_conformity_scores_are_forgotten() -> None:
     """As many accurate starts as are stored remove the effect of 200 waits 50 times as long as simulated."""
     margins = StartConformal()
