@@ -130,12 +130,13 @@ def show(document: Document, as_json: bool) -> None:
 
 
 def _show_blocks(document: UncutFile) -> None:
-    together = document.seconds
-    total = f"{seconds(together)} per iteration, sum of the blocks"
+    predicted, together = document.seconds, document.blocks_s
+    launched = f"the host's time to launch it; the blocks take {seconds(together)}"
+    total = f"{seconds(predicted)} per iteration, {launched if predicted > together else 'sum of the blocks'}"
     if document.iteration_s:
-        total += f"; measured as a whole: {seconds(document.iteration_s)} ({together / document.iteration_s:.0%})"
+        total += f"; measured as a whole: {seconds(document.iteration_s)} ({predicted / document.iteration_s:.0%})"
     facts = {"time": total, "memory": _memory(document.blocks)}
-    if document.iteration_s and abs(together / document.iteration_s - 1) > FAR_APART:
+    if document.iteration_s and abs(predicted / document.iteration_s - 1) > FAR_APART:
         facts["doubt"] = DOUBT
     print_head(document.head, facts)
     runs = [list(run) for _, run in groupby(document.blocks, lambda block: replace(block, name=""))]

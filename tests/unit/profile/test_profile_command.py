@@ -82,6 +82,14 @@ def test_show_folds_equal_blocks(asrpt_profile) -> None:  # type: ignore[no-unty
     assert "94%" in row
 
 
+def test_show_says_when_the_host_is_the_limit(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
+    launched, computed = (asrpt_profile("show", name)[1] for name in ("resnet152-h100", "vgg19-h100"))
+    assert "58 ms per iteration, the host's time to launch it; the blocks take 14.5 ms" in " ".join(launched.split())
+    assert "sum of the blocks" in computed
+    shares = [int(line.split("%")[-2].split()[-1]) for line in launched.splitlines() if "█" in line]
+    assert 80 < sum(shares) < 120  # of 53 rounded shares
+
+
 def test_show_names_the_origin_of_the_values(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
     for name in ("llama-3-8b", "vgg19-conv3fc1"):
         code, out, _ = asrpt_profile("show", name)
