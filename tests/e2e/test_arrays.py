@@ -60,6 +60,8 @@ def test_single_tasks_can_be_cancelled_held_and_requeued(asrpt: Cluster) -> None
     asrpt.scontrol("hold", f"{array}_3", user="asrpt1")
     asrpt.cancel(*blockers)
     asrpt.wait(f"{array}_0", "RUNNING")
+    parts = asrpt.lab.home("asrpt1") / "parts"
+    wait_for(lambda: parts.exists() and f"{array}_0" in parts.read_text().split(), "its script has begun", 30)
     asrpt.scontrol("requeue", f"{array}_0")
     asrpt.start_again(f"{array}_0")
     asrpt.wait_all([f"{array}_{task}" for task in (4, 5, 6, 7)], "COMPLETED", 90)
