@@ -65,10 +65,13 @@ class Copies(Protocol):
 
 
 class HostCopies:
-    """On a CPU."""
+    """On a CPU, or another device whose copies the host waits for."""
+
+    def __init__(self, device: str) -> None:
+        self._device = torch.device(device)
 
     def room(self, shape: Sequence[int], dtype: Any) -> Any:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device=self._device)
 
     def copy_in(self, target: Any, array: Array, after: Any) -> Any:
         target.copy_(torch.from_numpy(array))
@@ -80,7 +83,7 @@ class HostCopies:
         return [self.copy_out(tensor) for tensor in tensors]
 
     def copy_all_in(self, arrays: Sequence[Array]) -> list[Any]:
-        return [torch.tensor(array) for array in arrays]
+        return [torch.tensor(array, device=self._device) for array in arrays]
 
     def wait_out(self) -> None:
         """Nothing to wait for."""
@@ -189,7 +192,7 @@ def _divided(whole: Any, like: Sequence[Any]) -> list[Any]:
 
 def copies_of(device: str) -> Copies:
     """Of a device: ``cpu``, ``cuda``, ``cuda:1``. Others are copied to as a CPU is: the call returns afterwards."""
-    return CudaCopies(device) if torch.device(device).type == "cuda" else HostCopies()
+    return CudaCopies(device) if torch.device(device).type == "cuda" else HostCopies(device)
 
 
 def pinned_block(size: int) -> Array:

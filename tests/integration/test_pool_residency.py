@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
 from slurm_asrpt.pool.arrays import Packed
@@ -17,7 +18,7 @@ from slurm_asrpt.pool.training import AHEAD, LAYERS, WARM, Switching
 torch = pytest.importorskip("torch", reason="needs torch: make test-integrations")
 
 from slurm_asrpt.pool import torch_training  # noqa: E402
-from slurm_asrpt.pool.device_copies import HostCopies  # noqa: E402
+from slurm_asrpt.pool.device_copies import HostCopies, copies_of  # noqa: E402
 from slurm_asrpt.pool.residency import Residency  # noqa: E402
 from slurm_asrpt.pool.torch_training import TorchTraining  # noqa: E402
 
@@ -383,3 +384,11 @@ def test_the_limit_holds_between_trainings() -> None:
         residency = training._residency
         assert sum(each.bytes for each in residency._there) <= 12_000
     assert [training._resident.missing for training in trainings[-2:]] == [0, 0]
+
+
+def test_what_a_step_gets_is_on_the_trainings_device() -> None:
+    """Also on a device that is neither a CPU nor CUDA's; meta stands for it."""
+    for device in ("cpu", "meta"):
+        copies = copies_of(device)
+        (found,) = copies.copy_all_in([np.ones(3)])
+        assert found.device.type == copies.room((3,), found.dtype).device.type == device
