@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ if not torch.cuda.is_available():
 
 from slurm_asrpt.pool import torch_training  # noqa: E402
 from slurm_asrpt.pool.torch_training import TorchTraining  # noqa: E402
+from tests.integration.pool_turns import turns  # noqa: E402
 
 ROUNDS, TASKS = 6, 2
 TOLERANCE = 1e-2
@@ -101,51 +103,21 @@ class Large(TorchTraining):
         return model.weight[:8].sum() + torch.empty(self.activations, dtype=torch.uint8, device="cuda")[:1].sum() * 0
 
 
-def turns(device: str, way: str, limit: int = 0) -> list[Packed]:
-    """States of two trainings that take turns, each announced while the other computes."""
-    torch_training.residency.cache_clear()
-    trainings = [Net(seed, device) for seed in (0, 1)]
-    blocks = [training.adopt(Switching(way, limit)) for training in trainings]
-    states = [Packed.of(each.initial(), block).arrays() for each, block in zip(trainings, blocks, strict=True)]
-    found = []
-    for round in range(ROUNDS):
-        for at, training in enumerate(trainings):
-            for task in range(TASKS):
-                training.loss = _announcing(training, trainings[1 - at], states[1 - at])  # type: ignore[method-assign]
-                gradient, _ = training.gradient(states[at], round, task)
-            state = Packed.of(training.step(states[at], gradient, round), blocks[at])
-            states[at] = state.arrays()
-            training.holds(states[at])
-            found.append(state)
-    for training in trainings:
-        assert not training._plain
-        training.leave()
-    return found
-
-
-def _announcing(training: Any, other: Any, state: Any) -> Any:
-    def loss(model: Any, batch: Any) -> Any:
-        other.prefetch(state)
-        return Net.loss(training, model, batch)
-
-    return loss
-
-
 @pytest.fixture(scope="module")
 def expected() -> list[Packed]:
-    return turns("cuda", WARM)
+    return turns(partial(Net, device="cuda"), WARM)
 
 
 @pytest.mark.parametrize("limit", [0, 30_000_000])
 @pytest.mark.parametrize("way", [WARM, LAYERS, AHEAD])
 def test_each_way_computes_the_same(way: str, limit: int, expected: list[Packed]) -> None:
-    found = turns("cuda", way, limit)
+    found = turns(partial(Net, device="cuda"), way, limit)
     assert all(one.same(two) for one, two in zip(found, expected, strict=True))
 
 
 def test_about_the_same_as_on_a_cpu(expected: list[Packed]) -> None:
     # one training's batches are drawn on the CPU, so they are the same
-    for one, two in zip(turns("cpu", WARM)[-2:], expected[-2:], strict=True):
+    for one, two in zip(turns(partial(Net, device="cpu"), WARM)[-2:], expected[-2:], strict=True):
         there = two.arrays()
         for name, array in one.arrays().items():
             if name.startswith("model/") and array.dtype.kind == "f":

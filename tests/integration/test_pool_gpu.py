@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from slurm_asrpt.pool.arrays import Packed
-from slurm_asrpt.pool.training import AHEAD, LAYERS, WARM, Switching
+from slurm_asrpt.pool.training import AHEAD, LAYERS, WARM
 
 torch = pytest.importorskip("torch", reason="needs torch: make test-integrations")
 
-from slurm_asrpt.pool import torch_training  # noqa: E402
 from slurm_asrpt.pool.residency import Residency  # noqa: E402
 from slurm_asrpt.pool.torch_training import TorchTraining  # noqa: E402
 from tests.integration.fake_cuda import FakeGpu, gpu  # noqa: E402, F401 a fixture
+from tests.integration.pool_turns import turns  # noqa: E402
 
 WIDTH = 64
 
@@ -39,40 +40,10 @@ class Net(TorchTraining):
         return (model(batch) - 1).pow(2).mean()
 
 
-def turns(device: str, way: str, limit: int = 0) -> list[Packed]:
-    """States of two trainings that take turns, each announced while the other computes."""
-    torch_training.residency.cache_clear()
-    trainings = [Net(seed, device) for seed in (0, 1)]
-    blocks = [training.adopt(Switching(way, limit)) for training in trainings]
-    states = [Packed.of(each.initial(), block).arrays() for each, block in zip(trainings, blocks, strict=True)]
-    found = []
-    for round in range(3):
-        for at, training in enumerate(trainings):
-            for task in range(2):
-                training.loss = _announcing(training, trainings[1 - at], states[1 - at])  # type: ignore[method-assign]
-                gradient, _ = training.gradient(states[at], round, task)
-            state = Packed.of(training.step(states[at], gradient, round), blocks[at])
-            states[at] = state.arrays()
-            training.holds(states[at])
-            found.append(state)
-    for training in trainings:
-        assert not training._plain
-        training.leave()
-    return found
-
-
-def _announcing(training: Any, other: Any, state: Any) -> Any:
-    def loss(model: Any, batch: Any) -> Any:
-        other.prefetch(state)
-        return Net.loss(training, model, batch)
-
-    return loss
-
-
 @pytest.fixture(scope="module")
 def expected() -> list[Packed]:
     """The same on a CPU, where there is no GPU."""
-    return turns("cpu", WARM)
+    return turns(partial(Net, device="cpu"), WARM)
 
 
 @pytest.fixture
@@ -98,7 +69,7 @@ def threads(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:  # noqa: 
 @pytest.mark.parametrize("limit", [0, 100_000])
 @pytest.mark.parametrize("way", [WARM, LAYERS, AHEAD])
 def test_each_way_on_a_gpu(way: str, limit: int, expected: list[Packed], threads: FakeGpu) -> None:
-    found = turns("cuda", way, limit)
+    found = turns(partial(Net, device="cuda"), way, limit)
     size = 4 * (WIDTH * WIDTH + 3 * WIDTH) * 4
     assert threads.most > size
     assert all(one.same(two) for one, two in zip(found, expected, strict=True))
