@@ -201,8 +201,7 @@ def materialized(piece: TracedBlock, options: MeasureOptions) -> TracedBlock:
 
 def _typical(blocks: Sequence[Block]) -> Block:
     """Medians of the figures of like layers."""
-    times = ("forward_s", "backward_s", "update_s", "launch_s", "forward_spread_s", "backward_spread_s")
-    names = (*times, "peak_bytes")
+    names = ("forward_s", "backward_s", "update_s", "forward_spread_s", "backward_spread_s", "peak_bytes")
     return replace(blocks[0], outliers=0, **{n: statistics.median(getattr(b, n) for b in blocks) for n in names})
 
 
