@@ -335,11 +335,15 @@ def _change(site: Site) -> None:
         site.lab.run(["scontrol", "update", f"JobId={job_id}", change], check=False)
 
 
-def _requeue(site: Site) -> None:
-    """An admin requeues some running jobs."""
-    running = site.lab.run(["squeue", "-h", "-t", "R", "-n", "medium", "-o", "%A"]).stdout.split()
-    for job_id in running[:4]:
-        site.lab.run(["scontrol", "requeue", job_id], check=False)
+def _on_running(verb: str, role: str, most: int) -> Callable[[Site], object]:
+    """An admin requeues or suspends some running jobs of a role."""
+
+    def act(site: Site) -> None:
+        running = site.lab.run(["squeue", "-h", "-t", "R", "-n", role, "-o", "%A"]).stdout.split()
+        for job_id in running[:most]:
+            site.lab.run(["scontrol", verb, job_id], check=False)
+
+    return act
 
 
 def _cancel(role: str, every: int) -> Callable[[Site], object]:
@@ -351,19 +355,6 @@ def _throttle(site: Site) -> None:
     """More tasks of an array may run at a time, and then fewer."""
     for job_id, most in zip(site.ids["tasks"], (12, 2), strict=False):
         site.lab.run(["scontrol", "update", f"JobId={job_id}", f"ArrayTaskThrottle={most}"], check=False)
-
-
-def _requeue_typed(site: Site) -> None:
-    running = site.lab.run(["squeue", "-h", "-t", "R", "-n", "typed", "-o", "%A"]).stdout.split()
-    for job_id in running[:3]:
-        site.lab.run(["scontrol", "requeue", job_id], check=False)
-
-
-def _suspend(site: Site) -> None:
-    """An admin suspends running jobs, whose GPUs Slurm gives to others only if it gangs."""
-    running = site.lab.run(["squeue", "-h", "-t", "R", "-n", "small", "-o", "%A"]).stdout.split()
-    for job_id in running[:3]:
-        site.lab.run(["scontrol", "suspend", job_id], check=False)
 
 
 def _resume_jobs(site: Site) -> None:
@@ -748,9 +739,9 @@ SCENARIOS = [
         acts=[
             (20.0, _cancel("cancelled", 2)),
             (30.0, _throttle),
-            (35.0, _requeue_typed),
+            (35.0, _on_running("requeue", "typed", 3)),
             (45.0, _cancel("cancelled", 1)),
-            (60.0, _suspend),
+            (60.0, _on_running("suspend", "small", 3)),
             (75.0, _resume_jobs),
         ],
         never=["cancelled"],
@@ -771,7 +762,7 @@ SCENARIOS = [
             (30.0, _hold),
             (40.0, _change),
             (50.0, _resume("n2")),
-            (60.0, _requeue),
+            (60.0, _on_running("requeue", "medium", 4)),
             (70.0, _release),
             (80.0, _down),
             (100.0, _resume("n3")),
