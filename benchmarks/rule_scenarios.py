@@ -33,7 +33,8 @@ class Work:
     tasks: each is an array of so many, of which ``at_once`` run at a time.
     vary: lengths differ from ``seconds`` by up to this share. They depend on the job's number, so all sides have the
     same lengths. across: a job whose nodes are under several switches of LEAF nodes takes this many times as long.
-    interactive: they are started with srun, whose user waits for them.
+    interactive: they are started with srun, whose user waits for them. after: a condition and a role, as in
+    ``afterok:train``: each job depends on the job of that role with the same number. fails: their exit code is 1.
     """
 
     role: str
@@ -51,20 +52,24 @@ class Work:
     vary: float = 0.0
     across: float = 1.0
     interactive: bool = False
+    after: str = ""
+    fails: bool = False
 
     def stretched(self, by: float) -> Work:
         return replace(self, seconds=self.seconds * by, at_s=self.at_s * by, every_s=self.every_s * by)
 
-    def command(self, stamp: bool) -> list[str]:
-        """sbatch. stamp: the job writes its time of start into its user's home directory."""
+    def command(self, stamp: bool, first: str = "") -> list[str]:
+        """sbatch. stamp: the job writes its time of start into its user's home directory. first: what it depends on."""
         minutes = max(1, -(-int(2 * self.seconds) // 60))
         if self.interactive:
             ask = shlex.split(self.ask or f"-n1 --gpus={self.gpus}")
             return ["srun", f"--time={minutes}", *ask, *shlex.split(self.options), "sleep", f"{self.seconds:g}"]
         script = ("date +%s.%N >started.$SLURM_JOB_ID; " if stamp else "") + self._sleep()
+        script += "; exit 1" if self.fails else ""
         words = ["sbatch", "--parsable", f"--job-name={self.role}", f"--time={minutes}", "--output=/dev/null"]
         words += shlex.split(self.ask or f"--gpus={self.gpus}") + shlex.split(self.options)
         words += [f"--array=0-{self.tasks - 1}%{self.at_once}"] if self.tasks else []
+        words += [f"--dependency={self.after.partition(':')[0]}:{first}"] if first else []
         return [*words, "--wrap", script]
 
     def ids(self, job_id: str) -> list[str]:
@@ -86,11 +91,20 @@ class Work:
 
 @dataclass
 class Site:
-    """A lab while a scenario is played. ids: of the submitted jobs, by role. asrptd: its pid, 0 on the plain side."""
+    """A lab while a scenario is played. ids: of the submitted jobs, by role. asrptd: its pid, 0 on the plain side.
+
+    start: starts another asrptd, returns its pid.
+    """
 
     lab: Lab
-    asrptd: int
-    ids: dict[str, list[str]]
+    asrptd: int = 0
+    ids: dict[str, list[str]] = field(default_factory=dict)
+    start: Callable[[], int] = lambda: 0
+
+    def first(self, work: Work) -> str:
+        """The job that the next job of this work depends on, "" for none."""
+        condition, _, role = work.after.partition(":")
+        return self.ids[role][len(self.ids.get(work.role, []))] if condition else ""
 
 
 Act = tuple[float, Callable[[Site], object]]
@@ -195,6 +209,27 @@ def _raise_and_top(site: Site) -> None:
 def _kill(site: Site) -> None:
     if site.asrptd:
         os.kill(site.asrptd, signal.SIGKILL)
+
+
+def _restart_asrptd(site: Site) -> None:
+    """asrptd dies, and its unit starts it again."""
+    _kill(site)
+    site.asrptd = site.start()
+
+
+def _crash_slurmctld(site: Site) -> None:
+    site.lab.stop_slurmctld(crash=True)
+    site.lab.start_slurmctld()
+
+
+def _restart_slurmd(node: str) -> Callable[[Site], object]:
+    """An update of the package: the node's jobs go on."""
+
+    def act(site: Site) -> None:
+        site.lab.stop_node(node)
+        site.lab.start_node(node)
+
+    return act
 
 
 def _blockers(seconds: float) -> Work:
@@ -767,6 +802,87 @@ SCENARIOS = [
             (80.0, _down),
             (100.0, _resume("n3")),
         ],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "pipelines",
+        "chains by --dependency, failing jobs and their repair, arrays by aftercorr, singletons, jobs over their limit",
+        200,
+        [
+            Work("prepare", "asrpt1", 30, 5, 1, 0, 3),
+            Work("train", "asrpt1", 30, 14, 4, 0.1, 3, options="-N1", after="afterok:prepare"),
+            Work("evaluate", "asrpt1", 30, 5, 1, 0.2, 3, after="afterok:train"),
+            Work("failing", "asrpt2", 30, 3, 2, 1, 3, fails=True),
+            Work("repair", "asrpt2", 30, 8, 2, 1.1, 3, after="afternotok:failing"),
+            Work("lost", "asrpt2", 30, 8, 2, 1.2, 3, options="--kill-on-invalid-dep=yes", after="afterok:failing"),
+            Work("shards", "asrpt3", 4, 6, 1, 2, 20, tasks=10, at_once=10),
+            Work("trained", "asrpt3", 4, 8, 2, 2.1, 20, tasks=10, at_once=10, after="aftercorr:shards"),
+            Work("segments", "asrpt4", 10, 9, 8, 3, 2, ask="-N1 --gpus-per-node=8 -d singleton"),
+            Work("overtime", "asrpt4", 3, 200, 1, 4, 20, options="--time=1"),
+            Work("others", "asrpt4", 60, 10, 1, 5, 1.5),
+        ],
+        never=["lost"],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "fairshare",
+        "PriorityWeightFairshare: a user has had all GPUs for a minute and more, when two others submit",
+        150,
+        [
+            Work("heavy", "asrpt1", 224, 10, 2),
+            *[Work("light", user, 24, 8, 2, at_s=80, every_s=0.5) for user in USERS[1:3]],
+        ],
+        slurm_conf=f"{LIMITS}\nPriorityWeightFairshare=100000\nPriorityCalcPeriod=1\nPriorityWeightAge=0",
+        before=[("light", "heavy")],
+        ruled_from_s=80.0,
+    ),
+    Scenario(
+        "backlog",
+        "1,200 jobs and 1,000 array tasks are there at once, 2 to 30 s on 1 to 8 GPUs",
+        420,
+        [
+            *[Work(user, user, 280, 3, 1, number / 10, vary=0.5) for number, user in enumerate(USERS)],
+            Work("pair", "asrpt2", 60, 8, 2, 1, vary=0.5),
+            Work("node", "asrpt3", 20, 10, 8, 1, ask="-N1 --gpus-per-node=8"),
+            Work("tasks", "asrpt4", 2, 3, 1, 2, tasks=500, at_once=500),
+        ],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "restarts",
+        "slurmctld crashes, asrptd and a slurmd are restarted, scontrol reconfigure, the partition is down for 10 s",
+        200,
+        [
+            Work("small", "asrpt1", 100, 10, 1, 0, 1.2),
+            Work("medium", "asrpt2", 50, 15, 2, 0.5, 2.4, ask="-N1 --gres=gpu:2"),
+            Work("node", "asrpt3", 16, 12, 8, 1, 7, ask="-N1 --gpus-per-node=8"),
+            Work("wide", "asrpt4", 8, 15, 16, 1.5, 14, ask="-N2 --gpus-per-node=8"),
+            Work("tasks", "asrpt4", 3, 8, 1, 2, 30, tasks=20, at_once=6),
+        ],
+        acts=[
+            (20.0, _crash_slurmctld),
+            (40.0, _restart_asrptd),
+            (55.0, admin("scontrol reconfigure")),
+            (65.0, _restart_slurmd("n2")),
+            (75.0, admin("scontrol update PartitionName=gpu State=DOWN")),
+            (85.0, admin("scontrol update PartitionName=gpu State=UP")),
+        ],
+        modes=(ENFORCE,),
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "slices",
+        "nodes with whole GPUs and MIG slices: jobs by type, by --gpus without a type, of several slices",
+        200,
+        [
+            Work("slice", "asrpt1", 80, 10, 1, 0, 1.3, ask="--gpus=1g.10gb:1"),
+            Work("slices", "asrpt2", 30, 12, 2, 0.5, 3, ask="-N1 --gpus-per-node=1g.10gb:2"),
+            Work("gres", "asrpt2", 20, 12, 1, 0.7, 5, ask="-N1 --gres=gpu:a100:1"),
+            Work("whole", "asrpt3", 30, 14, 2, 1, 4, ask="-N1 --gpus-per-node=a100:2"),
+            Work("wide", "asrpt3", 8, 12, 4, 2, 15, ask="-N2 --gpus-per-node=a100:2"),
+            Work("any", "asrpt4", 40, 8, 1, 3, 3, ask="--gpus=1"),
+        ],
+        nodes="3x2:a100+7:1g.10gb",
         measure=_mean_completion,
     ),
     Scenario(

@@ -35,7 +35,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -136,11 +136,16 @@ def site(scenario: Scenario, mode: str, port: int, speed: float = 1.0, history: 
             admin(lab, "history", "import", "--jsonl", str(file))
             admin(lab, "retrain")
         if mode == PLAIN:
-            yield Site(lab, 0, {})
+            yield Site(lab)
             return
-        with asrptd(lab, mode, DEFAULT_POLICY) as pid:
+        with ExitStack() as daemons:
+
+            def start() -> int:
+                return daemons.enter_context(asrptd(lab, mode, DEFAULT_POLICY))
+
+            pid = start()
             _wait_until_it_schedules(lab)
-            yield Site(lab, pid, {})
+            yield Site(lab, pid, start=start)
 
 
 def an_hour_ago(history: str, now: float) -> str:
@@ -207,15 +212,15 @@ def submit_all(scenario: Scenario, there: Site, began: float, scale: float) -> t
             continue
         at = there.lab.time()
         late.append(at - began - due)
-        job_id = submit(action, there.lab, scenario.stamp, len(jobs))
+        job_id = submit(action, there, scenario.stamp, len(jobs))
         jobs |= {name: Job(action.role, action.gpus, at) for name in action.ids(job_id)}
         there.ids.setdefault(action.role, []).append(job_id)
     return jobs, fmean(late)
 
 
-def submit(work: Work, lab: Lab, stamp: bool, number: int) -> str:
+def submit(work: Work, there: Site, stamp: bool, number: int) -> str:
     """Submit a job; returns its id. Raises SlurmError. number: different for each."""
-    command = work.command(stamp)
+    lab, command = there.lab, work.command(stamp, there.first(work))
     if not work.interactive:
         return lab.run(command, user=work.user).stdout.strip()
     name = f"{work.role}-{number}"
