@@ -200,7 +200,8 @@ class Cluster:
         wait_for(
             all_in_state, lambda: f"all {state}: {[self.jobs().get(job_id, job_id) for job_id in job_ids]}", timeout
         )
-        return {job_id: self.job(job_id) for job_id in job_ids}
+        jobs = self.jobs()
+        return {job_id: jobs[job_id] for job_id in job_ids}
 
     def output(self, name: str, user: str = "asrpt1") -> str:
         return (self.lab.home(user) / name).read_text(encoding="utf-8", errors="replace")
@@ -294,12 +295,16 @@ class Cluster:
 
 
 def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], timeout: float) -> None:
-    """Poll until the condition holds, or fail the test. what: describes the condition; evaluated only on failure."""
-    deadline = time.monotonic() + PATIENCE * timeout
+    """Poll until the condition holds, or fail the test. what: describes the condition; evaluated only on failure.
+
+    What takes long is asked less often: the CPUs are for the clusters of all tests that run.
+    """
+    began = asked = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        if (now := time.monotonic()) - began > PATIENCE * timeout:
             pytest.fail(f"after {PATIENCE * timeout:g} s still not: {what if isinstance(what, str) else what()}")
-        time.sleep(0.1)
+        time.sleep(min(0.5, max(0.1, 3 * (now - asked))))
+        asked = time.monotonic()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

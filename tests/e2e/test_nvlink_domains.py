@@ -41,7 +41,7 @@ FORMS = (("--gpus=2", "-n2"), ("--gpus-per-task=1", "-n2"), ("--gres=gpu:2", "-N
 def one_lab() -> Iterator[Cluster]:
     fabric = {"nvlink_domain": 2, "across_bytes_per_s": 1e9}
     settings = {**QUICK, "policy": {"name": "asrpt-gated"}, "fabric": fabric}
-    with own_cluster(1400, "2x4", settings) as cluster:
+    with own_cluster(860, "2x4", settings) as cluster:
         folder = cluster.lab.paths.etc / "profiles"
         folder.mkdir(exist_ok=True)
         (folder / "ring.toml").write_text(RING)

@@ -13,6 +13,7 @@ from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
+from tests.examples import examples
 from tests.reference import algorithm1
 
 
@@ -94,7 +95,7 @@ def instances(draw, kinds, shapes, perfect=False, unit=1):
     return [(at, kind, n, n if perfect else guess) for at, kind, n, guess in rows], servers, size
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(instances(PLAIN, [(4, 1), (2, 2), (4, 2)], perfect=True))
 def test_perfect_prediction_and_no_placement_effects(instance):
     product, by_hand = both(instance[0], PLAIN, *instance[1:], tau=1, delay="block")
@@ -102,7 +103,7 @@ def test_perfect_prediction_and_no_placement_effects(instance):
 
 
 @pytest.mark.parametrize("delay", ["block", "aside"])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(instances(HEAVY, [(2, 2), (4, 2)]), st.sampled_from([Fraction(0), Fraction(1, 2), Fraction(1), Fraction(4)]))
 def test_placement_effects_wrong_predictions_and_delays(delay, instance, tau):
     product, by_hand = both(instance[0], HEAVY, *instance[1:], tau, delay)
@@ -110,7 +111,7 @@ def test_placement_effects_wrong_predictions_and_delays(delay, instance, tau):
 
 
 @pytest.mark.parametrize("delay", ["block", "aside"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     instances(PIPELINES, [(2, 8), (4, 8), (4, 4)], unit=HOUR),
     st.sampled_from([Fraction(0), Fraction(1, 2), Fraction(1), Fraction(4)]),

@@ -15,6 +15,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request, Stage, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
+from tests.examples import examples
 from tests.reference.plain_asrpt import PlainASrpt
 
 FABRIC = Fabric(2.0**30, 2.0**38)
@@ -203,7 +204,7 @@ def play(random, length):
     return twins.counts
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.integers(0, 2**40), st.integers(1, 120))
 def test_the_optimized_policy_decides_like_the_plain_one(seed, length):
     play(Random(seed), length)

@@ -24,6 +24,7 @@ from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.recorder import Recorder, simulate_recorded
 from slurm_asrpt.sim.scenario import make_scenario, parse_policy, scenario_of
 from slurm_asrpt.sim.workload import Cluster
+from tests.examples import examples
 from tests.property.test_simulation import NODES, PROFILES, Ledger, tables
 
 FABRIC = Fabric(1.25e9, 300e9)
@@ -63,7 +64,7 @@ def test_alone_is_no_slower_than_with_reserved_bandwidth_and_neighbors_slow_a_jo
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(table=tables(), f=f_values)
 def test_work_between_events_adds_up_to_the_iterations(name, table, f):
     ledger, where = Ledger(), {}
@@ -105,7 +106,7 @@ def test_jobs_on_one_server_are_not_affected(table):
 
 
 @pytest.mark.parametrize("name", ["asrpt", "asrpt-gated"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(table=tables())
 def test_contention_aware_policies_run_every_job_once(name, table):
     ledger = Ledger()

@@ -14,6 +14,7 @@ from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, pla
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.asrpt.virtual_machine import VirtualMachine
 from slurm_asrpt.core.policies.base import Start
+from tests.examples import examples
 
 FABRIC = Fabric(1.25e9, 300e9)
 amounts = st.floats(0, 1e9)
@@ -132,7 +133,7 @@ def test_a_job_that_leaves_the_virtual_machine_leaves_no_state(works, random):
     assert len(machine) == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(
         st.tuples(st.integers(1, 8), st.floats(0, 100), st.floats(0, 50), st.floats(1, 60)), min_size=1, max_size=15

@@ -18,6 +18,7 @@ from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, NodeRecord, Reservation
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm
+from tests.examples import examples
 
 SIZES = (4, 4, 2)
 CHOICES = {
@@ -297,7 +298,7 @@ class WalkAheadBasic(WalkAhead):
 
 
 LONG = settings(
-    max_examples=100,
+    max_examples=examples(100),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -324,7 +325,7 @@ def paths_in(state: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]
     return [p for key, value in state.items() for p in ((*path, key), *paths_in(value, (*path, key)))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_a_corrupted_state_file_loses_no_job(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory(prefix="asrpt-state-") as folder:

@@ -22,6 +22,7 @@ from slurm_asrpt.forecast.snapshot import Snapshot
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.interruptions import interrupting
 from slurm_asrpt.sim.job_table import JobTable
+from tests.examples import examples
 from tests.property.test_interruptions_promise import COSTS, NODES, SIZES, table_of
 
 FABRIC = Fabric(1.25e9, 300e9)
@@ -75,14 +76,14 @@ def check(name: str, chosen: dict[str, Any], table: JobTable, consenting: set[in
 
 
 @pytest.mark.parametrize("name", policy_names())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(table=tables)
 def test_a_future_is_a_simulation_under_every_policy(name: str, table: JobTable) -> None:
     check(name, {}, table, set())
 
 
 @pytest.mark.parametrize("name", PREEMPTING)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(table=tables, share=st.sampled_from([0.5, 1.0]), fills=st.booleans())
 def test_also_where_jobs_are_preempted(name: str, table: JobTable, share: float, fills: bool) -> None:
     chosen = PREEMPTING[name] | ({"fills": fills} if name == "asrpt-gated" else {})

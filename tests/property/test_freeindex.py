@@ -10,6 +10,7 @@ from slurm_asrpt.core.free_index import Plan, quick_place
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage
 from slurm_asrpt.core.placement.selection import Strategy, has_room, place
 from slurm_asrpt.core.placement.splitter import Split
+from tests.examples import examples
 
 FABRIC = Fabric(1.25e9, 300e9)
 
@@ -23,7 +24,7 @@ def states(draw):
     return nodes, {n.name: draw(st.integers(0, n.gpus)) for n in nodes}
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(states(), st.data(), st.integers(2, 24), st.sampled_from(Strategy))
 def test_the_index_computes_the_same_alpha_under_several_switches(state, data, gpus, strategy):
     nodes, free = state
@@ -39,7 +40,7 @@ def job(gpus, request):
     return Job(JobId("1"), "ann", gpus, JobProfile("p", (Stage(gpus, 1, 1, param_bytes=1e8),)), request=request)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     states(),
     st.integers(1, 24),

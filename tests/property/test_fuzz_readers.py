@@ -33,6 +33,7 @@ from slurm_asrpt.slurm.request import LeftToSlurm, read_request
 from slurm_asrpt.spool import parse_progress
 from slurm_asrpt.status.document import JobStatus, Status, read_screenful, read_status, write_status
 from slurm_asrpt.traces.accounting import parse_sinfo
+from tests.examples import examples
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "recorded"
@@ -104,7 +105,7 @@ def or_our_error(read: Callable[[], Any]) -> None:
 def test_outputs_of_slurm_commands(name: str, release: str) -> None:
     whole = first_of(name, release)
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @example(NESTED)
     @given(corrupted(whole))
     def check(data: bytes) -> None:
@@ -153,7 +154,7 @@ SELDOM: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
 def test_rarely_used_outputs_of_slurm_commands(name: str) -> None:
     whole, read = SELDOM[name]
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @example(whole)
     @example(NESTED)
     @example(whole.replace(b"1795291440", b"inf").replace(b"0.250000", b"nan"))
@@ -172,7 +173,7 @@ def lines_of(*jobs: int) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(corrupted(lines_of(1, 2, 3)))
 def test_incremental_reads(data: bytes) -> None:
     """If columns cannot be parsed, all jobs are read in full: no job appears twice or is invented."""
@@ -209,7 +210,7 @@ def test_sinfo(data: bytes) -> None:
     or_our_error(lambda: parse_sinfo(text_of(data)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @example(b"a = " + NESTED)
 @example(b"a = " + b"9" * 5000)
 @given(corrupted((ROOT / "etc" / "asrpt.toml").read_bytes()))
@@ -235,7 +236,7 @@ HOOK_CONF = hook_conf.render_hook_conf(["gpu"], 600, 2e9, GroupSettings())
 TABLE = table.render_table({f"{number:016x}": Entry.plain(5.0) for number in range(9)})
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(corrupted(HOOK_CONF))
 def test_hook_conf(data: bytes) -> None:
     """Any damaged hook.conf is rejected, because the hook uses it for every job."""
@@ -246,7 +247,7 @@ def test_hook_conf(data: bytes) -> None:
     assert data == HOOK_CONF
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(corrupted(TABLE))
 def test_table(data: bytes) -> None:
     try:
@@ -314,7 +315,7 @@ def _history() -> bytes:
 HISTORY = _history()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(corrupted(HISTORY))
 def test_history(data: bytes) -> None:
     """The file is opened, set aside, or rejected with a one-line error; later reads succeed or raise one."""

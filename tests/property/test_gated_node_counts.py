@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.placement.selection import fewest_servers, fits
 from tests.benches.gated import Bench, job
+from tests.examples import examples
 
 servers_of_one_size = st.tuples(st.integers(2, 8), st.integers(2, 4)).map(lambda each: [each[0]] * each[1])
 servers_of_any_size = st.lists(st.integers(1, 8), min_size=1, max_size=4)
@@ -21,7 +22,7 @@ def started(servers: list[int], used: list[int], gpus: int, **request: int) -> d
     return found
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     servers_of_one_size | servers_of_any_size,
     st.lists(st.integers(0, 4), min_size=4, max_size=4),

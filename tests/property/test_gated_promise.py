@@ -15,6 +15,7 @@ from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import latest_starts
 from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.gated import unchecked_policy
+from tests.examples import examples
 
 FABRIC = Fabric(1.25e9, 300e9)
 SIZES = (1, 2, 3, 4, 5, 7, 8, 11, 12)
@@ -62,7 +63,7 @@ def play(table, nodes, **settings):
     return result, placed, policy
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     table=tables | streams,
     nodes=st.sampled_from([EQUAL, UNEQUAL]),
@@ -84,14 +85,14 @@ def test_every_job_that_fits_starts_once_and_no_gpu_is_shared(table, nodes, pati
         assert max(np.cumsum([change for _, _, change in sorted(moves)]), default=0) <= node.gpus
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(table=tables, patience_s=patience)
 def test_the_same_workload_gives_the_same_starts(table, patience_s):
     first, second = (play(table, UNEQUAL, patience_s=patience_s)[0] for _ in range(2))
     assert first.start.tolist() == pytest.approx(second.start.tolist(), nan_ok=True, abs=0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(table=tables | streams, gate=st.sampled_from([1.0, 1.1, 2.0]))
 def test_no_job_starts_outside_the_gate_before_its_patience_ends(table, gate):
     _, placed, _ = play(table, EQUAL, gate=gate)
@@ -101,7 +102,7 @@ def test_no_job_starts_outside_the_gate_before_its_patience_ends(table, gate):
         assert len(placement.gpus) == -(-table.gpus[row] // 4)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(table=tables | streams)
 def test_only_jobs_without_a_profile_are_scattered(table):
     _, placed, _ = play(table, EQUAL, scatter=True, gate=1000.0)
@@ -109,7 +110,7 @@ def test_only_jobs_without_a_profile_are_scattered(table):
         assert len(placement.gpus) == -(-table.gpus[row] // 4) or table.profiles[table.profile[row]].name == UNPROFILED
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(table=tables | streams, patience_s=patience)
 def test_only_a_job_whose_patience_has_ended_starts_outside_the_gate(table, patience_s):
     _, placed, _ = play(table, EQUAL, patience_s=patience_s, gate=1.0)
@@ -118,7 +119,7 @@ def test_only_a_job_whose_patience_has_ended_starts_outside_the_gate(table, pati
         assert placement.alpha <= best[row] or now >= table.submit[row] + patience_s
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     table=tables | streams,
     servers=st.sampled_from([(3, 4), (6, 4), (6, 3), (3, 8), (2, 12)]),
@@ -144,7 +145,7 @@ def test_a_stream_of_jobs_that_outlast_their_estimates_delays_a_wide_job_no_long
     assert 150 < result.start[wide] <= latest_starts(result, 50.0, 1.0, 2, 4)[wide]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(table=tables | streams, patience_s=patience, late_share=st.sampled_from([0.1, 0.4]))
 def test_late_jobs_hold_no_more_than_their_share_unless_it_is_one(table, patience_s, late_share):
     nodes = [Node(f"n{i}", 4, i) for i in range(6)]
@@ -247,7 +248,7 @@ class Site:
         assert wake is None or wake > self.now
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(events=EVENTS, scatter=st.booleans())
 def test_only_free_gpus_are_allocated_and_only_to_pending_jobs(events, scatter):
     site = Site(scatter)

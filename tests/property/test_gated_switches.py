@@ -10,6 +10,7 @@ from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.job_table import JobTable
+from tests.examples import examples
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 16, 20)
 PROFILES = (
@@ -39,7 +40,7 @@ def clusters(draw):
 rows = st.tuples(st.floats(0, 40), st.integers(0, len(PROFILES) - 1), st.integers(1, 30), st.sampled_from([0.01, 1, 2]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(clusters(), st.sampled_from(FABRICS), st.lists(rows, min_size=1, max_size=20), st.sampled_from([1.0, 1.1]))
 def test_every_job_that_fits_runs(nodes, fabric, jobs, gate):
     submit, profile, iterations, error = (np.array(column) for column in zip(*sorted(jobs), strict=True))

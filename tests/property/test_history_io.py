@@ -21,6 +21,7 @@ from slurm_asrpt.history.csv_json import (
 )
 from slurm_asrpt.history.importing import Importer, import_rows
 from slurm_asrpt.history.store import History, Origin, Run, Source
+from tests.examples import examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     [
@@ -84,7 +85,7 @@ def distinct(found: list[Run]) -> dict[tuple[str, int], Run]:
     return {run.key: run for run in found}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(runs(), max_size=5), st.booleans())
 def test_export_and_import_preserve_runs(found: list[Run], as_csv: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +104,7 @@ def test_export_and_import_preserve_runs(found: list[Run], as_csv: bool) -> None
             assert (into.counts.there, into.counts.added, into.counts.updated) == (len(before), 0, 0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(runs(), min_size=1, max_size=3), st.data())
 def test_exported_cells_are_never_spreadsheet_formulas(found: list[Run], data: st.DataObject) -> None:
     text = io.StringIO()
@@ -116,7 +117,7 @@ def test_exported_cells_are_never_spreadsheet_formulas(found: list[Run], data: s
             assert name in numbers or cell[:1] not in tuple("=+-@\t\r")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.binary(max_size=400), st.booleans(), st.booleans())
 def test_any_bytes_are_read_as_rows_or_counted_as_skipped(raw: bytes, as_csv: bool, titled: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -139,7 +140,7 @@ CELL = TEXT | st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(CELL, CELL, CELL, CELL, CELL, CELL, CELL), max_size=4))
 def test_any_cells_are_read_as_rows_or_counted_as_skipped(cells: list[tuple[str, ...]]) -> None:
     text = io.StringIO()

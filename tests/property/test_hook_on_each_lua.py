@@ -23,12 +23,13 @@ from slurm_asrpt.hook.tag import render_features
 from slurm_asrpt.profile.sizes import NO_SIZES
 from tests.benches import job_scripts
 from tests.benches.lua_hook import INTERPRETERS, LuaHook
+from tests.examples import examples
 
 pytestmark = pytest.mark.skipif(not INTERPRETERS, reason="no lua5.1, lua5.3 or lua5.4 on PATH")
 
 PART_BYTES, LONG, TAIL_BYTES, HEAD_BYTES = 2048, 16384, 8192, 32768  # limits of what the hook reads of a script
-MANY = settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-SOME = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=examples(5000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOME = settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 PIECES = b"\n|\r\n|#| |\t|\x0b|\x0c|\0|\xff|\xc2\xa0|\x1c|\x85|train.py|#SBATCH -J x|--output|%d|%|[".split(b"|")
 PIECES += b"# comment\n|#!/bin/sh\n|1795|2026-11-21|2026-11-21_12:30:00|1795257166|20260230|1e400|\\\n|;".split(b"|")
@@ -131,7 +132,7 @@ def test_same_group(
     described_by_all(luas, script, args, name, rules, uid, dataset)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     pieces=st.lists(st.one_of(scripts, st.binary(min_size=1, max_size=50)), min_size=1, max_size=4),
     size=st.one_of(
@@ -146,7 +147,7 @@ def test_same_group_for_long_scripts(luas: list[LuaHook], pieces: list[bytes], s
     described_by_all(luas, script, [script[:99], script, b"--epochs", b"3"])
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(1500), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(training=job_scripts.trainings, data=st.data())
 def test_realistic_scripts(luas: list[LuaHook], training: job_scripts.Training, data: st.DataObject) -> None:
     script = data.draw(job_scripts.submission_of(training))
@@ -154,7 +155,7 @@ def test_realistic_scripts(luas: list[LuaHook], training: job_scripts.Training, 
     assert found.features == {name: float(value) for name, value in training.numbers.items()}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(training=job_scripts.trainings, other=job_scripts.trainings, data=st.data())
 def test_which_differences_split_a_group(
     training: job_scripts.Training, other: job_scripts.Training, data: st.DataObject

@@ -22,6 +22,7 @@ from slurm_asrpt.sim.interruptions import InterruptedRun, interrupting
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import latest_starts
 from tests.benches.gated import unchecked_policy
+from tests.examples import examples
 
 NODES = [Node(f"n{i}", 4, i) for i in range(3)]
 SIZES = (1, 2, 4, 8)
@@ -69,7 +70,7 @@ def play(
     return result, made[0], starts
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     table=tables, share=st.sampled_from([0.5, 1.0]), seed=st.integers(0, 3), patience_s=patience, fills=st.booleans()
 )
@@ -86,7 +87,7 @@ def test_all_jobs_end_and_only_those_who_agree_are_preempted(
     assert fills or not run.interruptions or len(consenting) > 1
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(table=tables, patience_s=patience)
 def test_servers_with_a_claim_are_left_to_the_job_that_has_preempted_others(table: JobTable, patience_s: float) -> None:
     """Late jobs keep the servers that they have reserved."""
@@ -105,7 +106,7 @@ def test_servers_with_a_claim_are_left_to_the_job_that_has_preempted_others(tabl
     play(table, set(range(len(table))), patience_s, checked)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(table=tables, patience_s=patience)
 def test_a_job_that_has_waited_for_its_patience_starts_as_promised_and_is_not_preempted_again(
     table: JobTable, patience_s: float
@@ -181,7 +182,7 @@ class Compared:
         return decisions
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(table=tables, share=st.sampled_from([0.5, 1.0]), patience_s=patience)
 def test_the_first_job_starts_or_gets_its_reservation_as_if_there_were_no_fillers(
     table: JobTable, share: float, patience_s: float
@@ -190,7 +191,7 @@ def test_the_first_job_starts_or_gets_its_reservation_as_if_there_were_no_filler
     play(table, consenting, patience_s, lambda policy: Compared(policy, patience_s))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(table=tables, patience_s=patience)
 def test_a_job_for_which_others_are_preempted_starts_when_they_have_written_their_checkpoints(
     table: JobTable, patience_s: float

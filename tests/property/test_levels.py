@@ -14,6 +14,7 @@ from slurm_asrpt.core.placement.oracle import RELATIVE_GAP, optimal_placement
 from slurm_asrpt.core.placement.refine import heavy_edge_plus
 from slurm_asrpt.core.timing.pipeline import iteration_time, stage_costs, worst_iteration_time
 from slurm_asrpt.core.topology import blocks_of
+from tests.examples import examples
 from tests.reference import levels as reference
 from tests.reference.placements import least_alpha
 
@@ -115,7 +116,7 @@ def test_heavy_edge_on_one_server_per_switch_is_heavy_edge_on_servers(case):
     assert heavy_edge(profile, counts, blocks=(tuple(range(len(counts))),)) == heavy_edge(profile, counts)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(cases(most=3))
 def test_the_oracle_with_levels_equals_brute_force(case):
     profile, counts, servers, blocks, fabric = case

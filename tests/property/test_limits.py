@@ -18,6 +18,7 @@ from slurm_asrpt.core.policies.queue_policy import QueuePolicy
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
 from tests.benches.gated import FABRIC, unchecked_policy
+from tests.examples import examples
 
 NODES = tuple(Node(f"n{i}", 4, i) for i in range(3))
 PROFILES = tuple(map(unprofiled, (1, 2, 3, 4, 8, 100)))  # the last fits on no cluster
@@ -63,7 +64,7 @@ def possible(table):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(table=tables())
 def test_no_limit_is_exceeded_and_all_jobs_within_theirs_run(name, table):
     result = simulate(unchecked_policy(name), NODES, table)  # the engine refuses a start over a limit
@@ -71,7 +72,7 @@ def test_no_limit_is_exceeded_and_all_jobs_within_theirs_run(name, table):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(table=tables())
 def test_a_job_over_its_limit_delays_no_other_job(name, table):
     """They start at the same times as beside jobs that no cluster can hold."""

@@ -12,6 +12,7 @@ from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.speed import at_speed
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.job_table import JobTable
+from tests.examples import examples
 
 FABRIC = Fabric(1.25e9, 300e9)
 KINDS = (("h100", 2.28), ("a100", 1.0), ("v100", 0.42))
@@ -79,7 +80,7 @@ def test_no_placement_on_idle_servers_of_one_size_beats_alpha_min(state, profile
 rows = st.lists(st.tuples(profiles, st.floats(0, 100), st.integers(1, 200)), min_size=1, max_size=12)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(rows, st.sampled_from(("asrpt", "asrpt-gated", "easy-backfill", "spwf")))
 def test_with_one_gpu_type_policies_decide_as_without_types(jobs, policy):
     jobs = sorted(jobs, key=lambda row: row[1])

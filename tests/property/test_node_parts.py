@@ -19,6 +19,7 @@ from slurm_asrpt.slurm.records import PENDING, JobRecord, joined
 from slurm_asrpt.slurm.request import LeftToSlurm, read_any_request
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm, typed_node
+from tests.examples import examples
 
 KINDS = ("a100", "1g", "2g")
 SETTINGS = parse_settings({}, "test")
@@ -61,7 +62,7 @@ def jobs_of(queue, cluster):
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(nodes(), st.lists(asks, min_size=1, max_size=12), st.sampled_from(sorted(policy_names())))
 def test_a_plan_gives_no_more_of_a_type_and_no_more_cpus_than_a_node_has(records, queue, name):
     cluster = ClusterState(SETTINGS, memory_consumed=False)
@@ -87,7 +88,7 @@ def test_a_plan_gives_no_more_of_a_type_and_no_more_cpus_than_a_node_has(records
         assert cpus[record.name] <= record.cpus - record.cpus_used
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(nodes())
 def test_the_parts_of_nodes_are_put_together_again(records):
     assert joined(part for record in records for part in record.parts) == records
@@ -96,7 +97,7 @@ def test_the_parts_of_nodes_are_put_together_again(records):
 servers = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(KINDS), st.integers(1, 4)), min_size=1, max_size=9)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(servers, st.lists(st.integers(0, 8), max_size=8))
 def test_what_jobs_take_from_the_stocks_of_a_node_they_give_back(found, picks):
     sizes = {part_name(f"n{host}", kind): gpus for host, kind, gpus in found}
@@ -117,7 +118,7 @@ steps = st.lists(st.one_of(asks, st.integers(0, 20), st.just("restart")), min_si
 """Jobs that are submitted, the picks of running ones that end, and restarts of asrptd."""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps, st.sampled_from(["asrpt", "asrpt-gated"]))
 def test_every_job_that_names_a_type_gets_it_and_none_is_refused(walk, policy):
     slurm = FakeSlurm((6, 6))

@@ -14,6 +14,7 @@ from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.placement.oracle import RELATIVE_GAP, optimal_placement
 from slurm_asrpt.core.placement.refine import heavy_edge_plus
 from slurm_asrpt.core.timing.pipeline import iteration_time
+from tests.examples import examples
 from tests.reference.placements import least_alpha
 
 FABRIC = Fabric(1.25e9, 300e9)
@@ -41,7 +42,7 @@ def cases(draw, kinds=stages, most=4):
     return profile, counts, tuple(count + draw(st.integers(0, 8)) for count in counts)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(cases(most=3))
 def test_the_oracle_equals_brute_force(case):
     profile, counts, servers = case
@@ -53,7 +54,7 @@ def test_the_oracle_equals_brute_force(case):
     assert found.bound <= found.alpha + CLOSE["abs"]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(cases(most=3))
 def test_a_known_alpha_does_not_change_the_optimum(case):
     profile, counts, servers = case

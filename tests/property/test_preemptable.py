@@ -12,6 +12,7 @@ from slurm_asrpt.core.job import Job, JobId, PreemptionClass, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob, PreemptionPlan, precedence
+from tests.examples import examples
 
 FABRIC = Fabric(1.25e9, 300e9)
 SIZES = (8, 8, 4, 8)
@@ -62,7 +63,7 @@ def decide(free, preemptable, waiting, claimed=None, now=0.0, running=()):
     return policy, [each for each in policy.decide(view, now) if isinstance(each, Start)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(site=sites())
 def test_no_gpu_counts_twice_and_only_permitted_jobs_are_victims(site):
     free, preemptable, running, waiting = site
@@ -81,7 +82,7 @@ def test_no_gpu_counts_twice_and_only_permitted_jobs_are_victims(site):
         assert all(victim.gpus.keys() & start.placement.gpus.keys() for victim in start.victims)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(site=sites())
 def test_no_victim_is_superfluous(site):
     free, preemptable, running, waiting = site
@@ -103,7 +104,7 @@ def with_claims(free, preemptable, most):
     return {name: 0 if claimed.get(name) else count for name, count in free.items()}, held, claimed
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(site=sites(), most=st.integers(0, 4))
 def test_claimed_gpus_are_left_to_the_jobs_that_claim_them(site, most):
     free, preemptable, running, waiting = site
@@ -115,7 +116,7 @@ def test_claimed_gpus_are_left_to_the_jobs_that_claim_them(site, most):
     assert all(count <= free[name] + held[name] - claimed.get(name, 0) for name, count in used.items())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(site=sites(), most=st.integers(0, 4))
 def test_no_job_that_ends_for_an_earlier_start_is_a_victim_again(site, most):
     free, preemptable, running, waiting = site

@@ -12,6 +12,7 @@ from slurm_asrpt.core.job import unprofiled
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.priced_bound import priced_bound
+from tests.examples import examples
 from tests.reference.exact import optimum
 
 FABRIC = Fabric(1.25e9, 300e9)
@@ -29,7 +30,7 @@ def _table(rows: list[tuple[int, int, int]]) -> JobTable:
     return JobTable(profiles, submit, gpus.astype(np.int64) - 1, seconds, seconds)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tables(4), st.floats(0.5, 3))
 def test_no_schedule_is_below_the_bound(table: JobTable, factor: float) -> None:
     """Whatever the bound is told to be possible."""
@@ -38,7 +39,7 @@ def test_no_schedule_is_below_the_bound(table: JobTable, factor: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["asrpt-gated", "spjf", "easy-backfill"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(table=tables(30))
 def test_no_policy_is_below_the_bound(name: str, table: JobTable) -> None:
     found = float(simulate_named(name, NODES, table, FABRIC).end.sum())

@@ -16,6 +16,7 @@ from slurm_asrpt.audit.snapshot import difference, from_bytes, replay, to_bytes
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionKind, PreemptionRules
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm
+from tests.examples import examples
 
 SIZES = (4, 4, 2, 8)
 PAUSES = st.sampled_from([0.0, 1.0, 1.0, 7.0, 30.0, 400.0, 7 * 86400.0, 0.123])
@@ -77,7 +78,7 @@ def check_replay(bench: Bench) -> None:
 
 @pytest.mark.parametrize("preempt", [PreemptionRules(), NORMAL_FIRST], ids=["", "preempting"])
 @pytest.mark.parametrize("policy", ["asrpt", "asrpt-gated", "easy-backfill", "wcs-duration"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(levels=st.booleans(), walk=st.lists(st.tuples(st.lists(events, max_size=4), PAUSES), min_size=1, max_size=12))
 def test_every_decision_is_replayed_byte_for_byte(
     policy: str, preempt: PreemptionRules, levels: bool, walk: list[tuple[list[Any], float]]

@@ -20,6 +20,7 @@ from slurm_asrpt.core.timing.ring import (
     iterations_per_slot,
     time_range,
 )
+from tests.examples import examples
 
 degradations = st.one_of(
     st.builds(Linear, st.floats(0, 3)),
@@ -192,7 +193,7 @@ def stepped(rows, step, whole):
     return ends
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(jobs)
 def test_the_continuous_form_is_the_limit_of_small_steps(rows):
     step = 0.01

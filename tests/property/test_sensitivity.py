@@ -23,6 +23,7 @@ from slurm_asrpt.core.topology import blocks_in
 from slurm_asrpt.predict.sensitivity import GRID, Sensitivity, Timed
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.job_table import JobTable
+from tests.examples import examples
 
 UNIT = 6.4
 NEAR, FAR = 0.8, 6.4
@@ -50,7 +51,7 @@ def learned(runs):
 # one group
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.sampled_from([0.5, 1.0, 3.0, 8.0]),
     st.integers(0, 10_000),
@@ -64,7 +65,7 @@ def test_r_is_found_whatever_the_base(r, seed, base, kind):
     assert rate(learned(runs)) == pytest.approx(r, rel=0.6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([(0.05, True), (0.3, True), (0.3, False), (0.7, False)]))
 def test_noise_alone_makes_no_group_sensitive(seed, kind):
     (noise, reported), rng = kind, np.random.default_rng(seed)
@@ -145,7 +146,7 @@ def test_jobs_of_unknown_users_are_planned_by_what_is_usual_in_the_cluster():
     assert 0.5 < rate(learned(runs), "new", "", "new") < 1.5
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(1, 60))
 def test_one_user_cannot_talk_others_into_anything(groups):
     lies = sensitive([f"l{n}" for n in range(groups)], "liar", r=float(GRID[-1]))
@@ -189,7 +190,7 @@ def test_the_spread_of_a_placement():
     assert spread_of(nodes[:1], (9,), FABRIC) == spread_of([], (), FABRIC) == UNKNOWN == (0, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 40), st.booleans(), st.integers(1, 30)), min_size=1, max_size=20),
     st.sampled_from([0.02, 0.3, 2.0]),

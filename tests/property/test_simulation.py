@@ -11,6 +11,7 @@ from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import sound_bound
+from tests.examples import examples
 
 FABRIC = Fabric(1.25e9, 300e9)
 POLICIES = [
@@ -81,7 +82,7 @@ class Ledger:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(table=tables(limits=True))
 def test_every_job_runs_once_and_no_gpu_is_shared(name, table):
     ledger = Ledger()
@@ -98,7 +99,7 @@ def test_every_job_runs_once_and_no_gpu_is_shared(name, table):
     assert result.end.sum() >= sound_bound(table, NODES, FABRIC) * (1 - 1e-9)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(table=tables())
 def test_the_same_table_gives_the_same_result(table):
     for name in POLICIES:
@@ -150,7 +151,7 @@ class WatchedBackfill:
         return decisions
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(table=tables(limits=True))
 def test_backfill_never_delays_the_reservation_of_the_head(table):
     policy = WatchedBackfill()

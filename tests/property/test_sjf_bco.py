@@ -17,6 +17,7 @@ from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.policies.sjf_bco import planner
 from slurm_asrpt.core.policies.sjf_bco.evaluation import Plan, Servers
 from slurm_asrpt.core.policies.sjf_bco.planner import QueueBatch, sjf_bco, thresholds
+from tests.examples import examples
 from tests.reference.batches import (
     as_printed,
     busy_times,
@@ -82,7 +83,7 @@ def test_no_job_waits_while_all_its_gpus_are_idle(jobs, servers, data):
             assert found.start[number] in others
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(jobs=batches, servers=clusters, factor=st.sampled_from([1.0, 1.5, 4.0]), slot=st.sampled_from([0.0, 1.0]))
 def test_the_search_equals_algorithm_1(jobs, servers, factor, slot):
     """Algorithm 1 tries every kappa up to the largest job; the planner tries only those that matter."""
@@ -274,7 +275,7 @@ tiny = st.builds(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(jobs=st.lists(tiny, min_size=1, max_size=3), sizes=st.sampled_from([(3,), (2, 1), (2, 2), (1, 1, 1)]))
 def test_theorem_5_holds_with_the_factor_of_list_scheduling(jobs, sizes):
     """T <= n_g (u/l) (1 + N/(N-n_g+1)) T*, u/l being the most that a job can take over its estimate."""

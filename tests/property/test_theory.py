@@ -17,6 +17,7 @@ from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import srpt
+from tests.examples import examples
 from tests.reference.exact import optimum, true_best_alpha
 
 SLACK = 1 + 1e-9
@@ -125,13 +126,13 @@ def delaying(draw):
 # statements that hold
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(instances())
 def test_lemma_1(case):
     assert case.opt_a1 <= case.rho * optimum(case.table, case.nodes, case.fabric) * SLACK
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(instances())
 def test_lemma_2_with_delays_that_block(case):
     opt = optimum(case.table, case.nodes, case.fabric)
@@ -153,7 +154,7 @@ def limits_of_each_job(case, busy):
     return (1 + case.tau) * case.virtual + ahead / busy + case.table.iterations * case.alpha_max
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(instances())
 def test_lemma_2_holds_for_each_job(case):
     limits = limits_of_each_job(case, case.G - case.g_max + 1)
@@ -162,7 +163,7 @@ def test_lemma_2_holds_for_each_job(case):
     assert np.all((case.schedule().end <= limits * SLACK) | tied)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(delaying())
 def test_lemma_2_holds_for_each_job_that_is_delayed_until_its_deadline(case):
     """Line 20. Two thirds of the delay that it must have would be enough to break the bound if it were added."""
@@ -185,7 +186,7 @@ def test_lemma_2_for_each_job_is_tight():
     assert end > limits_of_each_job(case, 2)[1]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(instances())
 def test_lemma_3_and_a_tighter_form_of_it(case):
     """OPT_Ã1 - OPT_A1 <= I (g^max α^max / G) ε; tighter: I times the length added, minus the length removed."""
@@ -196,7 +197,7 @@ def test_lemma_3_and_a_tighter_form_of_it(case):
     assert sharper <= printed * SLACK
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(instances(least_iterations=1))
 def test_theorem_1_holds_if_every_job_runs_an_iteration(case):
     opt = optimum(case.table, case.nodes, case.fabric)
@@ -206,7 +207,7 @@ def test_theorem_1_holds_if_every_job_runs_an_iteration(case):
     assert measured <= case.theorem1(opt, case.G - case.g_max + 1) * SLACK
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(instances(delay="aside"))
 def test_a_weaker_bound_holds_if_delayed_jobs_do_not_block(case):
     """R = ρG/(G-g^max+1): Γ <= (1+R)(1+τ+R) OPT_Ã1 + I (2+R) g^max α^max ε / (G-g^max+1) + ρ OPT_A."""

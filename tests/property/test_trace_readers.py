@@ -16,6 +16,7 @@ from slurm_asrpt.traces import COLUMNS, Trace, clean, formats, read_trace, write
 from slurm_asrpt.traces.sacct import SACCT_FIELDS, parse_sacct
 from slurm_asrpt.traces.statistics import statistics
 from slurm_asrpt.traces.trace import LIMIT_COLUMNS, NODE_COLUMNS
+from tests.examples import examples
 
 TITLES = [
     ",".join(COLUMNS),
@@ -62,7 +63,7 @@ def sound(trace: Trace) -> None:
 @given(
     content=st.one_of(st.binary(max_size=300), files()), fmt=st.sampled_from(["auto", *formats()]), pack=st.booleans()
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_bytes_give_a_trace_or_a_one_line_error(content: bytes, fmt: str, pack: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x"
@@ -78,7 +79,7 @@ def test_any_bytes_give_a_trace_or_a_one_line_error(content: bytes, fmt: str, pa
 
 
 @given(content=files())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_no_line_is_lost(content: bytes) -> None:
     """rows counts every line that is not blank, except the header."""
     text = content.decode("utf-8", "replace")
@@ -97,7 +98,7 @@ def test_no_line_is_lost(content: bytes) -> None:
 
 @given(rows=st.lists(st.lists(CELLS, min_size=len(SACCT_FIELDS), max_size=len(SACCT_FIELDS)), max_size=6))
 @example(rows=[[*[""] * (len(SACCT_FIELDS) - 2), "\n", ""]])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_lines_of_sacct_are_accounted_for(rows: list[list[str]]) -> None:
     trace = parse_sacct(["|".join(SACCT_FIELDS), *("|".join(row) for row in rows)])
     sound(trace)
@@ -124,7 +125,7 @@ JOBS = st.lists(
 
 
 @given(jobs=JOBS, name=st.text(max_size=8), suffix=st.sampled_from(["csv", "csv.gz"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_written_trace_is_read_back_unchanged(jobs: list[dict[str, object]], name: str, suffix: str) -> None:
     trace = clean(name or "t", pd.DataFrame(jobs), {"altered": 1}, {"lost": 2}, {"joined": 3}, midnights=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +137,7 @@ def test_a_written_trace_is_read_back_unchanged(jobs: list[dict[str, object]], n
 
 
 @given(jobs=JOBS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_statistics_of_any_trace_are_valid_json(jobs: list[dict[str, object]]) -> None:
     import json
 

@@ -11,6 +11,7 @@ from slurm_asrpt.core.job import Job, JobProfile, Stage, unprofiled
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, within_each
 from slurm_asrpt.core.policies import policy_names
 from tests.benches.gated import Bench, job
+from tests.examples import examples
 
 FABRIC = Fabric(1.25e9, 300e9)
 NAMES = ["n0", "n1", "n2", "n3", "gone"]
@@ -52,7 +53,7 @@ def test_a_job_fits_if_one_set_holds_it_and_is_as_fast_as_on_the_best_set(view, 
 LEFT, RIGHT = frozenset({"n0", "n1"}), frozenset({"n2", "n3"})
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.sampled_from(policy_names()),
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 50), st.booleans()), min_size=1, max_size=8),

@@ -18,8 +18,8 @@ from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
 from slurm_asrpt.daemon.forecasts.recent_jobs import Arrivals
-from slurm_asrpt.forecast.arrays import MAX_TASKS, PendingTasks, TaskFeed
-from slurm_asrpt.forecast.estimate import MIN_SAMPLES, SAMPLES, forecast
+from slurm_asrpt.forecast.arrays import PendingTasks, TaskFeed
+from slurm_asrpt.forecast.estimate import MIN_SAMPLES, forecast
 from slurm_asrpt.forecast.replay import Replay
 from slurm_asrpt.forecast.sampling import TASK_CORRELATION, Quantiles, Sampler, array_tasks
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Snapshot, Waiting, from_json, to_json
@@ -79,7 +79,7 @@ def test_in_a_future_tasks_run_once_in_order_and_within_the_task_limit(
         assert gpus * at_once <= sum(node.gpus for node in NODES)
 
 
-@given(st.integers(ARRAY_TASKS_AHEAD + 1, ARRAY_TASKS_AHEAD + 60), st.lists(LENGTHS, max_size=5, unique=True))
+@given(st.integers(ARRAY_TASKS_AHEAD + 1, ARRAY_TASKS_AHEAD + 20), st.lists(LENGTHS, max_size=5, unique=True))
 def test_other_jobs_start_as_if_all_tasks_were_jobs(tasks: int, others: list[float]) -> None:
     queue = [waiting(10 + number, seconds) for number, seconds in enumerate(others)]
     asked = [each.job.id for each in queue] + [task(tasks - 1).id]
@@ -99,6 +99,8 @@ def test_more_tasks_than_are_queued_at_a_time_start_at_once_if_gpus_are_free() -
 
 
 def test_a_future_ends_if_an_array_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 300
+    monkeypatch.setattr("slurm_asrpt.forecast.arrays.MAX_TASKS", most)
     full = with_array(100_000, [waiting(1, 1e5), waiting(2, 1.0)])
     submitted = Counter[int]()
     make = Snapshot.make_policy
@@ -115,9 +117,9 @@ def test_a_future_ends_if_an_array_is_too_long(monkeypatch: pytest.MonkeyPatch) 
         return policy
 
     monkeypatch.setattr(Snapshot, "make_policy", counting)
-    found = forecast(full, 0, horizon_s=1e9)
-    assert set(submitted.values()) == {MAX_TASKS}
-    assert len(submitted) == SAMPLES
+    found = forecast(full, 0, MIN_SAMPLES, horizon_s=1e9)
+    assert set(submitted.values()) == {most}
+    assert len(submitted) == MIN_SAMPLES
     assert JobId("1") not in found
     assert found[JobId("2")].latest < NOW + 1000
     assert found[JobId("5")].earliest > NOW  # the next task has an estimate, the last one has none
@@ -141,7 +143,7 @@ def test_with_an_array_the_same_state_and_seed_give_the_same_forecast_also_throu
     full = with_array(200, [waiting(1)], most=3)
     again = from_json(to_json(full))
     assert again == full
-    assert forecast(again, 3) == forecast(full, 3) != forecast(full, 4)
+    assert forecast(again, 3, MIN_SAMPLES) == forecast(full, 3, MIN_SAMPLES) != forecast(full, 4, MIN_SAMPLES)
 
 
 def test_a_new_job_starts_after_a_long_array() -> None:
@@ -152,7 +154,7 @@ def test_a_new_job_starts_after_a_long_array() -> None:
         assert found is not None
         return found.median
 
-    assert start(ARRAY_TASKS_AHEAD) + 0.8 * 400 * 100 / 4 < start(ARRAY_TASKS_AHEAD + 400)
+    assert start(ARRAY_TASKS_AHEAD) + 0.8 * 150 * 100 / 4 < start(ARRAY_TASKS_AHEAD + 150)
 
 
 def test_tasks_of_an_array_have_correlated_errors_and_each_keeps_its_interval() -> None:
@@ -193,21 +195,21 @@ def bench(make_bench: Callable[..., Bench]) -> Iterator[Bench]:
 
 @pytest.mark.parametrize("most", [0, 3])
 def test_a_long_job_behind_a_large_array_starts_late(bench: Bench, most: int) -> None:
-    array = bench.slurm.submit(1, 50, array_tasks="0-499", array_most=most)
+    array = bench.slurm.submit(1, 50, array_tasks="0-299", array_most=most)
     long = bench.slurm.submit(12, 20_000)
     bench.cycle(3)
     full = bench.scheduling.snapshots.make(bench.slurm.now)
-    found = forecast(full, 0)
+    found = forecast(full, 0, MIN_SAMPLES)
     if (
         most
     ):  # the array cannot fill the cluster: it leaves nine GPUs to the job, but holds three of the twelve it needs
-        assert found[JobId(array)].earliest < found[JobId(f"{array}_499")].earliest
+        assert found[JobId(array)].earliest < found[JobId(f"{array}_299")].earliest
     else:
-        whole, parted = (bench.slurm.now + 1000 + tasks * 50 / GPUS for tasks in (500, ARRAY_TASKS_AHEAD))
+        whole, parted = (bench.slurm.now + 1000 + tasks * 50 / GPUS for tasks in (300, ARRAY_TASKS_AHEAD))
         assert found[JobId(long)].median > bench.slurm.now + 0.8 * (whole - bench.slurm.now)
-        assert forecast(replace(full, arrays=()), 0)[JobId(long)].median < 0.5 * (whole + parted)
-        assert found[JobId(f"{array}_499")].median <= found[JobId(long)].median
-    assert found[JobId(array)].latest < found[JobId(f"{array}_499")].latest
+        assert forecast(replace(full, arrays=()), 0, MIN_SAMPLES)[JobId(long)].median < 0.5 * (whole + parted)
+        assert found[JobId(f"{array}_299")].median <= found[JobId(long)].median
+    assert found[JobId(array)].latest < found[JobId(f"{array}_299")].latest
 
 
 def test_an_unsplit_array_has_the_prediction_and_the_request_of_its_tasks(bench: Bench) -> None:
