@@ -31,6 +31,15 @@ NODES = (
 UNEVEN = Allocation(("n1", "n2", "n3"), (4, 1, 1), (4, 8, 8))
 
 
+@pytest.fixture(autouse=True)
+def signal_handlers():
+    """The tests run the command in this process; a later SIGTERM is not for it."""
+    before = {number: signal.getsignal(number) for number in {*train.SIGNALS, signal.SIGTERM}}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def test_the_gpus_per_node_of_a_job_are_parsed():
     assert parse_job(JOB) == {"n1": 4, "n2": 1, "n3": 1}
     assert parse_job("JobId=8 NumNodes=1 Nodes=n1 CPU_IDs=0 Mem=64 GRES= MinCPUsNode=1\n") == {}
