@@ -13,7 +13,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromiu
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-units test-coverage test-e2e-1 test-e2e-2 test-e2e-3 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks benchmarks-rules deb test-deb rpm test-rpm reproduction man screenshots figures clean
+.PHONY: help setup packages test-packages demo test test-units test-properties test-coverage test-e2e-1 test-e2e-2 test-e2e-3 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks benchmarks-rules deb test-deb rpm test-rpm reproduction man screenshots figures clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -38,13 +38,17 @@ demo: setup ## Play a day of a GPU cluster on real Slurms on this machine, plain
 
 test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real Slurm included
 	@echo "tests: those without and those on a real Slurm side by side; each is shown when it has ended"
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target --keep-going test-e2e-1 test-e2e-2 test-e2e-3 test-units
+	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target --keep-going \
+		test-e2e-1 test-e2e-2 test-e2e-3 test-units test-properties
 
-test-units: setup test-packages ## The tests that need no Slurm; clusters beside them get the CPUs first
-	nice -n 10 $(BIN)/pytest -m 'not e2e'
+test-units: setup test-packages ## Tests of one package each, without Slurm; clusters beside them get the CPUs first
+	nice -n 10 $(BIN)/pytest -m 'not e2e' tests/unit
+
+test-properties: setup test-packages ## The others without Slurm: property tests, integration tests, simulated faults
+	nice -n 10 $(BIN)/pytest -m 'not e2e' --ignore=tests/unit
 
 COVERAGE ?= 90
-test-coverage: setup test-packages ## The same with the floor of their coverage (COVERAGE=90 percent), in twice the time
+test-coverage: setup test-packages ## Both with the floor of their coverage (COVERAGE=90 percent), in twice the time
 	$(BIN)/pytest -m 'not e2e' --cov=slurm_asrpt --cov=slurm_asrpt_cli --cov-report= --cov-fail-under=$(COVERAGE)
 
 test-e2e-1: setup test-packages ## Those on a real Slurm, which wait most of the time, in three parts
