@@ -127,7 +127,7 @@ def play(seed: int, under_test: str, predictors: Sequence[str]) -> list[dict[str
     """The cells of a log: one for each kind of predictions."""
     warnings.simplefilter("ignore")
     trace, about = draw(seed)
-    others = [*(name + FEWEST for name in BASELINES), "spjf" + FEWEST]
+    others = [name + FEWEST for name in BASELINES]
     cells = []
     for predictor in predictors:
         made = workload(trace, about, predictor)
