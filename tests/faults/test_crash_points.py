@@ -18,7 +18,6 @@ from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.records import PENDING, Update
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm
-from tests.examples import examples
 
 MOST_CYCLES = 900
 """More than enough for every backoff and a lease."""
@@ -101,7 +100,7 @@ def play(bench: ArmedBench, slurm: Dying, sizes: list[int], points: list[tuple[i
             return
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([1, 2, 3, 4, 6, 12]), min_size=1, max_size=6), st.lists(POINT, max_size=6), POLICIES)
 def test_every_job_runs_once_wherever_asrptd_dies(
     sizes: list[int], points: list[tuple[int, float, bool]], policy: str
@@ -123,7 +122,7 @@ def test_every_job_runs_once_wherever_asrptd_dies(
     assert runs.keys() == slurm.records.keys() == ended
 
 
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(POINT, min_size=1, max_size=4))
 def test_pending_jobs_have_no_node_list_and_no_long_lease(points: list[tuple[int, float, bool]]) -> None:
     """The cluster is full: a cycle or two after every death, all pending jobs are leased and none is pinned."""
@@ -151,7 +150,7 @@ UPDATE = st.tuples(st.integers(0, 2), st.floats(0, 1), st.booleans(), st.integer
 """The update, the share of it that is applied, death or failure, cycles until the next, whether jobs are requeued."""
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(UPDATE, min_size=1, max_size=6), st.floats(0, 5), st.booleans())
 def test_a_lease_is_never_mistaken_for_the_owners_begin_time(
     faults: list[tuple[int, float, bool, int, bool]], slow: float, starts: bool
@@ -180,7 +179,7 @@ ORDER_POINT = st.tuples(st.integers(0, 2), st.floats(0, 1), st.booleans(), st.in
 """The update, the share of it that is applied, death or failure, cycles until the next."""
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(ORDER_POINT, min_size=1, max_size=4), st.booleans())
 def test_in_mode_order_no_site_factor_is_missing_or_wrong(
     faults: list[tuple[int, float, bool, int]], at_once: bool

@@ -17,7 +17,6 @@ from slurm_asrpt.hook.group import keys_of
 from slurm_asrpt.predict.predictors import Chain, Example, fit, make_predictor
 from slurm_asrpt.predict.predictors.forest import bag_counts, forest_mean
 from slurm_asrpt.sim.predictors import JobKeys, chains_of, predictions, trained
-from tests.examples import examples
 
 Rows = list[tuple[str, int, float]]
 """Group, user and iterations."""
@@ -130,7 +129,7 @@ def test_no_history_no_table() -> None:
     assert fit("forest", [], 100, 0) == fit("forest-sklearn", [], 100, 0) == {}
 
 
-@settings_(max_examples=examples(15), deadline=None)
+@settings_(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 400), st.integers(1, 60), st.integers(1, 6))
 def test_the_shortcut_equals_scikit_learns_trees(seed: int, count: int, groups: int, users: int) -> None:
     """For each bag, the mean of a cell's runs in the bag is the answer of a tree that scikit-learn grows on the bag."""

@@ -27,7 +27,6 @@ from slurm_asrpt.sim.recorder import Placements, Recorder, simulate_recorded
 from slurm_asrpt.sim.results import Record, load, record_of, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policy, scenario_of
 from slurm_asrpt.sim.workload import Cluster
-from tests.examples import examples
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +83,7 @@ entry = st.tuples(
 )
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(entries=st.lists(entry, max_size=12))
 def test_occupancy_equals_a_brute_force_count(entries: list[tuple[int, int, dict[int, int]]]) -> None:
     sizes = [48, 96, 48, 60]  # enough for every draw

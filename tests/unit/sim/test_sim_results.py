@@ -21,7 +21,6 @@ from slurm_asrpt.sim.recorder import Recorder, simulate_recorded
 from slurm_asrpt.sim.results import find_results, load, record_of, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policies, parse_policy, scenario_of
 from slurm_asrpt.sim.workload import Workload
-from tests.examples import examples
 
 TRACE = "pai-like:800:6"
 
@@ -74,7 +73,7 @@ def played() -> tuple[Scenario, Workload, Recorder, Result]:
     return made, workload, recorder, simulate_recorded(made.spec, workload, recorder)
 
 
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.one_of(st.sampled_from(["NA", "nan", "null", "", '"', ",", "a\r\nb", "\n", "=1+1"]), st.text()))
 def test_any_user_name_is_read_back_unchanged(
     tmp_path: Path, played: tuple[Scenario, Workload, Recorder, Result], name: str
