@@ -32,6 +32,7 @@ from rich.table import Table
 from benchmarks.real_windows import GPUS, SHUFFLED, measure, shuffled
 from benchmarks.reallogs import BACKFILL, BASELINES, FEWEST, LEAST_CLASS, SHORT_WAIT_S
 from slurm_asrpt.config.settings import DEFAULT_POLICY
+from slurm_asrpt.errors import InputError, one_line
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.predictors import PERFECT
 from slurm_asrpt.sim.scenario import parse_policy
@@ -184,9 +185,9 @@ def table(found: Mapping[str, Any]) -> Table:
 
 def worst(cells: Sequence[Mapping[str, Any]], most: int = 8) -> Table:
     names = ("seed", "predictor", "servers", "sizes", "arrivals", "load", "best")
-    shown = Table(*names, *KEYS, title="Worst by mean")
+    shown = Table(*names, "mean", "p99 wait", "size", title="Worst by mean")
     for cell in sorted(cells, key=lambda one: -one["mean_ratio"])[:most]:
-        shown.add_row(*(str(cell[name]) for name in names), *(f"{cell[key]:.2f}" for key in KEYS))
+        shown.add_row(*(str(cell[name]).removesuffix(FEWEST) for name in names), *(f"{cell[key]:.2f}" for key in KEYS))
     return shown
 
 
@@ -199,8 +200,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-j", "--workers", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     chosen = parser.parse_args(arguments)
+    if chosen.seeds < 1:
+        parser.error("--seeds: at least 1")
+    try:
+        text = parse_policy(chosen.policy).text
+    except InputError as error:
+        parser.error(one_line(error))
     seeds = range(chosen.first, chosen.first + chosen.seeds)
-    text = parse_policy(chosen.policy).text
     work = Parallel(chosen.workers, return_as="generator")(delayed(play)(one, text, chosen.predictors) for one in seeds)
     shown = track(work, "simulating", total=len(seeds), console=Console(stderr=True))
     cells = [cell for found in shown for cell in found]

@@ -839,7 +839,7 @@ SCENARIOS = [
     ),
     Scenario(
         "backlog",
-        "1,200 jobs and 1,000 array tasks are there at once, 2 to 30 s on 1 to 8 GPUs",
+        "1,200 jobs and 1,000 array tasks are there at once, 2 to 12 s on 1 to 8 GPUs",
         420,
         [
             *[Work(user, user, 280, 3, 1, number / 10, vary=0.5) for number, user in enumerate(USERS)],
