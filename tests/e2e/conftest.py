@@ -143,6 +143,15 @@ class Cluster:
         daemon.send_signal(number)
         return daemon.wait(timeout=20)
 
+    def kill_daemon(self) -> None:
+        """Kill asrptd, and its guard, which would hand the jobs back to Slurm in the middle of what comes next."""
+        assert self.daemon is not None
+        threads = Path(f"/proc/{self.daemon.pid}/task").iterdir()
+        children = [int(pid) for thread in threads for pid in (thread / "children").read_text("ascii").split()]
+        (guard,) = [pid for pid in children if b"read -r" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(guard, signal.SIGKILL)
+        self.stop_daemon(signal.SIGKILL)
+
     # time
 
     def time(self) -> float:

@@ -1,7 +1,6 @@
 """Job arrays on a real Slurm: asrptd starts tasks as it starts jobs; without asrptd, Slurm starts them."""
 
 import json
-import signal
 
 import pytest
 
@@ -81,7 +80,7 @@ def test_slurm_starts_the_tasks_while_asrptd_is_down_and_asrptd_resumes_later(as
     wait_for(
         lambda: asrpt.job(array).eligible_time > rest.eligible_time, "the lease of the other tasks is renewed", LEASE_S
     )
-    asrpt.stop_daemon(signal.SIGKILL)
+    asrpt.kill_daemon()
     asrpt.cancel(*blockers)
     wait_for(lambda: last in asrpt.jobs(), "Slurm starts the tasks when their leases expire", 60)
     asrpt.start_daemon()

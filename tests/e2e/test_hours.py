@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -52,21 +49,11 @@ def hours(hours_lab: Cluster) -> Iterator[Cluster]:
     hours_lab.clean()
 
 
-def end_guard(cluster: Cluster) -> None:
-    """Kill the process that hands jobs back to Slurm when asrptd is killed."""
-    assert cluster.daemon is not None
-    threads = Path(f"/proc/{cluster.daemon.pid}/task").iterdir()
-    children = [int(pid) for thread in threads for pid in (thread / "children").read_text("ascii").split()]
-    (guard,) = [pid for pid in children if b"read -r" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    os.kill(guard, signal.SIGKILL)
-
-
 def test_killed_with_its_guard_every_pending_job_starts_when_its_lease_expires(minutes: Cluster) -> None:
     blockers = minutes.block_all()
     jobs = [minutes.submit("--gpus=1", script=RAN) for _ in range(20)]
     wait_for(lambda: len(minutes.order()) == 20, "all 20 wait", 15)
-    end_guard(minutes)
-    minutes.stop_daemon(signal.SIGKILL)
+    minutes.kill_daemon()
     minutes.cancel(*blockers)
     now = minutes.time()
     leased = [job for job in minutes.jobs().values() if job.job_id in jobs and job.eligible_time > now]

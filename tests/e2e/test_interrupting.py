@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -58,7 +57,7 @@ def test_preempted_jobs_run_each_iteration_once_even_if_asrptd_dies(hlas: Cluste
     saved = hlas.lab.home("asrpt1") / "silent.at"
     wait_for(saved.exists, "job silent has received its signal", SOON_S)
     wait_for(lambda: hlas.audit(a, "requeued"), "job a has reported its checkpoint and is requeued", SOON_S)
-    hlas.stop_daemon(signal.SIGKILL)
+    hlas.kill_daemon()
     before = hlas.job(silent)
     hlas.start_daemon()
     assert (before.state, before.restarts) == ("RUNNING", 0), "it was between signal and requeue"

@@ -1,6 +1,5 @@
 """asrpt-gated with interruptions on a real Slurm: a job that consents runs on GPUs that are kept for another one."""
 
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -41,7 +40,7 @@ def test_a_filler_makes_room_even_if_asrptd_died_meanwhile(two_nodes: Cluster) -
     lab.wait(long, "RUNNING", timeout=30)
     assert [event["filling"] for event in lab.audit(long, "start")] == [wide]
     lab.sleep(60.0)
-    lab.stop_daemon(signal.SIGKILL)
+    lab.kill_daemon()
     lab.start_daemon()
     lab.sleep(60.0)
     assert not lab.audit(long, "interrupt"), "it runs until its GPUs are needed"

@@ -33,7 +33,7 @@ def test_a_killed_and_restarted_asrptd_starts_pending_jobs_in_order(asrpt: Clust
     jobs = [asrpt.submit("--gpus=2", "-N1", script=RAN)]
     jobs += [asrpt.submit("--gpus=1", script=RAN) for _ in range(4)]
     wait_for(lambda: asrpt.order() == jobs, "all wait in order", 15)
-    asrpt.stop_daemon(signal.SIGKILL)
+    asrpt.kill_daemon()
     asrpt.start_daemon()
     assert asrpt.order() == jobs
     time.sleep(LEASE_S + 1)

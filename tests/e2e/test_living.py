@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -108,6 +107,7 @@ def disabled_by(site: Cluster) -> tuple[str, list[str]]:
     done = admin(site, "disable", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
+    assert not found["refused"], found
     return found["by"], sorted(found["jobs"], key=int)
 
 
@@ -216,7 +216,7 @@ def test_disable_and_enable_with_and_without_asrptd(site: Cluster):
     assert "mode enforce" in admin(site, "enable").stdout
     all_leased(site, [*waiting, held, free])
     wait_for(deferred_leased, "the deferred job is leased, too", 20)
-    site.stop_daemon(signal.SIGKILL)
+    site.kill_daemon()
     assert disabled_by(site) == ("asrpt-admin", [*waiting, held, deferred, free])
     assert none_leased(site, [*waiting, free])
     assert disabled_by(site) == ("asrpt-admin", [])
@@ -235,7 +235,7 @@ def test_a_pinned_job_that_cannot_start_loses_its_pin(site: Cluster):
     priority = site.job(job).priority
     wait_for(lambda: site.job(job).required_nodes, "the job is pinned", 20)
     assert site.job(job).priority != priority
-    site.stop_daemon(signal.SIGKILL)
+    site.kill_daemon()
     assert disabled_by(site)[1] == [job]
     after = site.job(job)
     assert (after.required_nodes, after.priority, after.min_nodes, after.max_nodes) == ("", priority, 1, 2)
@@ -251,7 +251,7 @@ def test_an_upgrade_keeps_the_state_and_does_not_disturb_running_jobs(site: Clus
     running, waiting = work(site)
     before = site.job(running)
     all_leased(site, waiting)
-    site.stop_daemon(signal.SIGKILL)
+    site.kill_daemon()
     module = site.paths / "scripts" / job_submit.MODULE
     released = module.read_bytes()
     module.write_bytes(b"-- of an older release\n" + released)
