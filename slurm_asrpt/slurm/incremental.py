@@ -3,18 +3,20 @@
 squeue spends most of its time on writing JSON, and asrptd as much on reading it, although few jobs change from one
 cycle to the next. With many jobs, each cycle reads fixed columns with ``squeue -O``. If these show changes that they
 cannot explain (new jobs, where a job has started), the full JSON is read between two cycles, at a limited rate. If the
-request of a waiting job has changed, it is read at once, because asrptd must not act on the old request.
+request of a waiting job has changed, it is read at once, because asrptd must not act on the old request. A task that is
+split from an array makes the request that its array made.
 Columns have a fixed number of bytes, so no value can be mistaken for another column or job.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, RUNNING_STATES, JobRecord
 from slurm_asrpt.throttle import Throttle
 
@@ -33,15 +35,17 @@ _STATE_COLUMNS = _widths(
     " Nice:12 RestartCnt:8 exit_code:10 NodeList:128 Dependency:128"
 )
 """Columns that are read, with their widths in bytes. For the others only a change is noticed."""
+_ARRAY_COLUMNS = _widths("ArrayJobID:12 ArrayTaskId:128")
 _REQUEST_COLUMNS = _widths(
     "Partition:64 TimeLimit:16 NumNodes:12 MaxNodes:12 NumTasks:12 NumCPUs:12 MinMemory:16 mem-per-tres:32"
     " tres-per-job:64 tres-per-node:64 tres-per-task:64 tres-per-socket:64 ReqNodes:128 Feature:64 Reservation:64"
-    " OverSubscribe:8 Contiguous:4 NTPerNode:8 ArrayTaskId:32 Deadline:20 Account:64 QOS:64 admin_comment:256"
+    " OverSubscribe:8 Contiguous:4 NTPerNode:8 Deadline:20 Account:64 QOS:64 admin_comment:256"
 )
-OPTION = ",".join(f"{name}:{width}" for name, width in (_STATE_COLUMNS | _REQUEST_COLUMNS).items())
+OPTION = ",".join(f"{name}:{width}" for name, width in (_STATE_COLUMNS | _ARRAY_COLUMNS | _REQUEST_COLUMNS).items())
 """For ``squeue -O``, with SLURM_TIME_FORMAT=%s."""
 _STATE_BYTES = sum(_STATE_COLUMNS.values())
-_LINE = _STATE_BYTES + sum(_REQUEST_COLUMNS.values()) + 1
+_REQUEST_STARTS = _STATE_BYTES + sum(_ARRAY_COLUMNS.values())
+_LINE = _REQUEST_STARTS + sum(_REQUEST_COLUMNS.values()) + 1
 
 
 def parse_lines(text: bytes) -> dict[int, bytes]:
@@ -60,7 +64,7 @@ def update_record(record: JobRecord, before: bytes, line: bytes) -> tuple[JobRec
 
     Raises SlurmError for a line that cannot be parsed.
     """
-    now = _columns(line)
+    now = _columns(line, _STATE_COLUMNS)
     if not now.get("Reason", "").isalnum():  # Slurm may show a sentence instead
         now.pop("Reason", None)
     try:
@@ -72,16 +76,16 @@ def update_record(record: JobRecord, before: bytes, line: bytes) -> tuple[JobRec
     moved = changes.get("nodes", record.nodes) != record.nodes
     if moved:
         changes |= {"gpus_by_node": {}, "gpus_by_type": {}, "gpu_indexes": {}}  # no column has the GPUs by node
-    other = line[_STATE_BYTES:] != before[_STATE_BYTES:]
+    other = line[_REQUEST_STARTS:] != before[_REQUEST_STARTS:]
     lacks = other or len(now) < len(_STATE_COLUMNS) or bool(moved and changes["nodes"])
     ended = changes["state"] != PENDING and changes["state"] not in RUNNING_STATES  # an ended job has no CPUs
     return replace(record, **changes), ended or not lacks
 
 
-def _columns(line: bytes) -> dict[str, str]:
-    """The state columns, except for those that may be cut off."""
+def _columns(line: bytes, widths: Mapping[str, int]) -> dict[str, str]:
+    """The columns at the start of the line, except for those that may be cut off."""
     columns, start = {}, 0
-    for name, width in _STATE_COLUMNS.items():
+    for name, width in widths.items():
         value = line[start : start + width]
         start += width
         if value.endswith(b" "):
@@ -122,6 +126,33 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 
+class _Tasks(NamedTuple):
+    """What a line says about an array. tasks: the pending ones in its record, or the number of a single one."""
+
+    array: int
+    tasks: str
+    most: int
+
+    @classmethod
+    def shown_in(cls, line: bytes) -> _Tasks | None:
+        """None for a job that is not of an array, or if the list of tasks is cut off."""
+        columns = _columns(line[_STATE_BYTES:_REQUEST_STARTS], _ARRAY_COLUMNS)
+        array, (tasks, _, most) = columns.get("ArrayJobID", ""), columns.get("ArrayTaskId", "").partition("%")
+        if not array.isdecimal() or not read_tasks(tasks):
+            return None
+        return cls(int(array), tasks, int(most) if most.isdecimal() else 0)
+
+    @property
+    def single(self) -> bool:
+        return self.tasks.isdecimal()
+
+    def record(self, array: JobRecord, number: int) -> JobRecord:
+        """A record of the array from an earlier one."""
+        if self.single:
+            return replace(array, job_id=f"{self.array}_{self.tasks}", number=number, array_tasks="")
+        return replace(array, array_tasks=self.tasks, array_most=self.most)
+
+
 class _Known(NamedTuple):
     """A job as last read. line: its last line, None if it has only been read in full.
 
@@ -139,11 +170,17 @@ class _Known(NamedTuple):
             return self
         if self.line is None:
             return _Known(self.record, line, same_request=False)
-        record, whole = update_record(self.record, self.line, line)
-        same = line[_STATE_BYTES:] == self.line[_STATE_BYTES:]
-        if record.array_tasks and record.state != self.record.state:
-            same = False  # the last pending task takes over this record, under another id
+        tasks = _Tasks.shown_in(line) if self.record.array_tasks else None
+        before = tasks.record(self.record, self.record.number) if tasks else self.record
+        record, whole = update_record(before, self.line, line)
+        same = line[_REQUEST_STARTS:] == self.line[_REQUEST_STARTS:]
+        if record.array_tasks and (tasks is None or record.state != self.record.state):
+            same = False  # the list is cut off, or the whole array was cancelled
         return _Known(record, line, self.whole and whole, self.same_request and same)
+
+    def split_off(self, tasks: _Tasks, number: int, line: bytes) -> _Known:
+        """The task that Slurm has split from this array. Raises SlurmError."""
+        return _Known(tasks.record(self.record, number), self.line, self.whole, self.same_request).updated(line)
 
     @property
     def outdated(self) -> bool:
@@ -154,7 +191,7 @@ class _Known(NamedTuple):
 class IncrementalQueue:
     """All jobs. lines: returns the output of ``squeue -O``; read: reads all jobs in full. Both may raise SlurmError.
 
-    With many jobs, new ones appear after the next ``catch_up``.
+    With many jobs, new ones appear after the next ``catch_up``, tasks of known arrays at once.
     """
 
     def __init__(
@@ -174,6 +211,7 @@ class IncrementalQueue:
         try:
             lines = parse_lines(self._lines()) if len(self._known) >= self._many else {}
             known = {number: job.updated(lines[number]) for number, job in self._known.items() if number in lines}
+            known |= self._split_off({number: line for number, line in lines.items() if number not in known})
         except SlurmError:  # unexpected output: read all in full, which may fail too
             return self._read_all({})
         if not lines or self._old(LONGEST_S) or any(job.outdated for job in known.values()):
@@ -186,6 +224,16 @@ class IncrementalQueue:
         """Read all jobs in full if the last lines left anything open and a read is due. Raises SlurmError."""
         if len(self._known) >= self._many and ((self._lacking and self._reading.due) or self._old(LONGEST_S / 2)):
             self._read_all(parse_lines(self._lines()))
+
+    def _split_off(self, lines: Mapping[int, bytes]) -> dict[int, _Known]:
+        """The new jobs that are tasks of known arrays. lines: of all new jobs. Raises SlurmError."""
+        found = {}
+        for number, line in lines.items():
+            tasks = _Tasks.shown_in(line)
+            array = self._known.get(tasks.array) if tasks and tasks.single else None
+            if tasks and array and array.line and array.record.array_tasks:
+                found[number] = array.split_off(tasks, number, line)
+        return found
 
     def _old(self, seconds: float) -> bool:
         return self._clock() >= self._reading.last + seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -51,6 +52,11 @@ def shown_fields(jobs: list[JobRecord]) -> dict[str, tuple[Any, ...]]:
     return {job.job_id: (*PASSING(job), *times[job.job_id]) for job in jobs}
 
 
+def without_estimates(job: JobRecord) -> JobRecord:
+    """The pending job without the start and end that Slurm expects."""
+    return replace(job, start_time=0.0, end_time=0.0)
+
+
 def test_incremental_reads_equal_full_json_reads(cluster: Cluster, client: IncrementalClient) -> None:
     cluster.block_all()
     first = cluster.submit("--gpus=2", "-J", "line\nJobId=7 JobState=RUNNING")
@@ -72,11 +78,17 @@ def test_incremental_reads_equal_full_json_reads(cluster: Cluster, client: Incre
     for job_id in (first, held, gone, later, after, ended, running):
         assert seen[job_id] == known[job_id]
     assert client.reads == 1
-    array = cluster.submit("--array=1-9", "--gpus=1")
+    array = cluster.submit("--array=1-9%3", "--gpus=1")
     assert array in shown_fields(client.reread_jobs())
-    cluster.scontrol("update", f"JobId={array}_4", "StartTime=now+2hours")
-    parted = {job.job_id: job.array_tasks for job in client.jobs() if job.array_id == array}
-    assert parted == {array: "1-3,5-9", f"{array}_4": ""}
+    client.reads = 0
+    for task in (4, 1):
+        cluster.scontrol("update", f"JobId={array}_{task}", "StartTime=now+2hours")
+        tasks = {job.job_id: job for job in client.jobs() if job.array_id == array}
+        assert tasks.keys() == ({array, f"{array}_4"} if task == 4 else {array, f"{array}_4", f"{array}_1"})
+    assert tasks[array].array_tasks == "2-3,5-9"
+    full = cluster.client.jobs()
+    assert tasks == {job.job_id: without_estimates(job) for job in full if job.array_id == array}
+    assert client.reads == 0
     cluster.scontrol("requeue", running)
     cluster.wait(running, PENDING)
     assert shown_fields(client.jobs())[running] == shown_fields(cluster.client.jobs())[running]

@@ -32,7 +32,9 @@ def line(job: JobRecord, **columns: str) -> bytes:
     shown |= {"JobId": str(job.number), "State": job.state, "Reason": job.reason, "PriorityLong": str(job.priority)}
     shown |= {"RestartCnt": str(job.restarts), "exit_code": str(job.exit_code << 8), "NodeList": job.nodes}
     shown |= {"Dependency": job.dependency or "(null)", "ReqNodes": job.required_nodes, "Nice": str(job.nice)}
-    shown |= {"NumCPUs": str(job.cpus), **columns}
+    limit = f"%{job.array_most}" if job.array_most and job.array_tasks else ""
+    tasks = f"{job.array_tasks}{limit}" or job.job_id.partition("_")[2] or "N/A"
+    shown |= {"NumCPUs": str(job.cpus), "ArrayJobID": job.array_id, "ArrayTaskId": tasks, **columns}
     cells = (shown.get(name, "x").encode()[:width].ljust(width) for name, width in WIDTHS)
     return b"".join(cells) + b"\n"
 
@@ -140,29 +142,80 @@ def test_a_start_is_seen_at_once_and_its_gpus_after_a_full_read(slurm: Slurm) ->
     assert slurm.reads == 1
 
 
+@pytest.fixture
+def array(slurm: Slurm) -> Slurm:
+    """Job 5 is an array, of which two tasks may run at once."""
+    slurm.change(5, job_id="5", array_tasks="0-3,5", array_most=2)
+    slurm.look(LONGEST_S)
+    slurm.look()
+    slurm.reads = 0
+    return slurm
+
+
+def split(slurm: Slurm, task: int, rest: str, **fields: Any) -> int:
+    """Split a task from array 5; its number."""
+    number = len(slurm.jobs) + 1
+    slurm.jobs[number] = dataclasses.replace(slurm.jobs[5], number=number, job_id=f"5_{task}", array_tasks="", **fields)
+    slurm.change(
+        5, **({"array_tasks": rest} if "," in rest or "-" in rest else {"job_id": f"5_{rest}", "array_tasks": ""})
+    )
+    return number
+
+
+def test_tasks_that_are_split_from_an_array_need_no_full_read(array: Slurm) -> None:
+    split(array, 0, "1-3,5", eligible_time=5000.0)
+    split(array, 1, "2-3,5", eligible_time=5000.0, reason="Resources")
+    assert array.look() == array.jobs
+    split(array, 3, "2,5")
+    array.change(5, array_most=4)
+    assert array.look() == array.jobs
+    split(array, 2, "5")
+    assert array.look_again(after=9.0) == array.jobs
+    assert array.reads == 0
+
+
+def test_a_split_task_that_runs_is_seen_at_once_and_its_gpus_after_a_full_read(array: Slurm) -> None:
+    number = split(array, 0, "1-3,5", state="RUNNING", nodes="n1", start_time=2100.0, gpus_by_node={"n1": 4})
+    seen = array.look()[number]
+    assert (seen.job_id, seen.state, seen.nodes, seen.gpus_by_node) == ("5_0", "RUNNING", "n1", {})
+    assert array.look_again(after=9.0) == array.jobs
+    assert array.reads == 1
+
+
+@pytest.mark.parametrize("fields", [{"required_nodes": "n1"}, {"cpus": 8}], ids=["pinned", "changed"])
+def test_a_split_task_with_another_request_is_read_in_full(array: Slurm, fields: dict[str, Any]) -> None:
+    split(array, 0, "1-3,5", **fields)
+    assert array.look() == array.jobs
+    assert array.reads == 1
+
+
+def test_a_list_of_tasks_that_is_cut_off_is_read_in_full(array: Slurm) -> None:
+    split(array, 0, ",".join(map(str, range(1, 200, 2))))
+    assert array.look() == array.jobs
+    assert array.reads == 1
+
+
+def test_tasks_of_an_array_that_is_not_known_wait_for_a_full_read(slurm: Slurm) -> None:
+    slurm.jobs[MANY + 2] = record(MANY + 2, job_id=f"{MANY + 1}_4")
+    assert slurm.look().keys() == slurm.jobs.keys() - {MANY + 2}
+    assert slurm.look_again(after=9.0) == slurm.jobs
+    assert slurm.reads == 1
+
+
 @pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
-def test_the_last_task_of_an_array_is_not_mistaken_for_the_array(slurm: Slurm, state: str) -> None:
-    """Until it starts, it shares the record of all pending tasks, and no column may distinguish the two."""
-    slurm.change(5, job_id="5", array_tasks="3-4")
-    slurm.look(LONGEST_S)
-    slurm.look()
-    slurm.reads = 0
-    slurm.change(5, job_id="5_4", array_tasks="", state=state, nodes="n1", start_time=2100.0)
-    assert slurm.look() == slurm.jobs
-    assert slurm.reads == 1
-    assert slurm.look() == slurm.jobs
-    assert slurm.reads == 1
+def test_the_last_task_of_an_array_is_not_mistaken_for_the_array(array: Slurm, state: str) -> None:
+    """Until it starts, it shares the record of all pending tasks."""
+    array.change(5, job_id="5_4", array_tasks="", state=state, nodes="n1", start_time=2100.0)
+    assert array.look() == array.jobs
+    assert array.look_again(after=9.0) == array.jobs
+    assert array.reads == (state == "RUNNING"), "only the GPUs of a running job are read in full"
 
 
-def test_cancelling_a_whole_array_costs_one_full_read(slurm: Slurm) -> None:
-    slurm.change(5, job_id="5", array_tasks="3-4")
-    slurm.look(LONGEST_S)
-    slurm.look()
-    slurm.reads = 0
-    slurm.change(5, state="CANCELLED", end_time=2200.0)
+def test_cancelling_a_whole_array_costs_one_full_read(array: Slurm) -> None:
+    array.change(5, state="CANCELLED", end_time=2200.0)
     for _ in range(5):
-        assert slurm.look() == slurm.jobs
-    assert slurm.reads == 1
+        assert array.look() == array.jobs
+    assert array.reads == 1
 
 
 def test_a_requeue_frees_the_nodes(slurm: Slurm) -> None:
