@@ -98,7 +98,7 @@ lint: setup ## Style, types and the architecture
 	MYPYPATH=build/mypy $(BIN)/mypy -p slurm_asrpt_cli -p papers -p tests.faults
 	$(BIN)/lint-imports
 
-benchmarks: setup ## The figures of benchmarks/README.md: about two hours on 2 quiet cores, JSON into build/benchmarks
+benchmarks: setup ## The figures of benchmarks/results: about two hours on 2 quiet cores, JSON into build/benchmarks
 	@mkdir -p build/benchmarks
 	$(BIN)/python -m benchmarks.heavy_edge --json > build/benchmarks/heavy_edge.json
 	$(BIN)/python -m benchmarks.forecast --json > build/benchmarks/forecast.json
