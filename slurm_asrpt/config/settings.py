@@ -121,9 +121,9 @@ class DaemonSettings(Section):
     release_ahead: Annotated[int, Field(ge=0, le=1000)] = Field(
         16,
         description="Number of jobs at the head of the queue that Slurm may start by itself as soon as a job ends, if "
-        "they would start next whichever job ends. Otherwise a start behind an end waits for asrptd, and then for "
-        "Slurm's next full second. With priority/basic only those that were submitted in the policy's order. Needs "
-        "policy asrpt-gated. 0: none.",
+        "they would start next whichever job ends; where more start between two cycles, twice as many as have started. "
+        "Otherwise a start behind an end waits for asrptd, and then for Slurm's next full second. With "
+        "priority/basic only those that were submitted in the policy's order. Needs policy asrpt-gated. 0: none.",
     )
     metrics: Annotated[str, Field(pattern=r"^(.*:[0-9]{1,5})?$")] = Field(
         "", description="ADDRESS:PORT on which to serve Prometheus metrics, e.g. 127.0.0.1:9821. Empty: no metrics."

@@ -5,7 +5,7 @@ server with room for as many replicas as there are below it, then those of each 
 
 The paper does not define an order of equally heavy edges, and most models have many. Here the edge to the vertex with
 the most bytes into the set comes first, then the most bytes in total, then the lowest number. The ends of a pipeline
-lose least on a server of their own, and so they go to the small servers (benchmarks/results/heavy_edge.md shows the gain).
+lose least on a server of their own, and so they go to the small servers (the gain: benchmarks/results/heavy_edge.md).
 """
 
 from __future__ import annotations

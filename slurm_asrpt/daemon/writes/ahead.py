@@ -28,6 +28,8 @@ from slurm_asrpt.slurm.request import type_of
 
 STEP = 10
 """Distance of new priorities where there is room."""
+MOST = 1000
+"""So many jobs are released at most."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,12 @@ class ReleaseAhead:
         audit: AuditWriter,
         multifactor: bool,
     ) -> None:
-        """most: so many jobs are released at most. multifactor: whether Slurm has SiteFactors."""
+        """most: so many jobs are released, unless more start between two cycles. multifactor: whether Slurm has
+        SiteFactors.
+        """
         self._most, self._policy, self._jobs, self._cluster = most, policy, jobs, cluster
         self._cpu_jobs = cpu_jobs
+        self._enough, self._released = most, frozenset[str]()  # in the last cycle
         self._leases, self._client, self._audit, self._multifactor = leases, client, audit, multifactor
 
     def intend(self, now: float) -> IntendedReleases:
@@ -67,6 +72,7 @@ class ReleaseAhead:
 
         The factors of these jobs are noted as unknown. If asrptd dies or the answer is lost, they are written again.
         """
+        self._follow_starts()
         following = self._next() if self._multifactor else in_slurms_order(self._next())
         wanted = {job.record.job_id for job in following}
         pending = self._jobs.pending(JobState.INELIGIBLE, JobState.QUEUED, JobState.LEFT_TO_SLURM)
@@ -81,15 +87,25 @@ class ReleaseAhead:
         for job in leases:
             job.confined_no_longer()
         self._leases.intend([*leases, *confined], now)
+        self._released = frozenset(wanted)
         return IntendedReleases(releases, confined, leases)
+
+    def _follow_starts(self) -> None:
+        """Have enough jobs released until the next cycle: twice as many as have started since the last one.
+
+        Cycles are not equally long, so the number shrinks slowly.
+        """
+        waiting = {job.record.job_id for job in self._jobs.pending()}
+        started = len(self._released - waiting)
+        self._enough = min(MOST, max(self._most, 2 * started, self._enough // 2)) if self._most else 0
 
     def _next(self) -> list[ManagedJob]:
         """The jobs to release, in order."""
         found = list[ManagedJob]()
-        if not self._most or self._cluster.not_up or self._cluster.has_mixed or self._others_compete():
+        if not self._enough or self._cluster.not_up or self._cluster.has_mixed or self._others_compete():
             return found
         nodes: dict[tuple[str, str], frozenset[str] | None] = {}
-        for job_id in self._policy.next_starts(self._most):
+        for job_id in self._policy.next_starts(self._enough):
             job = self._jobs.get(job_id)
             if job is None or not _is_plain(job) or self._cpu_jobs.may_be_delayed_by(job):
                 break

@@ -71,6 +71,26 @@ def test_slurm_starts_the_next_jobs_without_a_cycle_of_asrptd_in_the_policys_ord
     assert not bench.audit("fence-refused")
 
 
+def test_more_jobs_are_released_if_more_start_between_two_cycles_and_fewer_again_later(ahead):
+    bench = ahead(sizes=(2, 2, 2, 2))
+    running = fill(bench)
+    jobs = [bench.slurm.submit(1, 1000 + number) for number in range(24)]
+
+    def released():
+        return sum(not leased(bench, job_id) for job_id in jobs if bench.state(job_id) == "PENDING")
+
+    bench.cycle(2)
+    counts = [released()]
+    for ended in (2, 4, 1, 0, 0):
+        for _ in range(ended):
+            bench.slurm.end(running.pop())
+        bench.cycle()
+        counts.append(released())
+    assert counts == [2, 4, 8, 4, 2, 2]
+    assert bench.job_state(jobs[6]) is JobState.RUNNING
+    assert bench.job_state(jobs[7]) is JobState.QUEUED
+
+
 def test_the_status_says_which_jobs_are_released_ahead(ahead):
     bench = ahead()
     fill(bench)
