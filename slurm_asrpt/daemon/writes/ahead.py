@@ -93,11 +93,11 @@ class ReleaseAhead:
     def _follow_starts(self) -> None:
         """Have enough jobs released until the next cycle: twice as many as have started since the last one.
 
-        Cycles are not equally long, so the number shrinks slowly.
+        Jobs that started together may end together, and cycles are not equally long, so the number shrinks slowly.
         """
         waiting = {job.record.job_id for job in self._jobs.pending()}
         started = len(self._released - waiting)
-        self._enough = min(MOST, max(self._most, 2 * started, self._enough // 2)) if self._most else 0
+        self._enough = min(MOST, max(self._most, 2 * started, self._enough * 9 // 10)) if self._most else 0
 
     def _next(self) -> list[ManagedJob]:
         """The jobs to release, in order."""
