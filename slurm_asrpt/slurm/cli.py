@@ -40,7 +40,7 @@ class CliClient:
         if settings.conf:
             self.environment["SLURM_CONF"] = settings.conf
         self._order: dict[str, int] = {}  # of the node table
-        self._queue = incremental.IncrementalQueue(self._lines, self._all_jobs)
+        self._queue = incremental.IncrementalQueue(self._lines, self._all_jobs, self._allocated_gres)
 
     def config(self) -> SlurmConfig:
         answer = self.run("scontrol", "show", "config")
@@ -86,6 +86,13 @@ class CliClient:
             return parse.parse_jobs(text, self._order)
         return found
 
+    def _allocated_gres(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        return parse.parse_allocated_gres(self._show_jobs(job_ids))
+
+    def _show_jobs(self, job_ids: Sequence[str]) -> str:
+        lines = "".join(f"show job {_checked(job_id)}\n" for job_id in job_ids)
+        return self.run("scontrol", "-d", "-o", stdin=lines, lenient=True)
+
     @cached_property
     def _json(self) -> str:
         return parse.json_option(self.run("squeue", "--version"))
@@ -123,8 +130,7 @@ class CliClient:
         return site_of(config, partitions, licenses, accounts)
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        lines = "".join(f"show job {_checked(job_id)}\n" for job_id in job_ids)
-        return parse.parse_allocations(self.run("scontrol", "-d", "-o", stdin=lines, lenient=True))
+        return parse.parse_allocations(self._show_jobs(job_ids))
 
     def update(self, updates: Sequence[Update]) -> list[str]:
         if not updates:

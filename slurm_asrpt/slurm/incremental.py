@@ -2,21 +2,23 @@
 
 squeue spends most of its time on writing JSON, and asrptd as much on reading it, although few jobs change from one
 cycle to the next. With many jobs, each cycle reads fixed columns with ``squeue -O``. If these show changes that they
-cannot explain (new jobs, where a job has started), the full JSON is read between two cycles, at a limited rate. If the
-request of a waiting job has changed, it is read at once, because asrptd must not act on the old request. A task that is
-split from an array makes the request that its array made.
+cannot explain (new jobs, what a job got that has started), the full JSON is read between two cycles, at a limited rate.
+If the request of a waiting job has changed, it is read at once, because asrptd must not act on the old request. A task
+that is split from an array makes the request that its array made. The GPUs of jobs that have started are asked for by
+themselves.
 Columns have a fixed number of bytes, so no value can be mistaken for another column or job.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.notation import read_tasks
+from slurm_asrpt.slurm.parse import expand, with_gres
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, RUNNING_STATES, JobRecord
 from slurm_asrpt.throttle import Throttle
 
@@ -189,7 +191,8 @@ class _Known(NamedTuple):
 
 
 class IncrementalQueue:
-    """All jobs. lines: returns the output of ``squeue -O``; read: reads all jobs in full. Both may raise SlurmError.
+    """All jobs. lines: returns the output of ``squeue -O``; read: reads all jobs in full; gres: the GRES by node of
+    running jobs, by their numbers. All may raise SlurmError.
 
     With many jobs, new ones appear after the next ``catch_up``, tasks of known arrays at once.
     """
@@ -198,10 +201,12 @@ class IncrementalQueue:
         self,
         lines: Callable[[], bytes],
         read: Callable[[], list[JobRecord]],
+        gres: Callable[[Sequence[str]], Mapping[str, Mapping[str, str]]],
         clock: Callable[[], float] = time.monotonic,
         many: int = MANY,
     ) -> None:
         self._lines, self._read, self._clock, self._many = lines, read, clock, many
+        self._gres = gres
         self._reading = Throttle(clock)
         self._known: dict[int, _Known] = {}
         self._lacking = False
@@ -212,6 +217,7 @@ class IncrementalQueue:
             lines = parse_lines(self._lines()) if len(self._known) >= self._many else {}
             known = {number: job.updated(lines[number]) for number, job in self._known.items() if number in lines}
             known |= self._split_off({number: line for number, line in lines.items() if number not in known})
+            known |= self._started(known)
         except SlurmError:  # unexpected output: read all in full, which may fail too
             return self._read_all({})
         if not lines or self._old(LONGEST_S) or any(job.outdated for job in known.values()):
@@ -234,6 +240,22 @@ class IncrementalQueue:
             if tasks and array and array.line and array.record.array_tasks:
                 found[number] = array.split_off(tasks, number, line)
         return found
+
+    def _started(self, known: Mapping[int, _Known]) -> dict[int, _Known]:
+        """The jobs that have started since the last read, with their GPUs. Raises SlurmError."""
+        before = {number: job.record.nodes for number, job in self._known.items()}
+        moved = {
+            number: job
+            for number, job in known.items()
+            if job.record.state == "RUNNING" and job.record.nodes not in ("", before.get(number))
+        }
+        gres = self._gres([str(number) for number in moved]) if moved else {}
+        found = {number: gres[str(number)] for number in moved if str(number) in gres}
+        return {
+            number: moved[number]._replace(record=with_gres(moved[number].record, by_node))
+            for number, by_node in found.items()
+            if by_node.keys() <= set(expand(moved[number].record.nodes))
+        }
 
     def _old(self, seconds: float) -> bool:
         return self._clock() >= self._reading.last + seconds

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -105,9 +106,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
     """One job of squeue's JSON, of any release. order: the index of each node in Slurm's table, if it is known."""
     job_id, tasks = _array(raw)
     state = _state_word(raw.get("job_state"))
-    details = _details(_word(raw.get("nodes")), raw.get("gres_detail"), order)
-    allocated = _allocated(details)
-    return JobRecord(
+    record = JobRecord(
         job_id=job_id,
         name=_word(raw.get("name")),
         user=_word(raw.get("user_name")) or str(raw.get("user_id", "")),
@@ -162,9 +161,21 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         segment=int(number(raw["segment_size"])) if "segment_size" in raw else None,  # from Slurm 25.05 on
         admin_comment=_word(raw.get("admin_comment")),
         nodes=_word(raw.get("nodes")),
-        gpus_by_node={name: sum(types.values()) for name, types in allocated.items()},
-        gpus_by_type=allocated,
-        gpu_indexes={name: indexes for name in allocated if (indexes := gpu_indexes(details[name]))},
+    )
+    return with_gres(record, _details(record.nodes, raw.get("gres_detail"), order))
+
+
+def with_gres(record: JobRecord, details: Mapping[str, str]) -> JobRecord:
+    """The record with its GPUs. details: the GRES allocated on each node, such as ``gpu:h100:3(IDX:0,4-5)``."""
+    if not details:
+        return record
+    found = {name: gpu_types(detail) for name, detail in details.items()}
+    types = {name: counts for name, counts in found.items() if any(counts.values())}
+    return replace(
+        record,
+        gpus_by_node={name: sum(counts.values()) for name, counts in types.items()},
+        gpus_by_type=types,
+        gpu_indexes={name: indexes for name in types if (indexes := gpu_indexes(details[name]))},
     )
 
 
@@ -224,12 +235,6 @@ def _details(nodes: str, details: Any, order: Mapping[str, int]) -> dict[str, st
     if all(name in order for name in names):
         names.sort(key=order.__getitem__)
     return {name: str(detail) for name, detail in zip(names, details, strict=True)}
-
-
-def _allocated(details: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """GPUs by node and type."""
-    found = {name: gpu_types(detail) for name, detail in details.items()}
-    return {name: types for name, types in found.items() if any(types.values())}
 
 
 def expand(nodes: str) -> list[str]:
@@ -354,13 +359,13 @@ def enforces_limits(config: Mapping[str, str]) -> bool:
     return not {"limits", "safe", "all"}.isdisjoint(config.get("AccountingStorageEnforce", "").split(","))
 
 
-def parse_allocations(text: str) -> dict[str, dict[str, int]]:
-    """GPUs by job and node from ``scontrol -d -o show job``; jobs without an allocation have no entry.
+def parse_allocated_gres(text: str) -> dict[str, dict[str, str]]:
+    """The GRES of running jobs by job and node, from ``scontrol -d -o show job``.
 
     Job names are free text, including line breaks, so a line may be forged: a job that appears twice has no entry, and
     callers must compare an entry with what they know of the job.
     """
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, dict[str, str]] = {}
     twice: set[str] = set()
     seen: set[str] = set()
     for line in text.splitlines():
@@ -368,10 +373,23 @@ def parse_allocations(text: str) -> dict[str, dict[str, int]]:
         if match is None:
             continue
         (twice if match[1] in seen else seen).add(match[1])
-        counts = _allocation(line)
-        if counts and _state(line) == "RUNNING":
-            found[match[1]] = counts
-    return {job_id: counts for job_id, counts in found.items() if job_id not in twice}
+        gres = _gres_by_node(line)
+        if gres and _state(line) == "RUNNING":
+            found[match[1]] = gres
+    return {job_id: gres for job_id, gres in found.items() if job_id not in twice}
+
+
+def parse_allocations(text: str) -> dict[str, dict[str, int]]:
+    """As ``parse_allocated_gres``, only the number of GPUs; jobs without any have no entry."""
+    counts = {
+        job_id: {name: gpu_count(gres) for name, gres in by_node.items()}
+        for job_id, by_node in parse_allocated_gres(text).items()
+    }
+    return {
+        job_id: {name: count for name, count in gpus.items() if count}
+        for job_id, gpus in counts.items()
+        if any(gpus.values())
+    }
 
 
 def _state(line: str) -> str:
@@ -380,14 +398,15 @@ def _state(line: str) -> str:
     return states[-1] if states else ""
 
 
-def _allocation(line: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
+def _gres_by_node(line: str) -> dict[str, str]:
+    found: dict[str, str] = {}
     try:
         for nodes, gres in re.findall(r" Nodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)", line):
-            counts.update(dict.fromkeys(expand(nodes), gpu_count(gres)))
+            gpu_count(gres)
+            found.update(dict.fromkeys(expand(nodes), gres))
     except SlurmError:
         return {}  # an odd job name must not prevent reading the other jobs
-    return {name: count for name, count in counts.items() if count}
+    return found
 
 
 def release(version: str) -> tuple[int, int]:

@@ -23,11 +23,11 @@ class IncrementalClient(CliClient):
     def __init__(self, settings: SlurmSettings) -> None:
         super().__init__(settings)
         self.reads = 0
-        self._queue = IncrementalQueue(self._lines, self._all_jobs, many=0)
+        self._queue = IncrementalQueue(self._lines, self._all_jobs, self._allocated_gres, many=0)
 
     def reread_jobs(self) -> list[JobRecord]:
         """Read all jobs in full, then their lines, so that later changes are noticed."""
-        self._queue = IncrementalQueue(self._lines, self._all_jobs, many=0)
+        self._queue = IncrementalQueue(self._lines, self._all_jobs, self._allocated_gres, many=0)
         return [*self.jobs(), *self.jobs()]
 
     def _all_jobs(self) -> list[JobRecord]:  # nothing else shows whether a read was a full one
@@ -42,7 +42,20 @@ def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> IncrementalClie
 
 
 PASSING = attrgetter(
-    *("state", "reason", "submit_time", "eligible_time", "priority", "restarts", "dependency", "exit_code", "nodes")
+    *(
+        "gpus_by_node",
+        "gpus_by_type",
+        "gpu_indexes",
+        "state",
+        "reason",
+        "submit_time",
+        "eligible_time",
+        "priority",
+        "restarts",
+        "dependency",
+        "exit_code",
+        "nodes",
+    )
 )
 
 
@@ -58,7 +71,7 @@ def without_estimates(job: JobRecord) -> JobRecord:
 
 
 def test_incremental_reads_equal_full_json_reads(cluster: Cluster, client: IncrementalClient) -> None:
-    cluster.block_all()
+    blockers = cluster.block_all()
     first = cluster.submit("--gpus=2", "-J", "line\nJobId=7 JobState=RUNNING")
     held, gone, later = (cluster.submit("--gpus=1", script="sleep 600") for _ in range(3))
     after = cluster.submit("--gpus=1", f"--dependency=afterany:{first}")
@@ -66,7 +79,12 @@ def test_incremental_reads_equal_full_json_reads(cluster: Cluster, client: Incre
     ended = cluster.submit("-p", "other", script="exit 3")
     running = cluster.submit("-p", "other", "--requeue", script="sleep 600")
     cluster.wait(running, "RUNNING")
+    starts = cluster.submit("-p", "other", "--hold", "-N1", "--gpus=4", "-t30", script="sleep 600")
     assert client.jobs()
+    cluster.scontrol("release", starts)
+    cluster.scontrol("update", f"JobId={starts}", "Priority=4294967000")  # before all others
+    cluster.cancel(blockers[0])
+    cluster.wait(starts, "RUNNING")
     cluster.scontrol("hold", held)
     cluster.scontrol("update", f"JobId={later}", "StartTime=now+3hours")
     cluster.scontrol("update", f"JobId={first}", "StartTime=now")
@@ -75,8 +93,9 @@ def test_incremental_reads_equal_full_json_reads(cluster: Cluster, client: Incre
     wait_for(lambda: cluster.job(first).reason != "None", "Slurm has tried to start it", 30)
     seen, known = shown_fields(client.jobs()), shown_fields(cluster.client.jobs())
     assert seen.keys() == known.keys()
-    for job_id in (first, held, gone, later, after, ended, running):
+    for job_id in (first, held, gone, later, after, ended, running, starts):
         assert seen[job_id] == known[job_id]
+    assert list(seen[starts][0].values()) == [4]
     assert client.reads == 1
     array = cluster.submit("--array=1-9%3", "--gpus=1")
     assert array in shown_fields(client.reread_jobs())

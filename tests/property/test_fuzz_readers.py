@@ -179,7 +179,9 @@ def test_incremental_reads(data: bytes) -> None:
     """If columns cannot be parsed, all jobs are read in full: no job appears twice or is invented."""
     said = [lines_of(1, 2, 3)] * 2
     jobs = [JobRecord(str(number), "n", "u", 1, "gpu", "PENDING", "None", 0.0, number) for number in (1, 2, 3)]
-    queue = incremental.IncrementalQueue(lambda: said.pop() if said else data, lambda: jobs, lambda: 0.0, many=1)
+    queue = incremental.IncrementalQueue(
+        lambda: said.pop() if said else data, lambda: jobs, lambda _: {}, lambda: 0.0, many=1
+    )
     while said:
         queue.jobs()
     found = [job.number for job in queue.jobs()]

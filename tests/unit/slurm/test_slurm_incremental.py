@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -52,7 +53,9 @@ class Slurm:
         self.text: bytes | None = None
         self.late: list[JobRecord] = []
         self.answers = True
-        self.queue = IncrementalQueue(self.lines, self.read, lambda: self.now)
+        self.gres: dict[str, dict[str, str]] = {}  # as scontrol shows it
+        self.asked: list[list[str]] = []
+        self.queue = IncrementalQueue(self.lines, self.read, self.gres_of, lambda: self.now)
 
     def lines(self) -> bytes:
         return self.text if self.text is not None else b"".join(line(j, **self.columns) for j in self.jobs.values())
@@ -64,6 +67,10 @@ class Slurm:
         self.now += self.seconds
         self.jobs |= {job.number: job for job in self.late}
         return list(self.jobs.values())
+
+    def gres_of(self, numbers: Sequence[str]) -> dict[str, dict[str, str]]:
+        self.asked.append(list(numbers))
+        return {number: self.gres[number] for number in numbers if number in self.gres}
 
     def change(self, number: int, **fields: Any) -> JobRecord:
         self.jobs[number] = dataclasses.replace(self.jobs[number], **fields)
@@ -133,8 +140,27 @@ def test_the_end_of_a_job_needs_no_full_read(slurm: Slurm) -> None:
     assert slurm.reads == 0
 
 
-def test_a_start_is_seen_at_once_and_its_gpus_after_a_full_read(slurm: Slurm) -> None:
+GOT = {"gpus_by_node": {"n1": 4, "n2": 1}, "gpu_indexes": {"n1": 15, "n2": 1}}
+GOT_TYPES = {"n1": {"h100": 4}, "n2": {"h100": 1}}
+
+
+def test_a_start_and_its_gpus_are_seen_at_once(slurm: Slurm) -> None:
+    slurm.change(5, state="RUNNING", nodes="n[1-2]", start_time=2100.0, gpus_by_type=GOT_TYPES, **GOT)
+    slurm.gres = {"5": {"n1": "gpu:h100:4(IDX:0-3)", "n2": "gpu:h100:1(IDX:0)"}}
+    for _ in range(3):
+        assert slurm.look() == slurm.jobs
+    assert slurm.asked == [["5"]]
+    assert slurm.reads == 0
+
+
+@pytest.mark.parametrize(
+    "gres", [{}, {"5": {"n3": "gpu:4"}}, {"6": {"n1": "gpu:4"}}], ids=["unknown", "other nodes", "another job"]
+)
+def test_gpus_that_cannot_be_asked_for_are_seen_after_a_full_read(
+    slurm: Slurm, gres: dict[str, dict[str, str]]
+) -> None:
     slurm.change(5, state="RUNNING", reason="None", nodes="n[1-2]", start_time=2100.0, gpus_by_node={"n1": 4, "n2": 1})
+    slurm.gres = gres
     seen = slurm.look()[5]
     assert (seen.state, seen.nodes, seen.start_time, seen.gpus_by_node) == ("RUNNING", "n[1-2]", 2100.0, {})
     assert slurm.look(after=9.0) != slurm.jobs  # the full read comes between cycles
@@ -174,12 +200,13 @@ def test_tasks_that_are_split_from_an_array_need_no_full_read(array: Slurm) -> N
     assert array.reads == 0
 
 
-def test_a_split_task_that_runs_is_seen_at_once_and_its_gpus_after_a_full_read(array: Slurm) -> None:
-    number = split(array, 0, "1-3,5", state="RUNNING", nodes="n1", start_time=2100.0, gpus_by_node={"n1": 4})
-    seen = array.look()[number]
-    assert (seen.job_id, seen.state, seen.nodes, seen.gpus_by_node) == ("5_0", "RUNNING", "n1", {})
+def test_a_split_task_that_runs_is_seen_at_once(array: Slurm) -> None:
+    got = {"gpus_by_node": {"n1": 4}, "gpus_by_type": {"n1": {"": 4}}}
+    number = split(array, 0, "1-3,5", state="RUNNING", nodes="n1", start_time=2100.0, **got)
+    array.gres = {str(number): {"n1": "gpu:4"}}
+    assert array.look() == array.jobs
     assert array.look_again(after=9.0) == array.jobs
-    assert array.reads == 1
+    assert array.reads == 1, "what else has changed"
 
 
 @pytest.mark.parametrize("fields", [{"required_nodes": "n1"}, {"cpus": 8}], ids=["pinned", "changed"])
