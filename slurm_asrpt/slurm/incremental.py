@@ -34,12 +34,12 @@ def _widths(columns: str) -> dict[str, int]:
 
 _STATE_COLUMNS = _widths(
     "JobId:12 State:16 Reason:64 SubmitTime:20 EligibleTime:20 AccrueTime:20 StartTime:20 EndTime:20 PriorityLong:12"
-    " Nice:12 RestartCnt:8 exit_code:10 NodeList:128 Dependency:128"
+    " Nice:12 RestartCnt:8 exit_code:10 NodeList:128 Dependency:128 MaxNodes:12"
 )
 """Columns that are read, with their widths in bytes. For the others only a change is noticed."""
 _ARRAY_COLUMNS = _widths("ArrayJobID:12 ArrayTaskId:128")
 _REQUEST_COLUMNS = _widths(
-    "Partition:64 TimeLimit:16 NumNodes:12 MaxNodes:12 NumTasks:12 NumCPUs:12 MinMemory:16 mem-per-tres:32"
+    "Partition:64 TimeLimit:16 NumNodes:12 NumTasks:12 NumCPUs:12 MinMemory:16 mem-per-tres:32"
     " tres-per-job:64 tres-per-node:64 tres-per-task:64 tres-per-socket:64 ReqNodes:128 Feature:64 Reservation:64"
     " OverSubscribe:8 Contiguous:4 NTPerNode:8 Deadline:20 Account:64 QOS:64 admin_comment:256"
 )
@@ -66,12 +66,14 @@ def update_record(record: JobRecord, before: bytes, line: bytes) -> tuple[JobRec
 
     Raises SlurmError for a line that cannot be parsed.
     """
-    now = _columns(line, _STATE_COLUMNS)
+    now, then = _columns(line, _STATE_COLUMNS), _columns(before, _STATE_COLUMNS)
     if not now.get("Reason", "").isalnum():  # Slurm may show a sentence instead
         now.pop("Reason", None)
     try:
         changes: dict[str, Any] = {field: read(now[name]) for name, (field, read) in _FIELDS.items() if name in now}
-    except ValueError as error:
+        if then.get("MaxNodes") != now.get("MaxNodes"):  # without an upper bound, the node count is shown
+            changes["max_nodes"] = int(now["MaxNodes"])
+    except (KeyError, ValueError) as error:
         raise SlurmError(f"cannot parse the output of squeue -O ({error!r})") from error
     if changes["state"] == PENDING:
         changes |= {"start_time": record.start_time, "end_time": record.end_time}  # ignore Slurm's estimates
@@ -243,12 +245,9 @@ class IncrementalQueue:
 
     def _started(self, known: Mapping[int, _Known]) -> dict[int, _Known]:
         """The jobs that have started since the last read, with their GPUs. Raises SlurmError."""
-        before = {number: job.record.nodes for number, job in self._known.items()}
-        moved = {
-            number: job
-            for number, job in known.items()
-            if job.record.state == "RUNNING" and job.record.nodes not in ("", before.get(number))
-        }
+        before = {number: (job.record.state, job.record.nodes) for number, job in self._known.items()}
+        running = {number: job for number, job in known.items() if job.record.state == "RUNNING"}
+        moved = {n: job for n, job in running.items() if before.get(n) != (job.record.state, job.record.nodes)}
         gres = self._gres([str(number) for number in moved]) if moved else {}
         found = {number: gres[str(number)] for number in moved if str(number) in gres}
         return {

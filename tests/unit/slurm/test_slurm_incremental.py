@@ -35,6 +35,7 @@ def line(job: JobRecord, **columns: str) -> bytes:
     shown |= {"Dependency": job.dependency or "(null)", "ReqNodes": job.required_nodes, "Nice": str(job.nice)}
     limit = f"%{job.array_most}" if job.array_most and job.array_tasks else ""
     tasks = f"{job.array_tasks}{limit}" or job.job_id.partition("_")[2] or "N/A"
+    shown |= {"MaxNodes": str(job.max_nodes or job.min_nodes), "NumNodes": str(job.min_nodes)}
     shown |= {"NumCPUs": str(job.cpus), "ArrayJobID": job.array_id, "ArrayTaskId": tasks, **columns}
     cells = (shown.get(name, "x").encode()[:width].ljust(width) for name, width in WIDTHS)
     return b"".join(cells) + b"\n"
@@ -132,6 +133,17 @@ def test_changes_of_pending_jobs_need_no_full_read(changes: dict[str, Any]) -> N
     assert update_record(before, line(before), line(after)) == (after, True)
 
 
+def test_bounds_that_asrptd_writes_need_no_full_read(slurm: Slurm) -> None:
+    """A job that is released ahead for one node gets the upper bound 1, and another one when it is leased again."""
+    for most in (4, 1, 4):
+        slurm.change(5, max_nodes=most)
+        assert slurm.look() == slurm.jobs
+    assert slurm.reads == 0
+    slurm.change(5, min_nodes=2)
+    assert slurm.look() == slurm.jobs
+    assert slurm.reads == 1
+
+
 def test_the_end_of_a_job_needs_no_full_read(slurm: Slurm) -> None:
     """Slurm shows no CPUs for an ended job; that does not matter."""
     slurm.change(5, state="CANCELLED", reason="None", exit_code=3, start_time=2100.0, end_time=2200.0, cpus=0)
@@ -150,6 +162,16 @@ def test_a_start_and_its_gpus_are_seen_at_once(slurm: Slurm) -> None:
     for _ in range(3):
         assert slurm.look() == slurm.jobs
     assert slurm.asked == [["5"]]
+    assert slurm.reads == 0
+
+
+def test_the_gpus_of_a_job_whose_nodes_boot_are_asked_for_when_it_runs(slurm: Slurm) -> None:
+    slurm.change(5, state="CONFIGURING", nodes="n[1-2]")
+    assert slurm.look() == slurm.jobs
+    assert slurm.asked == []
+    slurm.change(5, state="RUNNING", gpus_by_type=GOT_TYPES, **GOT)
+    slurm.gres = {"5": {"n1": "gpu:h100:4(IDX:0-3)", "n2": "gpu:h100:1(IDX:0)"}}
+    assert slurm.look() == slurm.jobs
     assert slurm.reads == 0
 
 
