@@ -83,7 +83,7 @@ class Measured:
 STATE_BYTES = 8.0
 """Of a parameter: its weight and its momentum."""
 MEASURED = {"pool-warm": Measured(0.0, 1.2), "pool-process": Measured(336.0, 0.6)}
-"""A line through 0.1 and 3 MB in the run of 2026-11-25 (``benchmarks/results/pool.md``); its start for "warm" is noise."""
+"""A line through 0.1 and 3 MB in the run of 2026-11-25 (benchmarks/results/pool.md); its start for "warm" is noise."""
 FREE = "none"
 
 

@@ -56,6 +56,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "reservation-begins": ("reservation", "in_s"),
     "placement": ("left_s", "ratio"),
     "array": ("more",),
+    "array-limit": ("tasks",),
     "dependency": (),
     "dependency-never": (),
     "begin": (),
@@ -75,9 +76,9 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The kinds of reasons, and the facts that each requires.
 
-need, free, most: GPUs. cpus: CPUs. whole: whole nodes. ahead: jobs. more: array tasks. head: the job that is next, or
-that holds a reservation, or for which room is kept. remaining_s, work_s, left_s: seconds. in_s: seconds
-until a reservation begins, or until the head can start; None if unknown. ratio: alpha over its minimum. runs: the jobs
+need, free, most: GPUs. cpus: CPUs. whole: whole nodes. ahead: jobs. more, tasks: array tasks. head: the job that is
+next, or that holds a reservation, or for which room is kept. remaining_s, work_s, left_s: seconds. in_s: seconds until
+a reservation begins, or until the head can start; None if unknown. ratio: alpha over its minimum. runs: the jobs
 that are preempted. reservation, limit: the name of a reservation in Slurm, or of a limit of the site. slurm_reason,
 why: texts.
 """

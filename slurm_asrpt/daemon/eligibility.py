@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon.jobs.admission import Admission
+from slurm_asrpt.daemon.jobs.arrays import beyond_limits
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -40,7 +41,7 @@ class Eligibility:
         pending = self._jobs.pending()
         self._predictions.follow(pending, now)
         self._admission.rank(pending, now)
-        eligible = [job for job in pending if self._is_eligible(job, now)]
+        eligible = self._within_arrays([job for job in pending if self._is_eligible(job, now)], now)
         turns = self._admission.give_turns(eligible, self._jobs.in_state(JobState.PINNED), now)
         if not self.feed.resumed:
             self.feed.resume(eligible, now)
@@ -74,6 +75,15 @@ class Eligibility:
             return True
         self.feed.withdraw(job, JobState.INELIGIBLE, why, now)
         return False
+
+    def _within_arrays(self, eligible: list[ManagedJob], now: float) -> list[ManagedJob]:
+        """Those of the eligible jobs that the limits of their arrays let start; Slurm would refuse the others."""
+        beyond = beyond_limits(eligible, self._jobs.values()) if self._mode.enforcing else {}
+        for job in eligible:
+            if job.record.job_id in beyond:
+                why = reason(Phase.WAITING, "array-limit", tasks=beyond[job.record.job_id])
+                self.feed.withdraw(job, JobState.INELIGIBLE, why, now)
+        return [job for job in eligible if job.record.job_id not in beyond]
 
     def _leave(self, job: ManagedJob, word: str, now: float) -> None:
         if job.state is not JobState.LEFT_TO_SLURM:

@@ -152,6 +152,11 @@ WORDS = {
         "asrptd queues a hundred tasks of an array at a time, and no more than may run at once (--array=...%N)",
         "earlier tasks of the array must start, or end if the array limits how many run at once",
     ),
+    "array-limit": Wording(
+        "as many tasks of its array run as may at once ({tasks})",
+        "the array limits how many of its tasks run at once (--array=...%N)",
+        "a task of the array must end, or its owner must raise the limit (scontrol update job=ID ArrayTaskThrottle=N)",
+    ),
     "dependency": Wording(
         "Slurm holds it for a dependency",
         _HOLDS,

@@ -32,6 +32,7 @@ WAITED_FOR = {
     "reservation-begins": "its reservation to begin",
     "placement": "GPUs closer together",
     "array": "earlier tasks of its array",
+    "array-limit": "the end of another task of its array",
     "dependency": "a dependency",
     "dependency-never": "a dependency that could not be satisfied",
     "begin": "its begin time",

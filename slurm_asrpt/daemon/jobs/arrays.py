@@ -8,7 +8,7 @@ stay together, with one place in the queue: that of the next task. In mode shado
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -17,7 +17,7 @@ from slurm_asrpt.core.job import ARRAY_TASKS_AHEAD, admissible_tasks
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.slurm.notation import read_tasks
-from slurm_asrpt.slurm.records import PENDING
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES
 
 SPLITS_PER_CYCLE = ARRAY_TASKS_AHEAD
 """Number of tasks that are split from all arrays per cycle."""
@@ -50,6 +50,29 @@ def _chosen(rests: Iterable[ManagedJob], all_jobs: Iterable[ManagedJob]) -> Iter
         left -= len(tasks)
         if tasks:
             yield ArraySplit(rest, tasks, first=not counts.waiting[record.job_id])
+
+
+def beyond_limits(eligible: Iterable[ManagedJob], jobs: Iterable[ManagedJob]) -> dict[str, int]:
+    """The eligible tasks for which too many of their array have started (``--array=0-9%4``), with the limits.
+
+    Tasks are split within the limit, but the last one is in the array's own record, and the limit may have been
+    lowered. jobs: all jobs.
+    """
+    limited, found = defaultdict[str, list[ManagedJob]](list), dict[str, int]()
+    for job in eligible:
+        if job.record.array_most and not job.record.array_tasks:
+            limited[job.record.array_id].append(job)
+    if not limited:
+        return found
+    started = Counter(job.record.array_id for job in jobs if _has_started(job))
+    for array_id, tasks in limited.items():
+        most = max(job.record.array_most for job in tasks)
+        found |= {job.record.job_id: most for job in tasks[max(0, most - started[array_id]) :]}
+    return found
+
+
+def _has_started(job: ManagedJob) -> bool:
+    return job.state is JobState.PINNED or job.record.state in RUNNING_STATES - {"COMPLETING"}
 
 
 class TaskCounts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from slurm_asrpt_cli.status.selection import Selection, one, read_jobs, select
@@ -57,6 +58,35 @@ def test_no_more_tasks_are_split_off_than_may_run_at_once(make_bench: Callable[.
     assert len(tasks_of(bench, array, "PENDING", "RUNNING")) == most
     assert finish(bench, array) == most
     assert not bench.audit("not-started")
+
+
+def test_the_last_task_waits_until_fewer_run_than_may(make_bench: Callable[..., Bench]) -> None:
+    """It is in the array's own record, so it does not have to be split off."""
+    bench = make_bench(policy="asrpt-gated")
+    array = submit(bench, "0-2", array_most=2)
+    bench.cycle(4)
+    assert tasks_of(bench, array, "RUNNING") == [f"{array}_0", f"{array}_1"]
+    last = f"{array}_2"
+    row = next(row for row in bench.status(bench.slurm.now).jobs if row.job_id == last)
+    assert (row.reason, row.facts["tasks"]) == ("array-limit", 2)
+    assert [entry["job"] for entry in bench.audit("start")] == [f"{array}_0", f"{array}_1"]
+    bench.slurm.end(f"{array}_0")
+    bench.cycle(2)
+    assert tasks_of(bench, array, "RUNNING") == [f"{array}_1", last]
+    assert not bench.audit("not-started")
+
+
+def test_a_lower_limit_holds_tasks_that_are_jobs_already(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench((2,), policy="asrpt-gated")
+    blocker = bench.slurm.submit(2, 1000)
+    array = submit(bench, "0-9", array_most=4)
+    bench.cycle(3)
+    for job_id in tasks_of(bench, array, "PENDING"):
+        bench.slurm.records[job_id] = replace(bench.slurm.records[job_id], array_most=1)
+    bench.slurm.end(blocker)
+    bench.cycle(3)
+    assert tasks_of(bench, array, "RUNNING") == [f"{array}_0"]
+    assert {row.reason for row in bench.status(bench.slurm.now).jobs if row.job_id == f"{array}_1"} == {"array-limit"}
 
 
 def test_a_cycle_that_splits_off_tasks_is_followed_by_another_at_once(make_bench: Callable[..., Bench]) -> None:
