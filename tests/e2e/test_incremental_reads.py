@@ -42,7 +42,7 @@ def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> IncrementalClie
 
 
 FIELDS = (
-    "state reason submit_time eligible_time priority restarts dependency exit_code nodes max_nodes"
+    "state reason submit_time eligible_time priority restarts dependency exit_code nodes"
     " gpus_by_node gpus_by_type gpu_indexes"
 )
 PASSING = attrgetter(*FIELDS.split())
@@ -85,6 +85,7 @@ def test_incremental_reads_equal_full_json_reads(cluster: Cluster, client: Incre
     for job_id in (first, held, gone, later, after, ended, running, starts):
         assert seen[job_id] == known[job_id]
     assert sum(cluster.job(starts).gpus_by_node.values()) == 4
+    assert {job.max_nodes for read in (client, cluster.client) for job in read.jobs() if job.job_id == later} == {4}
     assert client.reads == 1
     array = cluster.submit("--array=1-9%3", "--gpus=1")
     assert array in shown_fields(client.reread_jobs())

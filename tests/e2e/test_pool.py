@@ -49,8 +49,11 @@ def test_a_pool_on_two_nodes_is_cancelled_requeued_and_done(cluster: Cluster, tm
     pool = Pool(tmp_path / "pool", SWEEP.replace("[pool]", '[pool]\nswitch = "ahead"'))
 
     first = submit(cluster, pool, "10")
-    wait_for(lambda: pool.tasks_done() >= 24, "all slots hold, in the fifth round of two trainings or more", 30)
-    assert pool.status().slots_live == 4
+    wait_for(
+        lambda: pool.tasks_done() >= 24 and pool.status().slots_live == 4,
+        "all slots hold, in the fifth round of two trainings or more",
+        30,
+    )
     assert pool.call("status", str(pool.sweep)).stdout.startswith(f"job {first} running: 4 trainings: ")
     assert len([command for command in processes(first) if "executor" in command]) == 4
     cluster.cancel(first)
