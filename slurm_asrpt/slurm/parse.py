@@ -402,7 +402,7 @@ def _gres_by_node(line: str) -> dict[str, str]:
     found: dict[str, str] = {}
     try:
         for nodes, gres in re.findall(r" Nodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)", line):
-            gpu_count(gres)
+            gpu_count(gres)  # raises SlurmError for what is no GRES
             found.update(dict.fromkeys(expand(nodes), gres))
     except SlurmError:
         return {}  # an odd job name must not prevent reading the other jobs

@@ -155,7 +155,7 @@ WORDS = {
     "array-limit": Wording(
         "as many tasks of its array run as may at once ({tasks})",
         "the array limits how many of its tasks run at once (--array=...%N)",
-        "a task of the array must end, or its owner must raise the limit (scontrol update job=ID ArrayTaskThrottle=N)",
+        "a task of the array must end, or its owner must raise the limit (ArrayTaskThrottle of scontrol update)",
     ),
     "dependency": Wording(
         "Slurm holds it for a dependency",

@@ -21,6 +21,8 @@ from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES
 
 SPLITS_PER_CYCLE = ARRAY_TASKS_AHEAD
 """Number of tasks that are split from all arrays per cycle."""
+_COUNT = RUNNING_STATES - {"COMPLETING"}
+"""States in which a task counts against the limit of its array."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def beyond_limits(eligible: Iterable[ManagedJob], jobs: Iterable[ManagedJob]) ->
 
 
 def _has_started(job: ManagedJob) -> bool:
-    return job.state is JobState.PINNED or job.record.state in RUNNING_STATES - {"COMPLETING"}
+    return job.state is JobState.PINNED or job.record.state in _COUNT
 
 
 class TaskCounts:
