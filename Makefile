@@ -13,7 +13,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromiu
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-units test-properties test-coverage test-e2e-1 test-e2e-2 test-e2e-3 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks benchmarks-rules deb test-deb rpm test-rpm reproduction man screenshots figures clean
+.PHONY: help setup packages test-packages demo test test-units test-units-1 test-units-2 test-properties test-coverage test-e2e-1 test-e2e-2 test-e2e-3 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks benchmarks-rules deb test-deb rpm test-rpm reproduction man screenshots figures clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -38,11 +38,16 @@ demo: setup ## Play a day of a GPU cluster on real Slurms on this machine, plain
 
 test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real Slurm included
 	@echo "tests: those without and those on a real Slurm side by side; each is shown when it has ended"
-	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target --keep-going \
-		test-e2e-1 test-e2e-2 test-e2e-3 test-units test-properties
+	@$(MAKE) --no-print-directory --jobs=6 --output-sync=target --keep-going \
+		test-e2e-1 test-e2e-2 test-e2e-3 test-units-1 test-units-2 test-properties
 
-test-units: setup test-packages ## Tests of one package each, without Slurm; clusters beside them get the CPUs first
-	nice -n 10 $(BIN)/pytest -m 'not e2e' tests/unit
+test-units: test-units-1 test-units-2 ## Tests of one package each, without Slurm, in two parts; clusters beside them get the CPUs first
+
+test-units-1: setup test-packages
+	nice -n 10 $(BIN)/pytest -m 'not e2e' tests/unit/[a-h]*
+
+test-units-2: setup test-packages
+	nice -n 10 $(BIN)/pytest -m 'not e2e' tests/unit/[!a-h]*
 
 test-properties: setup test-packages ## The others without Slurm: property tests, integration tests, simulated faults
 	nice -n 10 $(BIN)/pytest -m 'not e2e' --ignore=tests/unit

@@ -160,7 +160,8 @@ def _hare(asked: Sequence[str], request: Request) -> Part:
     with _progress_bar("simulating rounds") as on_progress:
         outcomes = hare.run(asked, replace(seeds, on_progress=on_progress), divide)
     found = hare_claims.claims(asked, outcomes, seeds, divide)
-    return Part(hare_page(asked, outcomes, seeds, divide), found, lambda: hare_claims.samples(seeds.first, divide))
+    page = hare_page(asked, outcomes, seeds, divide)
+    return Part(page, found, lambda: hare_claims.samples(seeds.first, max(divide, hare.QUICK)))
 
 
 _PARTS: Mapping[str, Callable[[Sequence[str], Request], Part]] = {"asrpt": _asrpt, "bco": _sjf_bco, "hare": _hare}
