@@ -94,6 +94,7 @@ def own_lab(
         yield lab
     finally:
         lab.down(purge=True)
+        shutil.rmtree(directory, ignore_errors=True)  # what the test has written there, which the lab does not remove
 
 
 @contextmanager
@@ -342,9 +343,7 @@ def session_lab() -> Iterator[Lab]:
     finally:
         lab.down(purge="ASRPT_TEST_KEEP" not in os.environ)
         if "ASRPT_TEST_KEEP" not in os.environ:
-            shutil.rmtree(directory / "profiles", ignore_errors=True)  # made here, so the lab does not remove it
-            with contextlib.suppress(OSError):
-                directory.rmdir()
+            shutil.rmtree(directory, ignore_errors=True)  # what tests have written there, which the lab does not remove
 
 
 @pytest.fixture
