@@ -276,6 +276,10 @@ def _not_started(entry: Entry) -> str:
     return f"Slurm did not start it ({entry['why']}); retry " + (f"in {again} s" if again else "now")
 
 
+def _not_followed(entry: Entry) -> str:
+    return f"Slurm has not started it where asrptd would have ({entry['why']}); it is considered again"
+
+
 def _left(entry: Entry) -> str:
     return f"left to Slurm: {LEFT_WORDS.get(entry['why'], entry['why'])}"
 
@@ -321,6 +325,7 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     ),
     "cut": lambda entry: f"ended by a requeue after {slurm_time(entry['ended'] - entry['began'])}",
     "cycle": _cycle,
+    "not-followed": _not_followed,
     "not-started": _not_started,
     "released-ahead": lambda entry: _refused(entry) if "error" in entry else "Slurm may start it as soon as a job ends",
     "predicted-late": lambda entry: f"runs like it have ended: {entry.get('figure')} {entry.get('unit')} are expected",

@@ -228,6 +228,8 @@ def prediction(job: JobStatus) -> str:
         return "none: the hook did not tag this job"
     if job.predicted_iterations <= 0:
         return f"none: no completed run of its group ({safe(job.group)})"
+    if job.predicted_run_s is None:  # where a job would run is unknown if it is left to Slurm
+        return UNKNOWN
     run = slurm_time(job.predicted_run_s)
     within = f" (10-90%: {durations(job.predicted_run_low_s, job.predicted_run_high_s)})"
     likely = within if job.predicted_run_low_s is not None else ""

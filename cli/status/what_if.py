@@ -37,7 +37,7 @@ from slurm_asrpt.forecast.what_if import WhatIfResult, simulate_submission
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.predict.communication import rate_in
-from slurm_asrpt.predict.conformal import rounded_interval
+from slurm_asrpt.predict.conformal import including, rounded_interval
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, joined
 from slurm_asrpt.slurm.request import LeftToSlurm, asked_gpus
@@ -58,6 +58,7 @@ class WhatIf:
     predicted_low, predicted_high: the table's, adjusted as asrptd does; unadjusted if asrptd has published nothing.
     predicted_unit: "seconds" of work if asrptd, which converts them into iterations, would not plan the job.
     communicates: it has no profile, and asrptd has learned that nodes far apart slow down such jobs.
+    predicted_mean: the iterations that the order of the queue uses, and the predicted runtime; 0: predicted_iterations.
     trouble: why there is no placement or start. note: a problem with the prediction.
     unused_profile: why asrptd ignores the profile. array: the task IDs of a job array, of which this is the first task.
     not_before: its own begin time (--begin), if that is in the future: what follows then is not simulated.
@@ -85,6 +86,7 @@ class WhatIf:
     start_median: float | None = None
     start_latest: float | None = None
     start_open: str = ""
+    predicted_mean: int = 0
     trouble: str = ""
     promise: bool = False
     array: str = ""
@@ -155,7 +157,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     known |= {"gpus": job.gpus, "unused_profile": unused}
     known |= {"communicates": job.communication_known and not job.profiled}
     known |= {"predicted_iterations": tag.iterations, "predicted_low": tag.low, "predicted_high": tag.high}
-    known |= {"predicted_unit": Unit.ITERATIONS}
+    known |= {"predicted_unit": Unit.ITERATIONS, "predicted_mean": tag.mean}
     held = _waits_for_slurm(record)
     if held:
         return WhatIf(**known, trouble=held)
@@ -310,7 +312,7 @@ def _prediction(found: WhatIf) -> str:
         return "none: no similar completed run"
     if not found.profile or found.unused_profile:
         return f"runtime {_seconds(found)}, {learned_from(found.predicted_by)}"
-    run = found.predicted_iterations * (found.alpha or found.alpha_min or 0)
+    run = _ordered_by(found) * (found.alpha or found.alpha_min or 0)
     within = f" (10-90%: {found.predicted_low}-{found.predicted_high})" if found.predicted_high else ""
     lasts = f", runtime {slurm_time(run)}" if run else ""
     return f"{_figure(found)}{within}{lasts}, {learned_from(found.predicted_by)}"
@@ -318,9 +320,14 @@ def _prediction(found: WhatIf) -> str:
 
 def _seconds(found: WhatIf) -> str:
     """The predicted runtime of a job without a profile, whose iterations are seconds in its best placement."""
-    pace = found.alpha or found.alpha_min or 1.0
-    low, high = found.predicted_low * pace, found.predicted_high * pace
-    return slurm_time(found.predicted_iterations * pace) + (f" (10-90%: {durations(low, high)})" if high else "")
+    pace, ordered_by = found.alpha or found.alpha_min or 1.0, _ordered_by(found)
+    low, high = including(ordered_by, found.predicted_low, found.predicted_high)
+    low, high = low * pace, high * pace
+    return slurm_time(ordered_by * pace) + (f" (10-90%: {durations(low, high)})" if high else "")
+
+
+def _ordered_by(found: WhatIf) -> int:
+    return found.predicted_mean or found.predicted_iterations
 
 
 def _figure(found: WhatIf) -> str:

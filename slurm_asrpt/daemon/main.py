@@ -359,11 +359,15 @@ class OptionalFiles:
 
 
 def stop_on_signals(stopping: threading.Event) -> None:
-    """SIGTERM and SIGINT end the loop after the current cycle."""
+    """SIGTERM and SIGINT end the loop after the current cycle. SIGHUP, which would end asrptd at once, does nothing."""
 
     def stop(number: int, _: FrameType | None) -> None:
         LOG.info("%s: stopping after this cycle", signal.Signals(number).name)
         stopping.set()
 
+    def stay(number: int, _: FrameType | None) -> None:
+        LOG.warning("%s: ignored; settings are read when asrptd starts", signal.Signals(number).name)
+
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGHUP, stay)

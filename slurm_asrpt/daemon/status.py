@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from slurm_asrpt import __version__
@@ -28,7 +28,7 @@ from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.run_lengths import predicted_interval, run_of
 from slurm_asrpt.daemon.jobs.admission import deadline_is_near, explain_wait, unless_reserved
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
-from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.priorities import with_cause
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -37,7 +37,8 @@ from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.daemon.record.ended import EndedReports, ended_row
 from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remaining_s, total_iterations
 from slurm_asrpt.forecast.sampling import remaining_length
-from slurm_asrpt.predict.conformal import rounded_interval
+from slurm_asrpt.predict.conformal import including, rounded_interval
+from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import asked_gpus, gpus_of
 from slurm_asrpt.status.document import (
     COMMUNICATION,
@@ -105,7 +106,7 @@ class JobRows:
         alpha = job.placement.alpha if job.placement else job.pin.alpha if job.pin else here.alpha if here else None
         iterations = tag.iterations if tag else 0
         ordered_by = (tag.mean or iterations) if tag else 0
-        low, high = self._interval(job)
+        low, high = self._interval(job, ordered_by)
         pace = alpha or best
         return JobStatus(
             job_id=record.job_id,
@@ -151,9 +152,9 @@ class JobRows:
             return None
         return place(self._cluster.view, job.job, Strategy.MOST_FREE, self._cluster.fabric)
 
-    def _interval(self, job: ManagedJob) -> tuple[int | None, int | None]:
+    def _interval(self, job: ManagedJob, ordered_by: int) -> tuple[int | None, int | None]:
         low, high = predicted_interval(job, self._recent.run_adjustment)
-        return rounded_interval(low, high) if high else (None, None)
+        return rounded_interval(*including(ordered_by, low, high)) if high else (None, None)
 
     def _unused_profile(self, job: ManagedJob) -> dict[str, str]:
         """Why the job's profile is not used, if so."""
@@ -273,9 +274,9 @@ class StatusBuilder:
     def report_ended(self, run_dir: Path, now: float) -> None:
         """Write the jobs that have ended since the last call for their owners. Raises OSError; then none is lost."""
         by_owner = dict[int, list[JobStatus]]()
-        for job, run, waits in self._reports.unwritten:
-            row = self._rows.row(job, {}, {}, (), now)
-            by_owner.setdefault(job.record.uid, []).append(ended_row(row, job, run, waits))
+        for ended in self._reports.unwritten:
+            row = self._rows.row(ended.job, {}, {}, (), now)
+            by_owner.setdefault(ended.job.record.uid, []).append(ended_row(row, ended))
         for uid, rows in by_owner.items():
             add_ended(run_dir, uid, rows)
             self._reports.written(uid)
@@ -317,14 +318,24 @@ def _turn(job: ManagedJob, now: float) -> str:
 
 
 def _layout(job: ManagedJob) -> str:
-    """In words of the owner's request; "" if any layout will do."""
+    """In words of the owner's request; "" if any layout on any nodes will do."""
     if job.job is None:
         return ""
     asked, shape = asked_gpus(job.record), job.job.request.shape(job.job.gpus) if job.job.gpus > 1 else ""
     if job.record.exclusive == "node" and asked:
         whole = f"--exclusive: all GPUs of its nodes, where it asked for {asked}" if asked < job.job.gpus else ""
-        return whole or "--exclusive"
-    return shape
+        shape = whole or "--exclusive"
+    return ", ".join(filter(None, (shape, *_which_nodes(unpinned(job.record, job.original)))))
+
+
+def _which_nodes(record: JobRecord) -> Iterator[str]:
+    """In words of the owner's request; no words if it may run on any node."""
+    if record.required_nodes:
+        yield f"-w {record.required_nodes}"
+    if record.excluded_nodes:
+        yield f"-x {record.excluded_nodes}"
+    if record.features:
+        yield f"-C {record.features}"
 
 
 def _reservation(job: ManagedJob) -> dict[str, str]:
@@ -350,6 +361,8 @@ def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: flo
         row.start_unknown = row.text if never else forecaster.why_not(job, row.text, row.rank)
         return
     row.start_earliest, row.start_median, row.start_latest = found.earliest, found.median, found.latest
+    if row.start_latest is None or row.start_latest >= now:
+        row.start_earliest = max(row.start_earliest, now)  # a waiting job has not started before now
     row.start_made, row.start_open = found.made, found.open_end
     last = forecaster.last(job, now)
     if last is not None:

@@ -20,7 +20,8 @@ SLURM_CHECKS: tuple[Callable[[Settings, float, Snapshot], Iterator[Finding]], ..
 
 def examine(settings: Settings, now: float, snapshot: Snapshot | None, here: Here = _UNKNOWN) -> list[Finding]:
     """Run all checks; without a snapshot, only those of asrpt's own files. now: seconds since the epoch."""
-    found = [*daemon.switched(settings, now), *daemon.starts(here), *daemon.alive(settings, now, here)]
+    found = [*daemon.switched(settings, now), *daemon.state(settings)]
+    found += [*daemon.starts(here), *daemon.alive(settings, now, here)]
     found += [finding for check in OUR_CHECKS for finding in check(settings, now)]
     if snapshot is None:
         return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 from slurm_asrpt import __version__, switch
 from slurm_asrpt.config.settings import Mode, Settings
@@ -25,8 +27,29 @@ def switched(settings: Settings, now: float) -> Iterator[Finding]:
         return
     if off:
         yield warning("switch", "asrptd is disabled and writes nothing to Slurm", "asrpt-admin enable")
+        return
+    try:
+        runs_in = read_status(settings.paths.run).mode
+    except AsrptError:  # reported by ``alive``
+        runs_in = ""
+    if runs_in in set(Mode) - {settings.daemon.mode}:
+        text = f"asrptd runs in mode {runs_in}, but asrpt.toml says {settings.daemon.mode}"
+        yield warning("switch", text, "systemctl restart asrptd")
     else:
         yield ok("switch", f"enabled, mode {settings.daemon.mode}")
+
+
+def state(settings: Settings) -> Iterator[Finding]:
+    """The state directory can be written: asrptd saves what a restart must know before it writes to Slurm."""
+    folder = settings.paths.state
+    if not folder.is_dir():
+        return  # asrptd has not run yet
+    why = "" if os.access(folder, os.W_OK) else "read-only"
+    with suppress(OSError):
+        why = why or ("full" if os.statvfs(folder).f_bavail == 0 else "")
+    if why:
+        text = f"{folder} is {why}: asrptd starts no job, and Slurm none until the leases end"
+        yield failure("state", text, "make it writable; if that takes long, stop asrptd (systemctl stop asrptd)")
 
 
 def release(settings: Settings, now: float) -> Iterator[Finding]:

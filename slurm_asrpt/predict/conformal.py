@@ -119,5 +119,10 @@ def rounded_interval(low: float, high: float) -> tuple[int, int]:
     return max(1, round(low)), round(min(high, MAX_ITERATIONS))
 
 
+def including(value: float, low: float, high: float) -> tuple[float, float]:
+    """An interval as it is shown beside a mean, which may lie outside of it; high is 0 without an interval."""
+    return (min(low, value), max(high, value)) if high else (low, high)
+
+
 def _beyond(truth: float, low: float, high: float) -> tuple[bool, bool]:
     return truth < low, truth > high

@@ -136,10 +136,11 @@ def simulate(
     progress: Progress | None = None,
     on_start: OnStart | None = None,
     runner: Runner | None = None,
+    partial: bool = False,
 ) -> Result:
-    """Simulate the whole table. Ctrl-C returns the result so far. Raises PolicyError or ValueError for an invalid
-    decision.
+    """Simulate the whole table. Raises PolicyError or ValueError for an invalid decision.
 
+    partial: Ctrl-C returns the result so far, with ``interrupted`` set, instead of raising KeyboardInterrupt.
     runner: how jobs run; None: with the alpha of their placement (``contention.sharing``: with shared NICs).
     """
     run = (runner or PlainRun)(policy, nodes, table, progress, on_start)
@@ -148,6 +149,8 @@ def simulate(
         try:
             run.run_to_end()
         except KeyboardInterrupt:
+            if not partial:
+                raise
             interrupted = True
     return run.result(interrupted)
 

@@ -134,7 +134,7 @@ def simulate_recorded(
         preempts = bool(workload.consenting) and may_interrupt(policy)
         recorded = (RecordedPreemptivePolicy if preempts else RecordedPolicy)(policy, recorder)
         runner = _runner(workload, preempts)
-        return simulate(recorded, cluster.nodes, table, progress, recorder.started, runner)
+        return simulate(recorded, cluster.nodes, table, progress, recorder.started, runner, partial=True)
     except PolicyError as error:
         raise AsrptError(f"policy {spec.text} made an invalid decision") from error
 

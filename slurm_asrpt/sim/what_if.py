@@ -264,7 +264,7 @@ def simulate_past(
     settings = {SPLIT: Split.SLURM, **settings}
     policy, table = prepared(name, settings, fabric, past.cluster.nodes, past.table)
     past.slurm.prepare(policy)
-    return simulate(policy, past.cluster.nodes, table, progress)
+    return simulate(policy, past.cluster.nodes, table, progress, partial=True)
 
 
 def with_baseline(outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -130,7 +130,9 @@ class JobStatus:
         "A running job's GPUs in each NVLink domain, by node, where they lie in several; null if they do not, or if "
         "fabric.nvlink_domain is not set.",
     ] = None
-    layout: Annotated[str, "How its GPUs must be on nodes, as its owner asked; empty if any layout will do."] = ""
+    layout: Annotated[str, "How its GPUs must be on nodes, and on which, as its owner asked; empty if any will do."] = (
+        ""
+    )
     released_ahead: Annotated[
         bool, "It is among the next jobs (daemon.release_ahead): it waits without a lease, and Slurm starts it."
     ] = False

@@ -139,7 +139,12 @@ def _ahead(jobs: Sequence[JobStatus], job: JobStatus) -> Ahead | None:
 
 
 def _ends(found: Status, job: JobStatus) -> list[Ending]:
-    """Running jobs by predicted end, until enough GPUs would be free; none if enough are free now."""
+    """Running jobs by predicted end, until enough GPUs would be free; none if enough are free now.
+
+    None for a job for which GPUs are not all alike: counting them would promise too much.
+    """
+    if job.layout:
+        return []
     running = [j for j in found.jobs if j.state == Phase.RUNNING]
     running.sort(key=lambda j: (j.remaining_s is None, j.remaining_s or 0.0))
     chosen, have = list[Ending](), found.gpus_free

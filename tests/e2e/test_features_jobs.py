@@ -108,6 +108,13 @@ def test_slurm_chooses_the_nodes_of_unusual_requests_and_of_salloc_at_their_turn
     assert done[shaped["features"]].nodes == "n2"
 
 
+def test_slurm_cancels_a_job_whose_deadline_can_no_longer_be_met(asrpt: Cluster):
+    asrpt.block_all()
+    job_id = asrpt.submit("--gpus=1", "--deadline=now+70", "--time=1", script=SHORT)
+    wait_for(lambda: asrpt.jobs()[job_id].eligible_time > time.time(), "it has a lease", 10)
+    asrpt.wait_all([job_id], "DEADLINE")
+
+
 def update_by_owner(asrpt: Cluster, job_id: str, *words: str) -> None:
     """Without slurmdbd, slurmctld may refuse a new partition with a stale errno (docs/slurm-notes.md): repeat it."""
     command = ["scontrol", "update", f"JobId={job_id}", *words]

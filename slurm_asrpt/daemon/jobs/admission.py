@@ -73,6 +73,8 @@ class Admission:
         failed to start unless it needs them.
         """
         record = self._rules.counted(unpinned(job.record, job.original))
+        if deadline_is_missed(record, now):
+            raise LeftToSlurm("too-late")
         if record.array_tasks and not (self._mode.current is not Mode.SHADOW and record.can_be_parted):
             raise LeftToSlurm("array")
         if job.cpu_job is not None and not self._mode.enforcing:
@@ -420,6 +422,14 @@ def is_lease(job: ManagedJob, shown: float, now: float, lease_s: float, enforcin
 def deadline_is_near(record: JobRecord, now: float) -> bool:
     """Whether half of the time is over in which a job with a deadline can start."""
     return bool(record.deadline) and now >= (record.submit_time + record.deadline - record.time_limit) / 2
+
+
+def deadline_is_missed(record: JobRecord, now: float) -> bool:
+    """Whether a run of the whole time limit cannot end before the job's deadline.
+
+    Slurm cancels such a job, but not while it has a lease.
+    """
+    return bool(record.deadline) and now + record.time_limit > record.deadline
 
 
 def lost_its_tag(job: ManagedJob, lease_s: float) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.saved_state import Forecast
 from slurm_asrpt.history.store import Run, Source
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.status.document import RAN_ON, JobStatus
@@ -44,36 +45,47 @@ class Waits:
         return {}
 
 
-@dataclass
-class EndedReports:
-    """Ended jobs, each with its run and its waits, until they are written.
+@dataclass(frozen=True)
+class Ended:
+    """What is known of a job at its end. waits: seconds by kind of reason. forecast: the last one of its start.
 
-    The run is None if it did not run, or the history keeps no such runs.
+    run: None if it did not run, or if the history keeps no such runs.
     """
 
+    job: ManagedJob
+    run: Run | None
+    waits: Mapping[str, float]
+    forecast: Forecast | None
+
+
+@dataclass
+class EndedReports:
+    """Ended jobs until they are written."""
+
     waits: Waits
-    unwritten: list[tuple[ManagedJob, Run | None, Mapping[str, float]]] = field(default_factory=list)
+    unwritten: list[Ended] = field(default_factory=list)
 
     def add(self, job: ManagedJob, run: Run | None) -> None:
         """Keep the job until its report is written."""
-        self.unwritten.append((job, run, self.waits.of(job.record.job_id, job.record.submit_time)))
+        waits = self.waits.of(job.record.job_id, job.record.submit_time)
+        self.unwritten.append(Ended(job, run, waits, job.forecast))
         del self.unwritten[:-MOST_UNWRITTEN]
 
     def written(self, uid: int) -> None:
         """The jobs of this user are in their owner's file."""
-        self.unwritten = [kept for kept in self.unwritten if kept[0].record.uid != uid]
+        self.unwritten = [kept for kept in self.unwritten if kept.job.record.uid != uid]
 
 
-def ended_row(row: JobStatus, job: ManagedJob, run: Run | None, waits: Mapping[str, float]) -> JobStatus:
-    """The row of a job that has ended. row: as for a running job; run: None if it never had nodes, or if the history
-    keeps no such runs."""
-    record, forecast = job.record, job.forecast
+def ended_row(row: JobStatus, ended: Ended) -> JobStatus:
+    """The row of a job that has ended. row: as for a running job."""
+    job, run, forecast = ended.job, ended.run, ended.forecast
+    record = job.record
     began = float(run.start_time) if run else _began(record)
     end = float(run.end_time if run else record.end_time)
     waited = max(0.0, (began or end) - record.submit_time)
     ran = end - began if began else 0.0
     facts: dict[str, Any] = {"exit_code": record.exit_code, "time_limit_s": record.time_limit, "waited_s": waited}
-    facts |= {"ran_s": ran, "waits": {kind: round(seconds, 1) for kind, seconds in waits.items() if seconds >= 1}}
+    facts |= {"ran_s": ran, "waits": {kind: round(seconds, 1) for kind, seconds in ended.waits.items() if seconds >= 1}}
     if began:
         facts[RAN_ON] = record.nodes  # also of jobs without GPUs, which have none in ``nodes``
     reported = run is not None and run.iterations_source is Source.REPORTED

@@ -102,7 +102,7 @@ class StartWithdrawal:
         else:
             job.not_started(now, waits, at_once=not is_limit(why), avoid=avoid)
         self._pins.remove_rank_maps([job])
-        self._audit.record(now, "not-started", job.record.job_id, why=why, retry_at=job.retry_at)
+        self._audit.record(now, self._not_started, job.record.job_id, why=why, retry_at=job.retry_at)
 
     def _in_vain(self, job: ManagedJob, now: float) -> str:
         """Slurm's reason if the pin of a pending job must be removed; "" while the job may still start.
@@ -122,6 +122,11 @@ class StartWithdrawal:
     def _kind(self, slurm_reason: str) -> str:
         if is_limit(slurm_reason):
             return "limit"
+        return self._not_started
+
+    @property
+    def _not_started(self) -> str:
+        """In other modes than enforce, Slurm was not asked to start the job."""
         return "not-started" if self._mode.enforcing else "not-followed"
 
 

@@ -283,3 +283,15 @@ def test_a_large_job_whose_nodes_slurm_chooses_says_that_it_goes_by_slurms_order
     rows = {row.job_id: row.priority for row in gated.status(gated.slurm.now).jobs}
     assert rows[large] == "Slurm's own order, as a large job whose nodes Slurm chooses"
     assert rows[work] == ""
+
+
+def test_a_job_that_cannot_end_before_its_deadline_is_handed_to_slurm_which_cancels_it(gated: Bench) -> None:
+    gated.slurm.submit(12, 10**5)
+    gated.cycle(2)
+    job_id = gated.slurm.submit(12, 100, time_limit=600.0, deadline=gated.slurm.now + 605.0)
+    gated.cycle(2)
+    assert gated.job_state(job_id) is JobState.QUEUED
+    gated.cycle(6)
+    assert gated.job_state(job_id) is JobState.LEFT_TO_SLURM
+    assert gated.slurm.records[job_id].eligible_time <= gated.slurm.now
+    assert "cannot end before its deadline" in gated.status(gated.slurm.now).jobs[-1].text

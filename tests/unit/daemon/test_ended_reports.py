@@ -122,6 +122,7 @@ def test_the_waits_of_a_task_begin_with_those_of_its_array(bench):
         ({"exclusive": "node", "tres_per_job": "gres:gpu:1", "tres_per_task": ""}, "--exclusive: all GPUs of its"),
         ({"tres_per_job": "", "tres_per_task": "", "tres_per_node": "gres:gpu:2", "min_nodes": 2, "max_nodes": 2},
          "2 on each of 2 nodes"),
+        ({"required_nodes": "n1", "excluded_nodes": "n2"}, "all on one node, -w n1, -x n2"),
         ({}, ""),
     ],
 )  # fmt: skip

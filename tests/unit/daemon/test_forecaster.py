@@ -16,6 +16,7 @@ from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Running, from_jso
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.status.document import withdrawn_after
+from slurm_asrpt.status.ended import read_ended
 from tests.benches.fake_slurm import GROUP
 
 EVERY_S = 60.0  # the default
@@ -119,6 +120,10 @@ def test_the_latest_estimate_is_shown_and_the_first_is_judged(forecasts, waiting
     run = forecasts.bench.runs()[waiting]
     told = (run.forecast_made, run.forecast_low, run.forecast_median, run.forecast_high)
     assert told == (made, begin + 80, begin + 100, begin + 201)
+    run_dir = forecasts.bench.settings.paths.run
+    forecasts.bench.scheduling.status.report_ended(run_dir, forecasts.slurm.now)
+    job = next(job for job in read_ended(run_dir, 0) if job.job_id == waiting)
+    assert (job.start_made, job.start_earliest, job.start_latest) == (made, begin + 80, begin + 200.5)
 
 
 def test_a_job_of_a_rush_ends_with_its_estimate_in_the_history(forecasts, waiting):

@@ -1,5 +1,6 @@
 """asrptd's loop: it continues after failures with growing pauses, informs the hook, and ends cleanly."""
 
+import signal
 import time
 from threading import Event
 
@@ -385,3 +386,19 @@ def test_pyslurm_is_used_if_it_matches_and_the_settings_allow_it(make_daemon, sl
     daemon.run(once=True)
     assert daemon.client is used
     assert list(daemon.scheduling.jobs) == [job_id]
+
+
+def test_a_hangup_does_not_end_asrptd(caplog):
+    stopping = Event()
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        main.stop_on_signals(stopping)
+        signal.raise_signal(signal.SIGHUP)
+        assert not stopping.is_set()
+        assert "settings are read when asrptd starts" in caplog.text
+        signal.raise_signal(signal.SIGTERM)
+        assert stopping.is_set()
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

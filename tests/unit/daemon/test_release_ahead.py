@@ -514,8 +514,9 @@ def test_a_job_whose_nodes_asrptd_chooses_is_not_released_in_its_turn(ahead):
     """A near deadline gives it Slurm's place; Slurm might scatter it."""
     bench = ahead()
     fill(bench)
-    job_id = bench.slurm.submit(2, 10, deadline=bench.slurm.now + 3600.0, time_limit=3600.0)
-    bench.cycle(3)
+    job_id = bench.slurm.submit(2, 10, deadline=bench.slurm.now + 3616.0, time_limit=3600.0)
+    bench.cycle(10)
+    assert bench.slurm.now > bench.slurm.records[job_id].submit_time + 8.0
     assert leased(bench, job_id)
 
 

@@ -6,12 +6,13 @@ import os
 import socket
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from slurm_asrpt_cli.admin.doctor import here
 
 from slurm_asrpt import __version__
-from slurm_asrpt.config.settings import GroupSettings, Settings, parse_settings
+from slurm_asrpt.config.settings import GroupSettings, Mode, Settings, parse_settings
 from slurm_asrpt.daemon.leader import LeaderLock
 from slurm_asrpt.daemon.metrics import HISTORY_INTERVAL_S, Metrics
 from slurm_asrpt.doctor import Here, State, examine, predictions
@@ -22,7 +23,7 @@ from slurm_asrpt.hook.hook_conf import write_hook_conf
 from slurm_asrpt.predict.model_store import active_name
 from slurm_asrpt.predict.retrain import models_folder, retrain
 from slurm_asrpt.predict.validation import Drift, drift
-from slurm_asrpt.status.document import Status, write_status
+from slurm_asrpt.status.document import Status, read_status, write_status
 
 GROUP, NOW = "0123456789abcdef", 1_800_000_000.0
 
@@ -53,7 +54,7 @@ def record_runs(settings: Settings, first: int, iterations: list[int], predicted
 def publish_status(settings: Settings, age: float = 0.0, release: str = __version__) -> None:
     """Write a status as asrptd does."""
     settings.paths.run.mkdir(exist_ok=True)
-    write_status(settings.paths.run, Status(NOW - age, "enforce", "asrpt-gated", 5.0, 8, 8, release=release))
+    write_status(settings.paths.run, Status(NOW - age, settings.daemon.mode, "asrpt-gated", 5.0, 8, 8, release=release))
 
 
 @pytest.fixture
@@ -80,6 +81,23 @@ def remedies(settings: Settings) -> str:
 def test_a_healthy_installation_has_no_warnings(healthy: Settings) -> None:
     assert set(states(healthy).values()) == {State.OK}
     assert remedies(healthy).strip() == ""
+
+
+def test_a_mode_that_asrptd_does_not_run_in_yet_needs_a_restart(healthy: Settings) -> None:
+    changed = healthy.model_copy(update={"daemon": healthy.daemon.model_copy(update={"mode": Mode.ORDER})})
+    assert read_status(healthy.paths.run).mode != Mode.ORDER
+    assert states(changed)["switch"] is State.WARNING
+    assert "systemctl restart asrptd" in remedies(changed)
+
+
+@pytest.mark.parametrize("why", ["read-only", "full"])
+def test_a_state_directory_that_cannot_be_written_stops_all_starts(
+    healthy: Settings, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: why != "read-only")
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=0))
+    (finding,) = (finding for finding in examine(healthy, NOW, None) if finding.check == "state")
+    assert (finding.state, f" is {why}: " in finding.text) == (State.FAILURE, True)
 
 
 def test_a_new_installation_gets_remedies(settings: Settings) -> None:

@@ -93,7 +93,12 @@ def test_medians_use_only_ended_jobs():
 @pytest.mark.parametrize(("policy", "expected"), [("asrpt", Split.SLURM), ("asrpt:split=paper", Split.PAPER)])
 def test_gpus_are_split_as_slurm_does(monkeypatch, policy, expected):
     splits = []
-    monkeypatch.setattr(whatif, "simulate", lambda made, *rest: splits.append(made.split) or simulate(made, *rest))
+
+    def noted(made, *rest, **named):
+        splits.append(made.split)
+        return simulate(made, *rest, **named)
+
+    monkeypatch.setattr(whatif, "simulate", noted)
     whatif.compare(whatif.replay(trace_of([(0, "a", 2, 10, 0)]), [2]), [policy])
     assert splits == [expected]
 
