@@ -25,7 +25,7 @@ from slurm_asrpt_cli.sim.options import (
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY
 from slurm_asrpt.errors import EXIT_FAILURE, EXIT_INTERRUPTED
-from slurm_asrpt.sim.assumptions import assumptions, no_losses, nobody_consents, nobody_waits
+from slurm_asrpt.sim.assumptions import assumptions, no_losses, nobody_consents, nobody_waits, too_large
 from slurm_asrpt.sim.backends import run_local
 from slurm_asrpt.sim.results import Record, check_target, read_meta, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, parse_policies, parse_policy
@@ -84,6 +84,7 @@ def run(
     else:
         print_facts(_facts(record, output), 18)
         _warn(nobody_waits([record.meta["summary"]], record.meta["notes"]["load"]))
+        _warn("" if record.interrupted else too_large([record.meta["summary"]]))
         _warn(nobody_consents([spec], scenario.options.consent))
         _warn(no_losses([spec]))
     if record.interrupted:
@@ -170,6 +171,7 @@ def compare(
         print_figures({"POLICY": [row["policy"] for row in rows]}, rows)
         print_assumptions(scenario, meta["notes"])
         _warn(nobody_waits(rows, meta["notes"]["load"]))
+        _warn(too_large(rows))
         _warn(nobody_consents(specs, scenario.options.consent))
         _warn(no_losses(specs))
     leave(found, interrupted, len(specs))

@@ -97,6 +97,12 @@ def no_losses(specs: Iterable[PolicySpec]) -> str:
     return f"simulated jobs report no loss, so predict=loss changes nothing: {', '.join(blind)}"
 
 
+def too_large(summaries: Iterable[Mapping[str, Any]]) -> str:
+    """A warning if jobs never start because they are larger than the cluster, else an empty string."""
+    never, jobs = max(((found["never_started"], found["jobs"]) for found in summaries), default=(0, 0))
+    return f"{never} of {counted(jobs, 'job')} never start: they are larger than the cluster" if never else ""
+
+
 def _stretched(factor: float) -> str:
     return f"{factor:.3g} times as long"
 

@@ -16,6 +16,7 @@ from slurm_asrpt.core.cluster import Fabric, Node, capacity, spread, with_refere
 from slurm_asrpt.core.job import UNPROFILED, JobProfile, unprofiled
 from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
+from slurm_asrpt.errors import InputError
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.profile.documents import load_uncut
 from slurm_asrpt.profile.library_tools import table1
@@ -246,6 +247,8 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
     )
     own_load = offered_load(table, cluster)
     if options.load is not None:
+        if not np.isfinite(own_load):
+            raise InputError("all jobs of the simulation are submitted at the same time, so that no load can be set")
         table = replace(table, submit=table.submit * (own_load / options.load))
     if options.max_gpus_per_user is not None:
         table = _limited(table, options.max_gpus_per_user)

@@ -116,6 +116,21 @@ def test_every_table_says_what_was_assumed(sim: Sim, tmp_path: Path) -> None:
     assert "\nLoad" not in swept  # it has a column
 
 
+def test_jobs_that_are_larger_than_the_cluster_are_counted(sim: Sim) -> None:
+    for command in (["run"], ["compare", "-p", "fifo"]):
+        done = sim(*command, "philly", "--servers", "1", "--gpus-per-server", "4")
+        assert re.search(r"warning: \d+ of 200 jobs never start: they are larger than the cluster", done.stderr)
+
+
+def test_jobs_that_arrive_at_once_have_no_load(sim: Sim, tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    rows = "".join(f"{number},5,1,60\n" for number in range(20))
+    log.write_text(f"job_id,submit_s,gpus,duration_s\n{rows}", encoding="utf-8")
+    done = sim("run", log, "--load", "1", code=2)
+    assert "submitted at the same time" in done.stderr
+    assert done.stderr.count("\n") <= 2
+
+
 def test_a_warning_where_nobody_waits(sim: Sim, tmp_path: Path) -> None:
     for command in (["run"], ["compare", "-p", "fifo"], ["sweep", "-j", "1", "-o", tmp_path / "s"]):
         assert "warning: hardly a job waits" in sim(*command, "philly").stderr
