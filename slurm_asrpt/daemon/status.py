@@ -248,7 +248,7 @@ class StatusBuilder:
                 _add_start(row, job, forecaster, now)
                 row.released_ahead = self._mode.enforcing and row.rank is not None and job.is_released_ahead
         self._reports.waits.note(rows, now)
-        higher = self._higher(queue)
+        higher = self._higher([pair for pair in queue if str(pair[0]) in ranks])
         rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))
         add_ahead(rows, higher)
         return Status(

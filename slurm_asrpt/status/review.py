@@ -70,6 +70,7 @@ HELPS_ONE_GPU = HELPS_A_WAIT | {"gpus": "", "behind": "a shorter run: less predi
 """The same for a job of one GPU, or without any: it cannot ask for fewer."""
 HELPS_AN_END = {
     "timeout": "a longer time limit (--time)",
+    "deadline": "a later deadline (--deadline), or a shorter time limit (--time), with which it can start later",
     "out_of_memory": "more memory (--mem, --mem-per-gpu)",
     "node_fail": "checkpoints: it lost its work when a node failed",
     "preempted": "checkpoints: it lost its work when it was preempted",
