@@ -12,7 +12,8 @@ from errno import EPERM
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import PydanticCustomError
 
 from slurm_asrpt.config import group_rules
 from slurm_asrpt.config.location import DEFAULT_PATH, RUN, settings_file
@@ -142,35 +143,44 @@ class DaemonSettings(Section):
         return min(self.lease_s / 2, LONGEST_RENEWAL_S)
 
 
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise PydanticCustomError("relative", "must be an absolute path")
+    return path
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+
+
 class PathSettings(Section):
     """Files and directories. asrptd creates missing directories with restrictive modes."""
 
-    state: Path = Field(
+    state: AbsolutePath = Field(
         Path("/var/lib/asrpt"),
         description="History, models, saved state and audit trail. Only asrptd's user has access.",
     )
-    run: Path = Field(
+    run: AbsolutePath = Field(
         RUN,
         description="status.json, which asrpt-status reads. For asrpt-status to work on login nodes, use a directory "
         "that they share with the controller.",
     )
-    hook: Path = Field(
+    hook: AbsolutePath = Field(
         Path("/var/lib/asrpt-hook"),
         description="hook.conf, table.txt and profiles.txt, which asrptd writes and slurmctld's submit hook reads.",
     )
-    scripts: Path = Field(
+    scripts: AbsolutePath = Field(
         Path("/etc/slurm/asrpt"),
         description="The submit hook's Lua module, prologs and epilog. Must be owned by root, because root runs them "
         "on the nodes. Only asrpt-admin install writes here.",
     )
-    spool: Path = Field(
+    spool: AbsolutePath = Field(
         Path("/var/spool/asrpt"),
         description="Host files and progress files. Must be one shared directory on the controller and all nodes.",
     )
-    profiles: list[Path] = Field(
+    profiles: list[AbsolutePath] = Field(
         default=[Path("/etc/slurm/asrpt/profiles")], description="Directories with this site's profiles (*.toml)."
     )
-    attachments: Path = Field(
+    attachments: AbsolutePath = Field(
         Path("/etc/slurm/asrpt/attachments.toml"),
         description="Which groups and job names use which profile. asrpt-profile attach writes it. Must be owned by "
         "root, because it affects the jobs of all users.",

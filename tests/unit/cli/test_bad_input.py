@@ -15,6 +15,7 @@ READS_SETTINGS = {
     "predict": ["asrpt-admin", "predict"],
 }
 BAD_SETTINGS = {
+    "relative path": (b'[paths]\nstate = "asrpt/state"\n', ["paths.state", "absolute path"]),
     "unknown key": (b"[daemon]\nnonsense = 1\n", ["unknown setting daemon.nonsense", "man 5"]),
     "unknown section": (b"[nonsense]\n", ["unknown setting nonsense", "man 5"]),
     "wrong type": (b"[daemon]\ninterval_s = 'often'\n", ["daemon.interval_s", "often", "fix"]),

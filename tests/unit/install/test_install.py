@@ -290,7 +290,7 @@ def test_the_remaining_stub_is_valid_lua(tmp_path: Path, interpreter: str) -> No
     assert done.stdout == "0\t0\n"
 
 
-@pytest.mark.parametrize("path", ["/etc/slurm/a b", "/x;y", 'relative"', "/a%i"])
+@pytest.mark.parametrize("path", ["/etc/slurm/a b", "/x;y", '/quoted"', "/a%i"])
 def test_paths_with_special_characters_are_refused(tmp_path: Path, path: str) -> None:
     settings = parse_settings({"paths": {"hook": path}}, "test")
     with pytest.raises(InputError, match="scripts"):
