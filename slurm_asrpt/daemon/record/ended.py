@@ -47,7 +47,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Ended:
-    """What is known of a job at its end. waits: seconds by kind of reason. forecast: the last one of its start.
+    """What is known of a job at its end. waits: seconds by kind of reason. forecast: the first one of its start.
 
     run: None if it did not run, or if the history keeps no such runs.
     """
