@@ -177,7 +177,7 @@ class PathSettings(Section):
         Path("/var/spool/asrpt"),
         description="Host files and progress files. Must be one shared directory on the controller and all nodes.",
     )
-    profiles: list[AbsolutePath] = Field(
+    profiles: list[Path] = Field(
         default=[Path("/etc/slurm/asrpt/profiles")], description="Directories with this site's profiles (*.toml)."
     )
     attachments: AbsolutePath = Field(

@@ -127,7 +127,8 @@ def test_an_interrupted_simulation_returns_the_jobs_that_ended():
         (unprofiled(4),), np.array([0.0, 1.0, 9.0]), np.zeros(3, dtype=int), np.full(3, 5.0), np.full(3, 5.0)
     )
     nodes = [Node("a", 4, 0), Node("b", 4, 1)]
-    result = simulate(make_policy("fifo", fabric=FABRIC), nodes, table, on_start=stop, runner=sharing(FABRIC, Linear()))
+    fifo = make_policy("fifo", fabric=FABRIC)
+    result = simulate(fifo, nodes, table, on_start=stop, runner=sharing(FABRIC, Linear()), partial=True)
     assert result.interrupted
     assert result.ended.tolist() == [0, 1]
 
