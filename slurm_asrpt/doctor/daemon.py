@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 
 from slurm_asrpt import __version__, switch
 from slurm_asrpt.config.settings import Mode, Settings
@@ -42,11 +41,11 @@ def switched(settings: Settings, now: float) -> Iterator[Finding]:
 def state(settings: Settings) -> Iterator[Finding]:
     """The state directory can be written: asrptd saves what a restart must know before it writes to Slurm."""
     folder = settings.paths.state
-    if not folder.is_dir():
-        return  # asrptd has not run yet
-    why = "" if os.access(folder, os.W_OK) else "read-only"
-    with suppress(OSError):
-        why = why or ("full" if os.statvfs(folder).f_bavail == 0 else "")
+    try:
+        system = os.statvfs(folder)  # not os.access: an ordinary user may not write there, but asrptd may
+    except OSError:  # asrptd has not run yet
+        return
+    why = "read-only" if system.f_flag & os.ST_RDONLY else "full" if not system.f_bavail else ""
     if why:
         text = f"{folder} is {why}: asrptd starts no job, and Slurm none until the leases end"
         yield failure("state", text, "make it writable; if that takes long, stop asrptd (systemctl stop asrptd)")

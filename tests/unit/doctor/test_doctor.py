@@ -94,8 +94,12 @@ def test_a_mode_that_asrptd_does_not_run_in_yet_needs_a_restart(healthy: Setting
 def test_a_state_directory_that_cannot_be_written_stops_all_starts(
     healthy: Settings, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: why != "read-only")
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=0))
+    system = (
+        SimpleNamespace(f_bavail=9, f_flag=os.ST_RDONLY)
+        if why == "read-only"
+        else SimpleNamespace(f_bavail=0, f_flag=0)
+    )
+    monkeypatch.setattr(os, "statvfs", lambda _: system)
     (finding,) = (finding for finding in examine(healthy, NOW, None) if finding.check == "state")
     assert (finding.state, f" is {why}: " in finding.text) == (State.FAILURE, True)
 
