@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import unified_diff
 from importlib.metadata import PackageNotFoundError, version
@@ -113,7 +114,8 @@ def ask_for(state: Path, timeout_s: float, ended: Callable[[], bool]) -> bytes:
     path, before = state / FILE_NAME, time.monotonic()
     had = _identity(path)
     replace_file(state / WANTED, b"asrptd removes this file\n", mode=0o600)
-    give_to_folder_owner(state / WANTED)
+    with suppress(FileNotFoundError):  # asrptd has already removed it
+        give_to_folder_owner(state / WANTED)
     while _identity(path) == had:
         if ended() or time.monotonic() > before + timeout_s:
             (state / WANTED).unlink(missing_ok=True)

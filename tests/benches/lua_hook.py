@@ -22,6 +22,7 @@ INTERPRETERS = [name for name in ("lua5.1", "lua5.3", "lua5.4") if shutil.which(
 
 class LuaHook:
     def __init__(self, interpreter: str) -> None:
+        self.interpreter = interpreter
         self._rules: GroupSettings | None = None
         driver = Path(__file__).with_name("lua_hook.lua")
         self._process = subprocess.Popen(

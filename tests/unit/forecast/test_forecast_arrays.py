@@ -10,7 +10,7 @@ from itertools import count, repeat
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt.core.job import ARRAY_TASKS_AHEAD, Job, JobId
@@ -26,6 +26,7 @@ from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Snapshot, Waiting
 from slurm_asrpt.forecast.what_if import simulate_submission
 from slurm_asrpt.status.document import JobStatus
 from tests.benches.daemon import Bench
+from tests.examples import examples
 from tests.unit.daemon.test_forecaster import FakeComputations
 from tests.unit.forecast.test_forecast import NODES, NOW, job, snapshot, waiting
 
@@ -79,6 +80,7 @@ def test_in_a_future_tasks_run_once_in_order_and_within_the_task_limit(
         assert gpus * at_once <= sum(node.gpus for node in NODES)
 
 
+@settings(max_examples=examples(40))
 @given(st.integers(ARRAY_TASKS_AHEAD + 1, ARRAY_TASKS_AHEAD + 20), st.lists(LENGTHS, max_size=5, unique=True))
 def test_other_jobs_start_as_if_all_tasks_were_jobs(tasks: int, others: list[float]) -> None:
     queue = [waiting(10 + number, seconds) for number, seconds in enumerate(others)]
@@ -135,18 +137,19 @@ def test_the_next_and_the_last_task_get_estimates(policy: str) -> None:
 
 
 def test_the_next_task_may_be_the_last_one() -> None:
-    one = forecast(with_array(ARRAY_TASKS_AHEAD + 1, []), 0)
+    one = forecast(with_array(ARRAY_TASKS_AHEAD + 1, []), 0, MIN_SAMPLES)
     assert one[JobId("5")] == one[JobId(f"5_{ARRAY_TASKS_AHEAD}")]
 
 
 def test_with_an_array_the_same_state_and_seed_give_the_same_forecast_also_through_json() -> None:
-    full = with_array(200, [waiting(1)], most=3)
+    full = with_array(40, [waiting(1)], most=3)
     again = from_json(to_json(full))
     assert again == full
     assert forecast(again, 3, MIN_SAMPLES) == forecast(full, 3, MIN_SAMPLES) != forecast(full, 4, MIN_SAMPLES)
 
 
-def test_a_new_job_starts_after_a_long_array() -> None:
+def test_a_new_job_starts_after_a_long_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slurm_asrpt.forecast.what_if.SAMPLES", MIN_SAMPLES)
     long = job(0, 2, 5000.0)
 
     def start(tasks: int) -> float:

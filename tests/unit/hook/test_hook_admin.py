@@ -20,6 +20,7 @@ from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.history.store import History, Run
 from slurm_asrpt.hook.group import describe, keys_of
 from slurm_asrpt.hook.job_script import directives, gpus_asked
+from tests.benches.in_process import in_process
 
 SCRIPT = (
     b"#!/bin/bash\n#SBATCH --job-name=bert --comment='asrpt:profile=p\x1b,dataset=c4'\npython x.py\n#SBATCH -J no\n"
@@ -35,11 +36,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def admin(*args: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    program = "import sys; sys.argv[0] = 'asrpt-admin'; from slurm_asrpt_cli.admin import main; main()"
-    variables = {k: v for k, v in os.environ.items() if not k.startswith(("ASRPT", "SBATCH"))} | environment
-    return subprocess.run(
-        [sys.executable, "-c", program, *map(str, args)], capture_output=True, text=True, env=variables
-    )
+    return in_process(main, "asrpt-admin", *args, **environment)
 
 
 def test_retrain_and_predict(config: Path) -> None:

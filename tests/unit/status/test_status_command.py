@@ -19,6 +19,7 @@ from slurm_asrpt_cli.status.table import SHORT, columns, fit
 from slurm_asrpt.core.policies.base import Phase
 from slurm_asrpt.status.document import JobStatus, NodeStatus, Status, withdrawn_after, write_status
 from slurm_asrpt.text import slurm_time
+from tests.benches.in_process import in_process
 
 DOCS = Path(__file__).parents[3] / "docs"
 HOSTILE = "[red]x[/red]\x1b[31m\r\n|$(id)\u202e\u200b\u2028é"
@@ -86,14 +87,7 @@ def plain(lines: list[Line]) -> list[str]:
 
 
 def run(settings: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).parent / "asrpt-status"
-    return subprocess.run(
-        [program, "--config", settings, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONUTF8": "1", **environment},
-    )
+    return in_process(command.main, "asrpt-status", "--config", settings, *arguments, **environment)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +252,9 @@ def test_there_are_no_colors_in_a_pipe_or_with_no_color(settings: Path) -> None:
 
 
 def test_output_works_without_unicode(settings: Path) -> None:
-    answer = run(settings, PYTHONUTF8="0", PYTHONIOENCODING="ascii", LC_ALL="C")
+    program = Path(sys.executable).parent / "asrpt-status"
+    ascii_only = {**os.environ, "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    answer = subprocess.run([program, "--config", settings], capture_output=True, text=True, env=ascii_only)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert r"\xe9" in answer.stdout
 
