@@ -129,7 +129,7 @@ def test_the_owners_nodes_are_restored_when_a_start_is_withdrawn(asrpt: Cluster)
     wait_for(lambda: "begin" in asrpt.text_of(job_id), "asrptd has withdrawn the start", 10)
     assert asrpt.job(job_id).required_nodes == "n[2-3]"
     time.sleep(2)  # a job started in the second of its requeue fails: its credential is revoked (docs/slurm-notes.md)
-    asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
+    asrpt.start_now(job_id, user="asrpt1")
     assert asrpt.wait(job_id, "COMPLETED").nodes == "n[2-3]"
 
 

@@ -176,7 +176,7 @@ def test_a_job_whose_node_goes_down_runs_again_elsewhere_and_the_node_returns(as
     try:
         asrpt.wait(job_id, "PENDING")
         wait_for(lambda: asrpt.job(job_id).required_nodes == "", "its pin is removed", 15)
-        asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
+        asrpt.start_now(job_id, user="asrpt1")
         assert asrpt.wait(job_id, "COMPLETED").nodes != node
     finally:
         asrpt.scontrol("update", f"NodeName={node}", "State=RESUME")

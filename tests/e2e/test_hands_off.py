@@ -106,7 +106,7 @@ def test_an_owners_later_start_time_is_kept_and_an_earlier_one_is_harmless(asrpt
     set_at = time.time()
     asrpt.scontrol("update", f"JobId={sooner}", "StartTime=now+2", user="asrpt1")
     asrpt.scontrol("update", f"JobId={later}", "StartTime=now+14", user="asrpt1")
-    asrpt.scontrol("update", f"JobId={now}", "StartTime=now", user="asrpt1")
+    asrpt.start_now(now, user="asrpt1")
     wait_for(lambda: asrpt.job(now).eligible_time > time.time() + 2, "it is leased again", 5)
     wait_for(lambda: "begin" in asrpt.text_of(later), "the later one waits for its begin time", 5)
     asrpt.cancel(*blockers)

@@ -49,7 +49,7 @@ def run_jobs(cluster: Cluster) -> dict[str, str]:
     ids["cpu"] = cluster.submit("-n1", script="true")
     cluster.wait(ids["cancelled"], "RUNNING")
     cluster.cancel(ids["cancelled"])
-    cluster.scontrol("update", f"JobId={ids['requeued']}", "StartTime=now")
+    cluster.start_now(ids["requeued"])
     return ids
 
 

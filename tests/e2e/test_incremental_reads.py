@@ -86,7 +86,7 @@ def test_incremental_reads_equal_full_json_reads(cluster: Cluster, client: Incre
     cluster.wait(starts, "RUNNING")
     cluster.scontrol("hold", held)
     cluster.scontrol("update", f"JobId={later}", "StartTime=now+3hours", "NumNodes=1-4")
-    cluster.scontrol("update", f"JobId={first}", "StartTime=now")
+    cluster.start_now(first)
     cluster.cancel(gone)
     cluster.wait(ended, "FAILED")
     wait_for(lambda: cluster.job(first).reason != "None", "Slurm has tried to start it", 30)

@@ -98,7 +98,7 @@ def test_a_job_that_slurm_starts_is_timed_with_the_gpus_it_got(lab: Cluster) -> 
     lab.stop_daemon()
     words = ("-w", "n1", "-N1", "-n2", "--gpus-per-task=1", "--comment=asrpt:profile=ring")
     job = lab.submit(*words, script="sleep 600")
-    lab.scontrol("update", f"JobId={job}", "StartTime=now")
+    lab.start_now(job)
     assert lab.wait(job, "RUNNING").gpu_indexes == {"n1": 0b101}
     lab.start_daemon()
     wait_for(lambda: lab.audit(job, "running"), "asrptd has read the allocation", 15)

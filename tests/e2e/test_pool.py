@@ -70,7 +70,7 @@ def test_a_pool_on_two_nodes_is_cancelled_requeued_and_done(cluster: Cluster, tm
     pool.go()
     wait_for(lambda: cluster.job(again).state == "PENDING", "the job is pending", 30)
     cluster.sleep(2)
-    cluster.scontrol("update", f"JobId={again}", "StartTime=now")
+    cluster.start_now(again)
     cluster.wait(again, "COMPLETED", timeout=60)
     log = (pool.sweep.parent / "pool.log").read_text()
     assert log.splitlines()[-1] == "done: 4 trainings done", log

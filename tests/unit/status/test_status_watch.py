@@ -184,7 +184,7 @@ def contains(*words_and_text: str) -> bool:
 
 def lists(word: str, job_ids: list[str], text: str) -> bool:
     """Whether the text has the word, and its rows are the first of these jobs."""
-    shown = [(line.split() + [""])[1] for line in text.splitlines()[4:-1] if line]
+    shown = [[*line.split(), ""][1] for line in text.splitlines()[4:-1] if line]
     return word in text and len(shown) > 10 and shown == job_ids[: len(shown)]
 
 
