@@ -259,12 +259,15 @@ def run(
     directory: Directory = DEFAULT_DIRECTORY,
     user: Annotated[str | None, typer.Option(metavar="USER", help="Run as this test user; default: root.")] = None,
 ) -> None:
-    """Run a command in a lab.
+    """Run a command in a lab, in this directory.
+
+    Where the user cannot write, it runs in the user's home
+    directory.
 
     Example: asrpt-lab run --user asrpt1 sbatch job.sh
     """
     with _errors():
-        _replace_by(cluster.load(directory), command, user)
+        _replace_by(cluster.load(directory), command, user, stay=True)
 
 
 @app.command()
@@ -285,17 +288,20 @@ def shell(
         _replace_by(lab, [os.environ.get("SHELL") or "/bin/sh"], user)
 
 
-def _replace_by(lab: cluster.Lab, command: list[str], user: str | None) -> NoReturn:
-    """Become a command in the lab. Raises InputError."""
+def _replace_by(lab: cluster.Lab, command: list[str], user: str | None, stay: bool = False) -> NoReturn:
+    """Become a command in the lab, in the user's home directory or, to stay, in this one. Raises InputError."""
     who = identity(user) if user else None
     commands = str(Path(sys.argv[0]).absolute().parent)
-    os.chdir(lab.home(user))
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), commands])
     environment = lab.env | {"HOME": str(lab.home(user)), "USER": user or "root", "PATH": path}
     if who:
         os.setgroups([])
         os.setgid(who[1])
         os.setuid(who[0])
+    if not (stay and os.access(".", os.W_OK | os.X_OK)):
+        if stay:
+            print(f"asrpt-lab: {safe(user or 'root')} cannot write here: it runs in {lab.home(user)}", file=sys.stderr)
+        os.chdir(lab.home(user))
     try:
         os.execvpe(command[0], command, environment)  # noqa: S606
     except OSError as error:

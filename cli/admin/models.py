@@ -165,4 +165,4 @@ def _announce(model: Model, as_json: bool) -> None:
 
 
 def _amount(learned: RetrainReport | ModelInfo) -> str:
-    return f"{counted(learned.rows, 'completed run')} in {counted(learned.groups, 'group')}"
+    return f"{counted(learned.rows, 'run')} in {counted(learned.groups, 'group')}"

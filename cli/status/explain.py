@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt_cli._app.tables import fold_nodes, print_facts, safe
+from slurm_asrpt_cli.status import selection
 from slurm_asrpt_cli.status.selection import holds, one, tasks_of
 from slurm_asrpt_cli.status.status_file import around, ended_of, warn_if_stale
 from slurm_asrpt_cli.status.table import attained, date, durations, gpu_hours, gpus_in_words, learned_from, share
@@ -35,7 +36,7 @@ Facts = list[tuple[str, str]]
 
 def show_explanation(folder: Path, job_id: str, as_json: bool = False) -> None:
     """Explain the job, or the array, with that ID. Raises AsrptError if there is none."""
-    found = around(folder, time.time(), job_id)
+    found = around(folder, time.time(), selection.job_id(job_id))
     warn_if_stale(found, time.time())
     tasks = tasks_of(found.jobs, job_id)
     past = [] if tasks or holds(found.jobs, job_id) else ended_of(folder, job_id)
@@ -46,15 +47,18 @@ def show_explanation(folder: Path, job_id: str, as_json: bool = False) -> None:
     elif tasks:
         explain_array(found, tasks, as_json)
     else:
-        explain_command(found, one(found.jobs, job_id), as_json)
+        explain_command(found, one(found.jobs, job_id), as_json, job_id)
 
 
-def explain_command(found: Status, job: JobStatus, as_json: bool) -> None:
-    """Print the explanation of one job: a fact per line, or JSON with the job's record."""
+def explain_command(found: Status, job: JobStatus, as_json: bool, asked: str = "") -> None:
+    """Print the explanation of one job: a fact per line, or JSON with the job's record.
+
+    asked: the ID of an array task which has no record of its own yet.
+    """
     if as_json:
         print(json.dumps(document(found, job), indent=2))
         return
-    lines = [("Job", identity(job.job_id, job)), ("State", _state(job))]
+    lines = [("Job", identity(asked or job.job_id, job)), ("State", _state(job))]
     print_facts([*lines, *why_it_waits(explain(found, job), job), *_record(job)])
 
 
@@ -114,7 +118,7 @@ def _ends(ends: Sequence[Ending]) -> str:
 
 
 def _priority(job: JobStatus) -> str:
-    weight = f"predicted work counts divided by {job.weight:.3g}" if job.weight != 1.0 else ""
+    weight = f"ordered as if its predicted work were divided by {job.weight:.3g}" if job.weight != 1.0 else ""
     return "; ".join(filter(None, [job.priority and safe(job.priority), weight]))
 
 

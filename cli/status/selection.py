@@ -16,6 +16,7 @@ from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.status.document import JobStatus, Status
 
 _ARRAY = re.compile(r"([0-9]+)_\[([0-9,:-]+)(?:%[0-9]+)?\]")
+_JOB_ID = re.compile(r"[0-9]+(?:[_+][0-9]+)?")
 _COMMAS = re.compile(r",(?![^\[]*\])")  # but those in brackets
 
 
@@ -113,18 +114,25 @@ def read_states(text: str) -> frozenset[str]:
 
 
 def read_jobs(texts: Sequence[str]) -> tuple[Wanted, ...]:
-    """Job IDs and array tasks. Raises InputError if brackets hold no task IDs."""
+    """Job IDs and array tasks. Raises InputError if one is no job ID, or brackets hold no task IDs."""
     return tuple(_wanted(word) for text in texts for word in words(text))
 
 
 def _wanted(word: str) -> Wanted:
     if "_[" not in word:
-        return Wanted(word, word)
+        return Wanted(job_id(word), word)
     array = _ARRAY.fullmatch(word)
     tasks = read_tasks(array[2]) if array else ()
     if array is None or not tasks:
         raise InputError(f"{word[:40]!r}: invalid array tasks; write, for example, 123_[1-4,7]")
     return Wanted(word, array[1], tasks)
+
+
+def job_id(text: str) -> str:
+    """The text, if it can be the ID of a job, an array task or a component of a job. Raises InputError."""
+    if not _JOB_ID.fullmatch(text):
+        raise InputError(f"{text[:40]!r}: not a job ID; write, for example, 123 or 123_4")
+    return text
 
 
 def _holds(job: JobStatus, name: str) -> bool:

@@ -55,6 +55,13 @@ class Show(StrEnum):
     NAMES = "names"
 
 
+def _address(text: str) -> str:
+    _, colon, port = text.rpartition(":")
+    if text and not (colon and port.isdecimal() and 0 < int(port) < 2**16):
+        raise PydanticCustomError("address", "must be ADDRESS:PORT, for example 127.0.0.1:9821, or empty")
+    return text
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -126,7 +133,7 @@ class DaemonSettings(Section):
         "Otherwise a start behind an end waits for asrptd, and then for Slurm's next full second. With "
         "priority/basic only those that were submitted in the policy's order. Needs policy asrpt-gated. 0: none.",
     )
-    metrics: Annotated[str, Field(pattern=r"^(.*:[0-9]{1,5})?$")] = Field(
+    metrics: Annotated[str, AfterValidator(_address)] = Field(
         "", description="ADDRESS:PORT on which to serve Prometheus metrics, e.g. 127.0.0.1:9821. Empty: no metrics."
     )
 
@@ -286,7 +293,7 @@ class GpuSettings(Section):
 class PredictSettings(Section):
     """How the iterations of a job are predicted from the history."""
 
-    predictor: Annotated[str, Field(pattern="^(expected|forest|forest-sklearn|last|mean|median|typical)$")] = Field(
+    predictor: Literal["expected", "forest", "forest-sklearn", "last", "mean", "median", "typical"] = Field(
         "expected",
         description="expected: learn from all similar runs; the queue order uses the mean. typical: the same, but the "
         "order uses the median. The others learn from a group's own runs: forest (the paper's random forest), "

@@ -84,12 +84,10 @@ def _chosen(found: TraceFile, wanted: Mapping[str, str]) -> dict[str, str]:
         raise InputError(f"--column {printable(unknown[0])[:40]}=...: unknown column; valid ones: {known}")
     chosen = {**_known(found.titles), **{column: title.strip().casefold() for column, title in wanted.items()}}
     missing = [column for column in ("submit_s", "gpus") if column not in chosen]
-    if not missing and not _timed(chosen):
-        missing = ["duration_s"]
+    missing += ["duration_s"] * (not _timed(chosen))
     if missing:
-        raise InputError(
-            f"{found.path}: no column has a known title for {missing[0]}; specify it: --column {missing[0]}=TITLE"
-        )
+        specify = " ".join(f"--column {column}=TITLE" for column in missing)
+        raise InputError(f"{found.path}: no column has a known title for {' and '.join(missing)}; specify: {specify}")
     return chosen
 
 

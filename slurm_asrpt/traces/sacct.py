@@ -47,9 +47,10 @@ NEVER_STARTED, NOT_ENDED = "never started", "not ended yet"
 
 _FREE_TEXT = ("jobname", "comment", "submitline", "workdir")
 NO_END = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD", "RESIZING", "STAGE_OUT")
+_GPU_COLUMNS = ("reqtres", "alloctres", "allocgres", "reqgres")
 _COLUMNS = (
     *("jobid", "jobidraw", "cluster", "user", "partition", "jobname", "submit", "start", "end", "elapsedraw"),
-    *("elapsed", "timelimitraw", "timelimit", "state", "reqtres", "alloctres", "allocgres", "reqgres"),
+    *("elapsed", "timelimitraw", "timelimit", "state", *_GPU_COLUMNS),
     *("nnodes", "allocnodes", "admincomment", "uid", "exitcode", "account", "qos"),
 )
 _STEP = r"^[0-9_+\[\]%,\-]+\."
@@ -92,6 +93,8 @@ def read_raw(text: Iterable[str], separator: str = "|") -> Rows:
         raise InputError(f"no JobID, Submit and State in sacct's header line; use --format={needed}")
     if not {"elapsedraw", "elapsed"} & set(titles) and not {"start", "end"} <= set(titles):
         raise InputError("no ElapsedRaw in sacct's header line, nor Start and End; add it to --format")
+    if not set(_GPU_COLUMNS) & set(titles):
+        raise InputError("no AllocTRES in sacct's header line, so no job's GPUs are known; add AllocTRES to --format")
     tail = titles[-1] in _FREE_TEXT
     there = [name for name in _COLUMNS if name in titles]
     lines_of_text = (line.rstrip("\r\n") + "\n" for line in opened)

@@ -239,7 +239,15 @@ def test_the_command_says_what_the_pace_costs_and_refuses_what_the_machine_does_
     shown = subprocess.run(
         [program, "run", *options[:2], "date", "+%s"], capture_output=True, text=True, check=False
     ).stdout
+    private = folder / "private"
+    private.mkdir(mode=0o700)
+    as_user = [program, "run", *options[:2], "--user", "asrpt1", "pwd"]
+    elsewhere = subprocess.run(as_user, cwd=private, capture_output=True, text=True, check=True)
+    here = subprocess.run(as_user, cwd="/tmp", capture_output=True, text=True, check=True)
     subprocess.run([program, "down", *options[:2]], check=True, capture_output=True)
+    assert (here.stdout, here.stderr) == ("/tmp\n", "")
+    assert elsewhere.stdout.endswith("/asrpt1\n")
+    assert "asrpt1 cannot write here" in elsewhere.stderr
     assert found.returncode == 0, found.stderr
     assert "x20: jobs end" in found.stdout
     assert int(shown) > time.time() + 10

@@ -19,6 +19,7 @@ BAD_SETTINGS = {
     "unknown key": (b"[daemon]\nnonsense = 1\n", ["unknown setting daemon.nonsense", "man 5"]),
     "unknown section": (b"[nonsense]\n", ["unknown setting nonsense", "man 5"]),
     "wrong type": (b"[daemon]\ninterval_s = 'often'\n", ["daemon.interval_s", "often", "fix"]),
+    "no address": (b"[daemon]\nmetrics = '9821'\n", ["daemon.metrics", "ADDRESS:PORT", "9821"]),
     "out of range": (b"[daemon]\nlease_s = 1\n", ["daemon.lease_s", "fix"]),
     "hostile value": (b'[daemon]\nmode = "\\u001b[31m\\n"\n', ["daemon.mode", "\\x1b[31m"]),
     "broken TOML": (b"[daemon\n", ["invalid TOML", "fix"]),

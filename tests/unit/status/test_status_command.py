@@ -354,7 +354,7 @@ def test_explain_has_no_line_for_a_reservation_or_a_priority_that_there_is_not(s
     write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[job]))
     output = run(settings, "--explain", job.job_id).stdout
     assert "Reservation" not in output
-    assert "Priority         predicted work counts divided by 4" in output
+    assert "Priority         ordered as if its predicted work were divided by 4" in output
     assert "  limit " not in output, "the reason says it"
 
 
@@ -374,7 +374,9 @@ def test_explain_shows_the_prediction_that_the_order_uses_and_its_source(
     ("arguments", "code", "said"),
     [
         (["--explain", "77"], 1, "does not know job '77'"),
-        (["--job", "77\x1b[0m"], 1, "does not know job '77\\x1b[0m'"),
+        (["77"], 1, "does not know job '77'"),
+        (["--job", "77\x1b[0m"], 2, "'77\\x1b[0m': not a job ID"),
+        (["--explain", "abc"], 2, "'abc': not a job ID"),
         (["18_[4-9]"], 1, "does not know job '18_[4-9]'"),
         (["18_[x]"], 2, "write, for example, 123_[1-4,7]"),
         (["--sort", "size"], 2, "unknown column 'size'; valid columns: rank,"),

@@ -287,6 +287,8 @@ def test_csv_with_columns_named_by_the_user(tmp_path: Path) -> None:
         read_trace(path, columns={**columns, "cards": "Cards"})
     with pytest.raises(InputError, match=r"--column duration_s=TITLE"):
         read_trace(path, columns={k: v for k, v in columns.items() if k != "duration_s"})
+    with pytest.raises(InputError, match=r"known title for gpus and duration_s; specify: --column gpus=TITLE --column"):
+        read_trace(path, columns={k: v for k, v in columns.items() if k not in ("gpus", "duration_s")})
     with pytest.raises(InputError, match="for the format csv only"):
         read_trace(path, "itp", columns=columns)
 

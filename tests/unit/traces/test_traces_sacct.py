@@ -235,4 +235,6 @@ def test_missing_columns_are_named() -> None:
         parse_sacct(["JobID|Submit|State"])
     with pytest.raises(InputError, match="no JobID"):
         parse_sacct([])
+    with pytest.raises(InputError, match="no AllocTRES in sacct's header line"):
+        parse_sacct(["JobID|Submit|State|ElapsedRaw"])
     assert len(parse_sacct([TITLES])) == 0
