@@ -2,8 +2,6 @@
 
 import pytest
 
-from slurm_asrpt.status.reason_texts import LEFT_WORDS
-
 from .conftest import SOON_S, own_cluster, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -31,6 +29,7 @@ def test_what_a_sites_hook_writes_is_kept_and_a_job_whose_tag_it_overwrites_is_h
         wait_for(lambda: asrpt.audit(both, "ended"), "asrptd has started it and seen its end", 10)
         assert asrpt.audit(both, "start")
         overwritten = submitted(AFTER)
-        wait_for(lambda: asrpt.text_of(overwritten) == f"left to Slurm: {LEFT_WORDS['untagged']}", "it is left", 20)
+        wait_for(lambda: asrpt.audit(overwritten, "left"), "it is left", 20)
+        assert asrpt.audit(overwritten, "left")[0]["why"] == "untagged"
         job = asrpt.wait(overwritten, "COMPLETED")
         assert job.start_time - job.submit_time < SOON_S
