@@ -119,9 +119,11 @@ class JobLifecycle:
 
     def _note_partitions(self, records: Iterable[NodeRecord]) -> None:
         """Log managed partitions that have no node: a misspelled one is never scheduled, and nothing else says so."""
-        missing = self._managed.difference(*(record.partitions for record in records))
+        known = frozenset[str]().union(*(record.partitions for record in records))
+        missing = self._managed - known
         if missing - self._without_nodes:
-            LOG.warning("slurm.partitions: no node is in %s", printable(", ".join(sorted(missing))))
+            names, others = (printable(", ".join(sorted(some))) for some in (missing, known))
+            LOG.warning("slurm.partitions: no node is in %s; partitions with nodes: %s", names, others or "none")
         self._without_nodes = missing
 
     def follow_jobs(self, records: Iterable[JobRecord], now: float) -> None:

@@ -167,12 +167,14 @@ def _requeues(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding
 def gpus(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
     """The managed partitions have GPU nodes, and either all GPUs have a type or none has."""
     managed = set(settings.slurm.partitions)
-    missing = sorted(managed - {name for node in snapshot.nodes for name in node.partitions})
+    known = {name for node in snapshot.nodes for name in node.partitions}
+    missing = sorted(managed - known)
     ours = [node for node in snapshot.nodes if node.partitions & managed]
     typed = {bool(part.gpu_type) for node in ours for part in node.parts if node.gpus}
     shared = [node.name for node in ours if node.other_gres]
     if missing:
-        yield failure("gpus", f"no node is in partition {', '.join(missing)}", "fix slurm.partitions in asrpt.toml")
+        remedy = f"fix slurm.partitions in asrpt.toml; partitions with nodes: {', '.join(sorted(known)) or 'none'}"
+        yield failure("gpus", f"no node is in partition {', '.join(missing)}", remedy)
     elif not typed:
         yield failure(
             "gpus", "no node of the managed partitions has GPUs", "set Gres=gpu:N on the nodes and write gres.conf"

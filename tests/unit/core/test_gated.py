@@ -180,11 +180,11 @@ def test_a_small_job_reserves_the_server_that_has_room_first():
     assert bench.policy.reservation.time == 500.0
 
 
-@pytest.mark.parametrize(("seconds", "started"), [(1199, True), (1201, False)])
+@pytest.mark.parametrize(("seconds", "started"), [(2199, True), (2201, False)])
 def test_gpu_time_that_a_reservation_leaves_idle_counts_as_the_jobs_own_work(seconds, started):
     bench = Bench(4)
     bench.occupy("a", 1000.0, n0=3)
-    bench.submit(job("1", 2, 100), job("2", 1, seconds))  # job 1: 200 GPU-seconds, and 1000 of one idle GPU
+    bench.submit(job("1", 2, 100), job("2", 1, seconds))  # job 1: 200, and twice 1000 of one idle GPU
     assert bench.decide() == ({"2": {"n0": 1}} if started else {})
 
 
@@ -193,8 +193,17 @@ def test_the_less_time_a_reservation_still_leaves_idle_the_earlier_its_job_gets_
     bench.occupy("a", 1000.0, n0=3)
     bench.submit(job("1", 2, 100))
     bench.decide()
-    bench.submit(job("2", 1, 900, submit=500.0), now=500.0)
-    assert bench.decide(500.0) == {}  # more than 200 and 500 GPU-seconds
+    bench.submit(job("2", 1, 1250, submit=500.0), now=500.0)
+    assert bench.decide(500.0) == {}  # more than 200 and twice 500 GPU-seconds
+
+
+@pytest.mark.parametrize(("others", "started"), [(0, True), (1, True), (2, False)])
+def test_jobs_of_as_many_gpus_share_the_time_that_a_reservation_leaves_idle(others, started):
+    bench = Bench(4)
+    bench.occupy("a", 1000.0, n0=3)
+    small = [job(str(number), 2, 100) for number in (1, 3, 4)[: 1 + others]]
+    bench.submit(*small, job("2", 1, 1001))  # each of three jobs: 200, and a third of twice 1000 of one idle GPU
+    assert bench.decide() == ({"2": {"n0": 1}} if started else {})
 
 
 def test_a_job_whose_reservation_would_leave_more_idle_gives_way_to_another():
@@ -204,7 +213,7 @@ def test_a_job_whose_reservation_would_leave_more_idle_gives_way_to_another():
     only = Request(candidates=frozenset({"n0"}))
     bench.submit(replace(job("1", 4, 10), request=only), job("2", 4, 100))
     bench.decide()
-    assert bench.policy.reservation.job.id == "2"  # 400 + 100 GPU-seconds; job 1: 40 + 1000
+    assert bench.policy.reservation.job.id == "2"  # 400 + twice 100 GPU-seconds; job 1: 40 + twice 1000
 
 
 def test_a_job_that_is_put_back_stays_in_its_band():

@@ -69,5 +69,5 @@ def test_a_partition_without_nodes_is_logged_once(
     bench.restart()
     bench.cycle(3)
     assert [record.getMessage() for record in caplog.records if "slurm.partitions" in record.message] == [
-        "slurm.partitions: no node is in gpuu"
+        "slurm.partitions: no node is in gpuu; partitions with nodes: gpu"
     ]

@@ -423,7 +423,7 @@ def test_without_systemd_units_are_not_reported(
 def test_nodes_without_usable_gpus_are_found(settings: Settings, snapshot: Snapshot) -> None:
     nodes = list(snapshot.nodes)
     cases = {
-        "no node is in partition gpu": [replace(n, partitions=frozenset({"other"})) for n in nodes],
+        "partitions with nodes: other": [replace(n, partitions=frozenset({"other"})) for n in nodes],
         "no node of the managed partitions has GPUs": [replace(n, gpus=0) for n in nodes],
         "some have none": [replace(nodes[0], gpu_type="h100"), nodes[1]],
         "asrptd does not use them": [replace(nodes[0], other_gres=True), nodes[1]],

@@ -12,8 +12,8 @@ It uses the prediction, job graph and Heavy-Edge of A-SRPT, but another rule for
    job waits: docs/decisions/0013.)
 3. Reservation. A job that cannot start reserves the servers that are predicted to be free soonest. Jobs behind it may
    use them only until then, and must not delay the time at which any other busy server that it could use will be free.
-   GPU time that the reservation is predicted to leave idle counts as the job's own work: the job gets its reservation
-   in the place in the order that it has with it (docs/decisions/0033).
+   GPU time that the reservation is expected to leave idle counts as work of the jobs that need such servers, shared
+   among them: the job gets its reservation in the place in the order that it has with it (docs/decisions/0033, 0049).
 4. Patience. A job that has waited for ``patience_s`` goes before all younger jobs of its band, and keeps the servers
    that it reserves, after twice that time for itself alone. Such jobs hold at most ``late_share`` of all GPUs, or one
    of them holds more, which is then made up for (module ``late_share``). Jobs with a turn do so at once and without
@@ -69,6 +69,7 @@ from slurm_asrpt.core.policies.base import (
 )
 from slurm_asrpt.core.policies.gated.estimates import Estimates, Known
 from slurm_asrpt.core.policies.gated.gpu_types import Choice, Choices, covering, within_limit
+from slurm_asrpt.core.policies.gated.idle_time import Overruns, shared
 from slurm_asrpt.core.policies.gated.interruptions import CONSIDERED, Claim, Interruptions
 from slurm_asrpt.core.policies.gated.late_share import LateShare
 from slurm_asrpt.core.policies.gated.next_starts import Pool, Room, able_mask, next_starts
@@ -132,6 +133,7 @@ class Gated(Policy):
         self._estimates, self._similar = Estimates(), SimilarJobs()
         self._started: dict[JobId, Started] = {}
         self._late = LateShare(options.late_share)
+        self._overruns = Overruns()
         self._returns = 0
         self._preempts = False  # whether a job has come that may preempt others
         self._victims: Collection[str] = frozenset()  # kinds of running jobs that others may preempt
@@ -155,6 +157,7 @@ class Gated(Policy):
         self._reach = Reach(self._nodes, self.fabric, self.gate)
         self._set_running(self._running_jobs.runs)
         self.reservation = None
+        self._overruns.forget()
         claiming = self._interruptions.drop_claims()
         for entry in claiming:
             self._late.running.pop(entry.job.id, None)
@@ -319,6 +322,7 @@ class Gated(Policy):
         if self._preempts:
             self._victims = _kinds_running(cluster, starts)
         self._note_kept(servers)
+        self._overruns.follow(self.reservation, self._queue.entries, now)
         return [*starts, *self._waits.values()] if self._waits else starts
 
     def _note_kept(self, servers: Servers) -> None:
@@ -671,7 +675,8 @@ class Gated(Policy):
     def _reserve(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Placement | None:
         """Reserve servers for a job that cannot start. Returns a placement if these servers are idle.
 
-        If they would idle until then, the job is put back behind the jobs with less work than its own and that time.
+        If they would idle until then, the job is put back behind the jobs with less work than its own and that time,
+        or less than the mean of k jobs of as many GPUs and that time.
         On unequal servers, the gate may exclude all placements that a job could ever get; then waiting is useless. A
         job that cannot start even on idle servers gets no reservation: it does not wait for another job's end.
         """
@@ -684,8 +689,9 @@ class Gated(Policy):
                 self._waits[job.id] = Wait(job, no_room(job, servers.plan))
             return placement
         if not first and job.id not in self._put_back:
-            rank, work, submitted, number, _ = entry.key
-            work += self._idle_time(held, servers.unfilled, now) / job.weight
+            rank, _, submitted, number, _ = entry.key
+            idle = self._idle_time(held, servers.unfilled, now) * self._overruns.ratio(job.gpus)
+            work = shared(idle / job.weight, self._queue.works_from(entry))
             self._put_back[job.id] = (rank, work, submitted, number, job.id)
             return None
         self.reservation = held
@@ -813,6 +819,7 @@ class Gated(Policy):
             saved_reservation(self.reservation, self._nodes),
             {self._nodes[at].name: time for at, time in self._running_jobs.outlived.items()},
             self._interruptions.dump(self._nodes) if self.interrupts else None,
+            overruns=self._overruns.dump(),
         ).dump()
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
@@ -830,6 +837,7 @@ class Gated(Policy):
             job_id: Started(Known(*known), slowdown, had) for job_id, (*known, slowdown, had) in found.started.items()
         }
         self._late.load(found.late)
+        self._overruns.load(found.overruns)
         filling = self._interruptions.fillers.running.keys()
         self._set_running({job_id: replace(run, fills=job_id in filling) for job_id, run in found.runs.items()})
         overdue = found.outlived

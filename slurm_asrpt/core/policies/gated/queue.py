@@ -6,7 +6,7 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.limits import Charges, Headroom, Held
@@ -54,10 +54,14 @@ class Waiting:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """The jobs that count the same against the limits of the site. heads: the first of each kind. late: ascending."""
+    """The jobs that count the same against the limits of the site. heads: the first of each kind. late: ascending.
+
+    works: predicted GPU-seconds by weight, ascending, of the jobs of one rank and number of GPUs.
+    """
 
     heads: dict[Hashable, Key] = field(default_factory=dict)
     late: list[Age] = field(default_factory=list)
+    works: dict[tuple[float, int], list[float]] = field(default_factory=dict)
 
 
 class Waitlist:
@@ -93,6 +97,7 @@ class Waitlist:
             charges = entry.job.charges
             line = self._line(charges) if charges else self._plain
             line.heads[entry.kind] = heap[0]
+            insort(line.works.setdefault((entry.key[0], entry.job.gpus), []), entry.key[1])
             heapq.heappush(self._young, entry.age)
 
     def leave(self, job_id: JobId) -> Waiting | None:
@@ -107,6 +112,10 @@ class Waitlist:
         if at < len(late) and late[at] == entry.age:
             del late[at]
             self._late -= 1
+        works = line.works[entry.key[0], entry.job.gpus]
+        del works[bisect_left(works, entry.key[1])]
+        if not works:
+            del line.works[entry.key[0], entry.job.gpus]
         if line.heads[entry.kind] == entry.key:
             self._next_head(entry.kind, line)
             if charges and not line.heads:
@@ -140,6 +149,16 @@ class Waitlist:
         if self._held_lines:
             for charges in self._held.released(headroom):
                 self.lines[charges] = self._held_lines.pop(charges)
+
+    def works_from(self, entry: Waiting) -> Iterator[float]:
+        """The predicted GPU-seconds by weight of this job and of those with as many GPUs behind it, ascending.
+
+        Without the jobs that a limit holds.
+        """
+        form, least = (entry.key[0], entry.job.gpus), entry.key[1]
+        each = [works for line in self.lines.values() if (works := line.works.get(form))]
+        rests = [islice(works, bisect_left(works, least), None) for works in each]
+        return heapq.merge(*rests) if len(rests) > 1 else chain(*rests)
 
     def clear(self) -> list[Waiting]:
         """Remove all jobs. Returns their entries."""

@@ -10,6 +10,7 @@ from typing import Any
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.gated.estimates import Estimates
+from slurm_asrpt.core.policies.gated.idle_time import Overruns
 from slurm_asrpt.core.policies.gated.interruptions import Interruptions
 from slurm_asrpt.core.policies.gated.late_share import LateShare
 from slurm_asrpt.core.policies.gated.options import GatedOptions
@@ -42,8 +43,8 @@ class State:
     """The saved state, as values.
 
     started: for each running job its predicted runtime, its time limit, the runtime of a similar job, its α/α̃_min, and
-    its runtime in earlier runs. estimates, similar, late, interruptions (None if there are none): as they dump
-    themselves. claims: of waiting jobs that have preempted others, the servers by name, these, and until when.
+    its runtime in earlier runs. estimates, similar, late, overruns, interruptions (None if there are none): as they
+    dump themselves. claims: of waiting jobs that have preempted others, the servers by name, these, and until when.
     outlived: by server name, when servers with overdue jobs are expected to be free.
     """
 
@@ -58,6 +59,7 @@ class State:
     outlived: Mapping[str, float]
     interruptions: Mapping[str, Any] | None = None
     claims: Mapping[JobId, tuple[Sequence[str], Sequence[JobId], float]] = field(default_factory=dict)
+    overruns: Mapping[str, Any] = field(default_factory=dict)
 
     def dump(self) -> dict[str, Any]:
         """The state as JSON values."""
@@ -75,6 +77,7 @@ class State:
             "late": list(self.late),
             "kept": None if kept is None else [kept.job_id, kept.time, list(kept.servers)],
             "outlived": dict(self.outlived),
+            "overruns": dict(self.overruns),
             **({} if self.interruptions is None else {"interruptions": dict(self.interruptions)}),
         }
 
@@ -94,6 +97,7 @@ def read_state(raw: Mapping[str, Any]) -> State:
             kept=_kept(raw["kept"]),
             outlived={str(name): float(time) for name, time in raw.get("outlived", {}).items()},
             interruptions=_interruptions(raw.get("interruptions")),
+            overruns=_overruns(raw.get("overruns", {})),
             claims={
                 JobId(job_id): ([str(name) for name in names], [JobId(one) for one in victims], float(until))
                 for job_id, (names, victims, until) in (raw.get("interruptions") or {"claims": {}})["claims"].items()
@@ -155,6 +159,12 @@ def _similar(raw: Sequence[Any]) -> Sequence[Any]:
 def _late(raw: Sequence[Any]) -> Sequence[Any]:
     """The same, if it is valid. Raises TypeError, ValueError."""
     LateShare(1.0).load(raw)
+    return raw
+
+
+def _overruns(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same, if it is valid. Raises TypeError, ValueError, AttributeError."""
+    Overruns().load(raw)
     return raw
 
 
