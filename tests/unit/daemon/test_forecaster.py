@@ -316,7 +316,7 @@ def test_the_real_forecast_process_estimates_a_queue(bench_gated):
     forecaster.close()
     told = [bench_gated.job(job_id).forecast for job_id in jobs[1:]]
     assert [forecast.made for forecast in told] == [slurm.now] * 3
-    assert slurm.now + 70 < told[0].earliest < told[0].latest < told[2].median < slurm.now + 500
+    assert slurm.now + 60 < told[0].earliest < told[0].latest < told[2].median < slurm.now + 500
     for job_id in jobs:
         bench_gated.cycle(100)
         slurm.end(job_id)

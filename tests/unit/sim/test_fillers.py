@@ -17,7 +17,7 @@ from tests.benches.gated import unchecked_policy
 SIZES = (1, 2, 4, 8)
 COSTS = PreemptionCosts(checkpoint_s=30.0, requeue_s=121.0, restart_s=60.0)
 NODES = [Node("n0", 4, 0), Node("n1", 4, 1)]
-FIRST, WIDE, LONG = (0.0, 4, 5000.0), (10.0, 8, 6000.0), (20.0, 4, 20_000.0)
+FIRST, WIDE, LONG = (0.0, 4, 5000.0), (10.0, 8, 6000.0), (20.0, 4, 24_000.0)
 """FIRST runs on n0. WIDE waits for both servers, which it has reserved from 5000 s on. LONG fits on n1."""
 
 
@@ -48,11 +48,11 @@ def test_a_job_that_consents_runs_on_kept_gpus_until_they_are_needed():
     found, run, starts = play(table(FIRST, WIDE, LONG), {2})
     assert starts == {0: [0.0], 1: [5030.0], 2: [60.0, 11_030.0]}, "WIDE starts after the checkpoint of LONG"
     assert run.interruptions == {2: 1}
-    assert found.end[2] == 11_030 + 60 + 20_000 - 4940
+    assert found.end[2] == 11_030 + 60 + 24_000 - 4940
 
 
 def test_a_filler_that_ends_before_it_is_needed_delays_nobody():
-    jobs = table(FIRST, WIDE, (20.0, 4, 3000.0), predicted=[5000, 6000, 20_000])
+    jobs = table(FIRST, WIDE, (20.0, 4, 3000.0), predicted=[5000, 6000, 24_000])
     _, run, starts = play(jobs, {2})
     assert starts == {0: [0.0], 1: [5000.0], 2: [60.0]}
     assert run.interruptions == {}
@@ -88,7 +88,7 @@ def test_a_filler_goes_on_like_any_other_job_once_nobody_waits_for_servers():
     policy.finished(JobId("1"), 100.0)
     policy.decide(view, 100.0)
     assert not policy._interruptions.fillers.running
-    assert policy._running_jobs.free_at[1] > 20_000.0
+    assert policy._running_jobs.free_at[1] > 24_000.0
 
 
 def begin(policy, view):
@@ -151,5 +151,5 @@ def test_giving_gpus_back_is_no_privilege():
     policy.served({start.job.id: 4 * 2900.0}, [], 3060.0)
     policy.submitted(start.job, 3060.0)
     key = policy._queue.entries[start.job.id].key
-    assert key[1] > 0.9 * 4 * (20_000 - 2900)
+    assert key[1] > 0.9 * 4 * (24_000 - 2900)
     assert policy._queue.entries[start.job.id].since == LONG[0]
