@@ -80,8 +80,11 @@ def test_limits_of_qos_and_associations_delay_only_the_jobs_they_apply_to(lab: C
 def test_a_queue_over_a_limit_keeps_all_gpus_busy_without_a_refused_start(lab: Cluster):
     """30 jobs of a user who may use 2 of 8 GPUs come first; the jobs of another user behind them get the rest."""
     sacctmgr(lab, "modify", "qos", "limited", "set", "MaxTRESPerUser=gres/gpu=2", "MaxJobsPerUser=-1")
+    blockers = lab.block_all()  # or the first have ended before the last are submitted, on a slow machine
     limited = [lab.submit("--gpus=1", "--qos=limited", script="sleep 10", user="asrpt1") for _ in range(30)]
     free = [lab.submit("--gpus=1", script="sleep 10", user="asrpt2") for _ in range(12)]
+    wait_for(lambda: {*limited, *free} <= set(lab.status()), "asrptd knows them", 10)
+    lab.cancel(*blockers)
     lab.wait_all([*limited, *free], "COMPLETED", timeout=90)
     assert not any(lab.audit(job_id, "not-started") for job_id in (*limited, *free))
     ends = [lab.job(job_id).end_time for job_id in (*limited, *free)]
