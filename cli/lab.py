@@ -264,7 +264,7 @@ def run(
     Where the user cannot write, it runs in the user's home
     directory.
 
-    Example: asrpt-lab run --user asrpt1 sbatch job.sh
+    Example: asrpt-lab run --user asrpt1 sbatch /tmp/job.sh
     """
     with _errors():
         _replace_by(cluster.load(directory), command, user, stay=True)
@@ -300,7 +300,8 @@ def _replace_by(lab: cluster.Lab, command: list[str], user: str | None, stay: bo
         os.setuid(who[0])
     if not (stay and os.access(".", os.W_OK | os.X_OK)):
         if stay:
-            print(f"asrpt-lab: {safe(user or 'root')} cannot write here: it runs in {lab.home(user)}", file=sys.stderr)
+            text = f"{safe(user or 'root')} cannot write here: the command runs in {lab.home(user)}; use absolute paths"
+            print(f"asrpt-lab: {text}", file=sys.stderr)
         os.chdir(lab.home(user))
     try:
         os.execvpe(command[0], command, environment)  # noqa: S606
