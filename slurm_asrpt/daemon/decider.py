@@ -58,7 +58,7 @@ class Decider:
         for job in starting:
             claimed.update(placements.reserve(view, job))
         view.headroom = self._rules.limits.headroom(starting)
-        view.preemptable = self._rules.preemptable(self._claimed_from_running(claimed), now)
+        view.preemptable = self._rules.preemptable(claimed, self.cluster.view, now)
         not_up, delay_s = self.cluster.not_up, self.cluster.startup_delay.seconds
         view.startup = startup_of(not_up, delay_s, view, self._jobs.in_state(JobState.RUNNING), now)
         starts = self._cpu_jobs.start_first(view, now)
@@ -76,12 +76,6 @@ class Decider:
                 self._note_wait(self._jobs[decision.job.id], decision, [*starting, *starts], now)
         self._note_unsaid([*starting, *starts], now)
         return [*starts, *self._cpu_jobs.start_others(view, now)]
-
-    def _claimed_from_running(self, claimed: Mapping[str, int]) -> dict[str, int]:
-        """Without the GPUs of jobs that have ended already, whose nodes still clean up."""
-        cleaning = self.cluster.cleaning
-        rest = {name: count - cleaning[name][0] if name in cleaning else count for name, count in claimed.items()}
-        return {name: count for name, count in rest.items() if count > 0}
 
     def _note_unsaid(self, starting: Sequence[ManagedJob], now: float) -> None:
         """Note why new jobs are pending that the policy has not considered."""

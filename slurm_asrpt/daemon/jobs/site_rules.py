@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobId, PreemptionClass
 from slurm_asrpt.core.policies.base import band_of
 from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob
@@ -18,13 +20,14 @@ from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
 from slurm_asrpt.slurm.preemption import PreemptionRules
-from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord, Reservation
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation
 from slurm_asrpt.slurm.request import LeftToSlurm, resources_of
 
 T = TypeVar("T")
 LOG = logging.getLogger("asrptd")
 REREAD_S = 60.0
 """Seconds between reads of preemption and fair-share; Slurm computes fair-share every five minutes."""
+_OCCUPY = RUNNING_STATES - {"COMPLETING"}
 
 
 class SiteRules:
@@ -163,13 +166,31 @@ class SiteRules:
         kind = rules.kind_of(record)
         return PreemptionClass(kind, preempts) if preempts or kind in rules.preempted else None
 
-    def preemptable(self, claimed: Mapping[str, int], now: float) -> Preemptable | None:
-        """The running jobs that others may preempt. claimed: GPUs by node that jobs about to start take from them."""
+    def preemptable(self, claimed: Mapping[str, int], view: ClusterView, now: float) -> Preemptable | None:
+        """The running jobs that others may preempt.
+
+        claimed: GPUs by node that jobs about to start need and that are not free. view: what Slurm shows as
+        free.
+        """
         rules = self._preemption
         if not (rules.kinds and self._preempting):
             return None
         jobs = tuple(_preemptable(record, rules.kind_of(record), now) for record in rules.victims(self._records, now))
-        return Preemptable(jobs, claimed) if jobs else None
+        return Preemptable(jobs, self._from_running(claimed, view)) if jobs else None
+
+    def _from_running(self, claimed: Mapping[str, int], view: ClusterView) -> dict[str, int]:
+        """What jobs about to start take from running jobs, by node.
+
+        GPUs that are neither free nor a known job's are taken already: the jobs there have ended and the node cleans
+        up, or one that was about to start has started since the jobs were read, which is before the nodes are.
+        """
+        known = Counter[str]()
+        for record in self._records if claimed else ():
+            if record.state in _OCCUPY:
+                known.update(record.gpus_by_node)
+        taken = {name: view.by_name[name].gpus - view.free[name] - known[name] for name in claimed.keys() & view.free}
+        rest = {name: count - max(0, taken.get(name, 0)) for name, count in claimed.items()}
+        return {name: count for name, count in rest.items() if count > 0}
 
     def end_s(self, kinds: frozenset[str]) -> float:
         """How long jobs of these kinds may take to end once Slurm preempts them, seconds."""

@@ -1,5 +1,7 @@
 """Rules of the site for single jobs: upcoming reservations, preemption, fair-share bands."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,6 +224,22 @@ def test_gpus_of_jobs_that_have_ended_for_a_start_are_not_taken_from_others_agai
         gated.slurm.requeued(each)
     gated.slurm.node_state("n3", "MIXED+COMPLETING")
     second = gated.slurm.submit(2, qos="normal")
+    gated.cycle(2)
+    assert gated.slurm.records[second].required_nodes == "n3"
+    assert gated.audit("start", second)[0]["preempts"] == jobs[10:]
+
+
+def test_gpus_of_a_job_that_started_between_two_reads_are_not_taken_from_others_again(gated, monkeypatch):
+    """The jobs are read before the nodes: these show GPUs in use by a job that is pending in the other answer."""
+    preemption(gated)
+    jobs = full_of_scavengers(gated)
+    gated.slurm.starts_jobs = False
+    gated.slurm.submit(2, qos="normal")
+    gated.cycle(2)
+    for each in jobs[8:10]:
+        gated.slurm.requeued(each)
+    second, read = gated.slurm.submit(2, qos="normal"), gated.slurm.nodes
+    monkeypatch.setattr(gated.slurm, "nodes", lambda: [replace(node, gpus_used=4) for node in read()])
     gated.cycle(2)
     assert gated.slurm.records[second].required_nodes == "n3"
     assert gated.audit("start", second)[0]["preempts"] == jobs[10:]
