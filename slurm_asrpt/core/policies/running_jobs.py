@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_asrpt.core.cluster import Node
@@ -97,6 +97,11 @@ class RunningJobs:
         """The nodes with overdue jobs: when each is expected to be free, by its position in the table."""
         ends = zip(self.free_at, self._last_end, strict=True)
         return {at: time for at, (time, predicted) in enumerate(ends) if time != predicted}
+
+    def any_outlived_by_far(self, nodes: Iterable[int], now: float) -> bool:
+        """Whether a job on these nodes has outlived its prediction by ``OVERDUE_SHARE`` of it: its end is a guess."""
+        runs = (run for at in nodes for run in self._on[at].values())
+        return any(now - run.end > OVERDUE_SHARE * (run.end - run.start) for run in runs)
 
     @outlived.setter
     def outlived(self, ends: Mapping[int, float]) -> None:

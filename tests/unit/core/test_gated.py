@@ -7,6 +7,7 @@ import pytest
 
 from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobProfile, Request, Stage
+from slurm_asrpt.core.limits import Headroom
 from slurm_asrpt.core.policies.base import SeesRunning, Wait
 from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.gated import Bench, job, restarted
@@ -19,8 +20,8 @@ WIDE = JobProfile("wide", (Stage(8, 0.5, 0.5, param_bytes=1e9),))
 
 
 def test_the_least_predicted_workload_goes_first():
-    bench = Bench(4).submit(job("1", 4, 30), job("2", 1, 100), job("3", 2, 20))
-    assert [job_id for job_id, _ in bench.policy.queue(0.0)] == ["3", "2", "1"]  # 40, 100 and 120 GPU-seconds
+    bench = Bench(4).submit(job("1", 4, 60), job("2", 1, 100), job("3", 2, 20))
+    assert [job_id for job_id, _ in bench.policy.queue(0.0)] == ["3", "2", "1"]  # 40, 100 and 240 GPU-seconds
     assert bench.decide() == {"3": {"n0": 2}, "2": {"n0": 1}}
 
 
@@ -221,6 +222,67 @@ def test_a_job_that_is_put_back_stays_in_its_band():
     bench.occupy("a", 1000.0, n0=3)
     bench.submit(job("1", 2, 100), replace(job("2", 1, 1001), band=1))
     assert bench.decide() == {}
+
+
+@pytest.mark.parametrize(
+    ("others", "started"),
+    [
+        ([], "1"),
+        ([job("3", 2, 100)], "1"),
+        ([job("3", 2, 100), job("4", 2, 100)], "2"),  # with those to come, they leave little idle
+    ],
+)
+def test_a_job_that_leaves_much_of_an_idle_server_unused_lets_a_larger_one_go_first(others, started):
+    """Alone, job 2 would occupy eight GPUs for 100 s, as 800 GPU-seconds, or 533 with jobs to come; job 1 needs 240."""
+    bench = Bench(8).submit(job("1", 8, 30), job("2", 2, 100), *others)
+    assert bench.policy.queue(0.0)[-1][0] == "1"
+    assert started in bench.decide()
+
+
+def test_a_job_goes_first_if_it_delays_a_larger_one_by_little():
+    bench = Bench(8)
+    bench.submit(job("a", 1, 100)).decide()
+    bench.submit(job("1", 8, 40), job("2", 2, 110))
+    assert bench.decide() == {"2": {"n0": 2}}
+
+
+def test_a_job_that_would_keep_a_server_busy_for_long_lets_a_larger_one_reserve_it():
+    bench = Bench(8, 8)
+    bench.submit(job("a", 6, 50), job("b", 8, 1000)).decide()
+    bench.submit(job("1", 8, 30), job("2", 1, 200), job("3", 1, 40))
+    assert bench.decide() == {"3": {"n0": 1}}, "it ends before the reservation begins"
+    assert bench.policy.reservation.job.id == "1"
+    assert dict(bench.why()) == {"1": "gpus", "2": "reservation"}
+
+
+def test_no_job_waits_for_a_larger_one_if_nobody_knows_when_there_will_be_room():
+    bench = Bench(8)
+    bench.submit(job("a", 6, 50)).decide()
+    bench.submit(job("1", 8, 26), job("2", 1, 200), now=74.0)
+    assert bench.decide(74.0) == {}
+    assert bench.decide(76.0) == {"2": {"n0": 1}}, "job a has run for more than half as long again as predicted"
+
+
+def test_a_job_does_not_wait_for_a_larger_one_that_can_run_beside_it_or_elsewhere():
+    bench = Bench(8).submit(job("1", 6, 30), job("2", 2, 89))
+    assert bench.decide() == {"2": {"n0": 2}, "1": {"n0": 6}}
+    bench = Bench(8, 8).submit(job("1", 8, 30), job("2", 2, 100))
+    assert set(bench.decide()) == {"1", "2"}
+
+
+def test_a_job_does_not_wait_for_a_larger_one_that_a_limit_holds():
+    larger = replace(job("1", 8, 30), charges=(("a", 8.0),))
+    bench = Bench(8).submit(larger, job("2", 2, 100))
+    bench.view.headroom = Headroom({"a": 7.0})
+    assert bench.decide() == {"2": {"n0": 2}}
+
+
+def test_slurm_is_not_to_start_a_job_that_would_let_a_larger_one_go_first():
+    bench = Bench(8)
+    bench.submit(job("a", 4, 50), job("b", 4, 50)).decide()
+    assert list(bench.submit(job("2", 2, 100)).policy.next_starts(5)) == ["2"]
+    bench.submit(job("1", 8, 30)).decide()
+    assert list(bench.policy.next_starts(5)) == []
 
 
 def test_a_job_that_outlives_its_prediction_is_expected_to_run_half_as_long_again():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.policies.gated.idle_time import FIRST_RATIO, Overruns, shared
+from slurm_asrpt.core.policies.gated.idle_time import FIRST_RATIO, MORE_TO_COME, Overruns, of_delay, shared
 from slurm_asrpt.core.policies.gated.servers import Reservation
 from tests.unit.forecast.test_forecast import job
 
@@ -27,6 +27,13 @@ def test_shared_idle_time_is_the_least_mean(idle: float, works: list[float]) -> 
     means = [(idle + math.fsum(works[:number])) / number for number in range(1, len(works) + 1)]
     assert shared(idle, iter(works)) == pytest.approx(min(means))
     assert works[0] * (1 - 1e-9) <= shared(idle, iter(works)) <= idle + works[0]
+
+
+@given(st.floats(0, 1e9), st.integers(1, 1000), st.floats(0.01, 1000))
+def test_a_job_pays_for_the_gpus_that_nobody_uses_beside_it(work: float, larger: int, beside: float) -> None:
+    found = of_delay(work, larger, beside)
+    assert found == pytest.approx(work * max(1.0, larger / (MORE_TO_COME * beside)))
+    assert of_delay(work, larger, 2 * beside) <= found <= of_delay(work, larger + 1, beside)
 
 
 def test_reservations_that_lead_to_starts_as_predicted_make_the_ratio_one() -> None:

@@ -1,4 +1,8 @@
-"""The price of a reservation: the GPU time that it leaves idle, as work of the jobs that it is for (decision 0049)."""
+"""GPU time that idles for a job counts as its work.
+
+For a job with a reservation, what idles until it begins (decision 0049); for a job that would delay a larger one, what
+it leaves idle of the GPUs that this one needs (decision 0050).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,20 @@ FIRST_RATIO = 2.0
 """Assumed ratio before any reservation has ended; counts as much as one reservation."""
 FADE = 0.98
 """What a reservation counts less with each later one of its size."""
+
+
+MORE_TO_COME = 1.5
+"""GPUs that smaller jobs use beside one that runs, those included that are submitted meanwhile, over those of the jobs
+that wait when it starts."""
+
+
+def of_delay(work: float, larger: int, beside: float) -> float:
+    """The work of a job that occupies GPUs for which a job of ``larger`` GPUs waits.
+
+    It is the time of all these GPUs, shared with the jobs beside it in proportion to what they use of it.
+    beside: how many of these GPUs it and the waiting smaller jobs could use while it runs, averaged.
+    """
+    return work * max(1.0, larger / (MORE_TO_COME * beside)) if beside else work
 
 
 def shared(idle: float, works: Iterable[float]) -> float:

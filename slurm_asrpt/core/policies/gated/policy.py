@@ -43,6 +43,7 @@ import math
 from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
@@ -69,7 +70,7 @@ from slurm_asrpt.core.policies.base import (
 )
 from slurm_asrpt.core.policies.gated.estimates import Estimates, Known
 from slurm_asrpt.core.policies.gated.gpu_types import Choice, Choices, covering, within_limit
-from slurm_asrpt.core.policies.gated.idle_time import Overruns, shared
+from slurm_asrpt.core.policies.gated.idle_time import Overruns, of_delay, shared
 from slurm_asrpt.core.policies.gated.interruptions import CONSIDERED, Claim, Interruptions
 from slurm_asrpt.core.policies.gated.late_share import LateShare
 from slurm_asrpt.core.policies.gated.next_starts import Pool, Room, able_mask, next_starts
@@ -125,6 +126,7 @@ class Gated(Policy):
         self.contention = NicContention(fabric) if options.contention else None
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
+        self._largest = 0  # GPUs of the largest server
         self._placer = Placer((), fabric, self.gate, self.contention)
         self._running_jobs = RunningJobs(())
         self._reach = Reach((), fabric, self.gate)
@@ -139,6 +141,7 @@ class Gated(Policy):
         self._victims: Collection[str] = frozenset()  # kinds of running jobs that others may preempt
         self.reservation: Reservation | None = None  # after the last decision
         self._put_back: dict[JobId, Key] = {}  # jobs of this decision that cannot start: their places with idle time
+        self._yielding: dict[JobId, Key] = {}  # jobs of this decision that could: their places behind larger ones
         self._waits: dict[JobId, Wait] = {}  # from the last decision
         self._left: Plan | None = None  # the cluster after the last decision
         self.interrupts, self._fills = options.interrupts, options.fills
@@ -151,6 +154,7 @@ class Gated(Policy):
         self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
         models = {(node.gpus, node.gpu_type, node.speed) for node in nodes}
         self._size = models.pop()[0] if len(models) == 1 else 0
+        self._largest = max((node.gpus for node in nodes), default=0)
         self._late.advance(now)
         self._late.total = sum(node.gpus for node in nodes)
         self._placer = Placer(self._nodes, self.fabric, self.gate, self.contention)
@@ -296,6 +300,7 @@ class Gated(Policy):
         previous, self.reservation = self.reservation, None
         self._waits.clear()
         self._put_back.clear()
+        self._yielding.clear()
         self._queue.release(cluster.headroom)
         self._late.advance(now)
         self._estimate_again(self._similar.outlived(now))
@@ -305,6 +310,8 @@ class Gated(Policy):
             starts += self._on_claims(servers, now)
         for entry in self._in_order(now, servers, previous):
             placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
+            if placement is not None and self._lets_larger_go_first(entry, placement, servers, previous, now):
+                continue
             if placement is None and entry.job.preempts:
                 placement = self._place_by_preemption(entry, servers, now)
             if placement is None and servers.fillers and self.reservation is None:
@@ -400,7 +407,8 @@ class Gated(Policy):
     ) -> Iterator[Waiting]:
         """The jobs of this rank in the bands below ``before``, by workload.
 
-        A job that is put back comes a second time, if no other has a reservation by then.
+        A job that is put back comes a second time, if no other has a reservation by then; one that lets a larger job go
+        first, in any case.
         """
         if not servers.room:
             return
@@ -415,7 +423,7 @@ class Gated(Policy):
         while heads and servers.room:
             key, again, kind, line = heapq.heappop(heads)
             entry = self._queue.entries[key[-1]]
-            if again and self.reservation is not None:
+            if again and self.reservation is not None and entry.job.id not in self._yielding:
                 continue
             if self._may_start(entry, servers, {} if again else failed):
                 yield entry
@@ -423,9 +431,15 @@ class Gated(Policy):
                 waits = following == entry.key  # it could not start
                 if waits:
                     failed[entry.shape] = entry.seconds
-                    following = None if again else self._put_back.get(entry.job.id)
+                    following = None if again else self._place_behind(entry.job.id)
+                elif again:
+                    failed.pop(entry.shape, None)
                 if following is not None:
                     heapq.heappush(heads, (following, waits, kind, line))
+
+    def _place_behind(self, job_id: JobId) -> Key | None:
+        """The second place in this decision of a job that did not start; None if it has none."""
+        return self._yielding.get(job_id) or self._put_back.get(job_id)
 
     def _may_start(self, entry: Waiting, servers: Servers, failed: Mapping[Hashable, float]) -> bool:
         job = entry.job
@@ -484,7 +498,7 @@ class Gated(Policy):
         if ranks and not ranks.items() >= self._ranks(self._line_heads()).items():
             return ()  # the order changes when a limit holds jobs no more
         order = sorted(entries, key=lambda one: (_rank(one, ranks), one.key))
-        waiting = ((entry, self._limited(entry) is not None) for entry in order)
+        waiting = ((entry, self._limited(entry) is not None) for entry in takewhile(self._yields_to_none, order))
         every = (1 << len(self._nodes)) - 1
         return next_starts(waiting, most, self.reservation is None, every, pool, self.scatters)
 
@@ -672,6 +686,58 @@ class Gated(Policy):
 
     # reservations
 
+    def _lets_larger_go_first(
+        self, entry: Waiting, placement: Placement, servers: Servers, previous: Reservation | None, now: float
+    ) -> bool:
+        """Whether a job that could start is put behind a larger one, which it would delay by more than it is worth.
+
+        It is not if a job on these servers has outlived its prediction by far: it is unknown when they will be free.
+        """
+        if self.reservation is not None or entry.job.id in self._yielding or self._goes_first(entry, previous, now):
+            return False
+        larger = self._first_larger(entry)
+        if larger is None or not self._might_yield(entry, larger) or servers.plan.over_limit(larger.job):
+            return False
+        self._running_jobs.extend_overdue(now)
+        held = self._servers_for(larger, False, servers.unfilled, previous, now)
+        lasts = entry.lasts(placement.alpha)
+        delay = min(lasts, now + lasts - held.time)
+        mask = sum([servers.view.bits[name] for name in placement.gpus])
+        if delay <= 0.0 or not held.mask & mask or self._running_jobs.any_outlived_by_far(bits(held.mask), now):
+            return False
+        rank, _, submitted, number, job_id = entry.key
+        work = self._work_of_delay(entry, larger) * delay / lasts
+        if work <= self._work_with_idle(larger, held, servers, now):
+            return False
+        self._yielding[job_id] = (rank, work, submitted, number, job_id)
+        return True
+
+    def _first_larger(self, entry: Waiting) -> Waiting | None:
+        """The first waiting job of its rank that is larger and cannot run beside it on any server."""
+        job, rank = entry.job, entry.key[0]
+        keys = [key for line in self._queue.lines.values() for key in line.heads.values() if key[0] == rank]
+        others = (self._queue.entries[key[-1]] for key in keys)
+        able = (one for one in others if one.job.gpus > job.gpus and one.job.gpus + job.gpus > self._largest)
+        return min((one for one in able if one.job.preemption == job.preemption), key=_by_key, default=None)
+
+    def _yields_to_none(self, entry: Waiting) -> bool:
+        """Whether the job goes before all larger ones behind it, wherever it starts."""
+        larger = self._first_larger(entry)
+        return larger is None or not self._might_yield(entry, larger)
+
+    def _might_yield(self, entry: Waiting, larger: Waiting) -> bool:
+        """Whether the job would be put behind the larger one if it delayed this for its whole runtime."""
+        return self._work_of_delay(entry, larger) > larger.key[1]
+
+    def _work_of_delay(self, entry: Waiting, larger: Waiting) -> float:
+        """The work of a job if it delays a larger one for its whole runtime."""
+        return of_delay(entry.key[1], larger.job.gpus, self._queue.beside(entry, larger.job.gpus))
+
+    def _work_with_idle(self, entry: Waiting, held: Reservation, servers: Servers, now: float) -> float:
+        """The work of a job with the time that its reservation would leave idle, shared with jobs of as many GPUs."""
+        idle = self._idle_time(held, servers.unfilled, now) * self._overruns.ratio(entry.job.gpus)
+        return shared(idle / entry.job.weight, self._queue.works_from(entry))
+
     def _reserve(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Placement | None:
         """Reserve servers for a job that cannot start. Returns a placement if these servers are idle.
 
@@ -690,8 +756,7 @@ class Gated(Policy):
             return placement
         if not first and job.id not in self._put_back:
             rank, _, submitted, number, _ = entry.key
-            idle = self._idle_time(held, servers.unfilled, now) * self._overruns.ratio(job.gpus)
-            work = shared(idle / job.weight, self._queue.works_from(entry))
+            work = self._work_with_idle(entry, held, servers, now)
             self._put_back[job.id] = (rank, work, submitted, number, job.id)
             return None
         self.reservation = held
@@ -866,6 +931,10 @@ def _kinds_running(cluster: ClusterView, starts: Iterable[Decision]) -> set[str]
     running = cluster.preemptable.jobs if cluster.preemptable else ()
     starting = (start.job.preemption for start in starts if isinstance(start, Start))
     return {job.kind for job in running} | {each.kind for each in starting if each is not None}
+
+
+def _by_key(entry: Waiting) -> Key:
+    return entry.key
 
 
 def _rank(entry: Waiting, ranks: Ranks) -> int:

@@ -160,6 +160,20 @@ class Waitlist:
         rests = [islice(works, bisect_left(works, least), None) for works in each]
         return heapq.merge(*rests) if len(rests) > 1 else chain(*rests)
 
+    def beside(self, entry: Waiting, below: int) -> float:
+        """How many GPUs this job and those of its rank with fewer than ``below`` could use while it runs, averaged.
+
+        Without the jobs that a limit holds.
+        """
+        rank, work = entry.key[0], entry.key[1] / entry.job.gpus
+        used = 0.0
+        for line in self.lines.values():
+            for (of, gpus), works in line.works.items():
+                if of == rank and gpus < below:
+                    at = bisect_left(works, gpus * work)  # the others last at least as long
+                    used += sum(works[:at]) / work + gpus * (len(works) - at) if work else gpus * len(works)
+        return used
+
     def clear(self) -> list[Waiting]:
         """Remove all jobs. Returns their entries."""
         entries = list(self.entries.values())
