@@ -98,15 +98,15 @@ class RunningJobs:
         ends = zip(self.free_at, self._last_end, strict=True)
         return {at: time for at, (time, predicted) in enumerate(ends) if time != predicted}
 
-    def any_outlived_by_far(self, nodes: Iterable[int], now: float) -> bool:
-        """Whether a job on these nodes has outlived its prediction by ``OVERDUE_SHARE`` of it: its end is a guess."""
-        runs = (run for at in nodes for run in self._on[at].values())
-        return any(now - run.end > OVERDUE_SHARE * (run.end - run.start) for run in runs)
-
     @outlived.setter
     def outlived(self, ends: Mapping[int, float]) -> None:
         for at, time in ends.items():
             self.free_at[at] = max(self.free_at[at], time) if self._on[at] else self.IDLE
+
+    def any_outlived_by_far(self, nodes: Iterable[int], now: float) -> bool:
+        """Whether a job on these nodes has outlived its prediction by ``OVERDUE_SHARE`` of it: its end is a guess."""
+        runs = (run for at in nodes for run in self._on[at].values())
+        return any(now - run.end > OVERDUE_SHARE * (run.end - run.start) for run in runs)
 
     def extend_overdue(self, now: float) -> None:
         """Extend the ends of overdue jobs."""
