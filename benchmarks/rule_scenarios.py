@@ -253,11 +253,17 @@ _GROUPS = (
 )
 
 
-def _recurring(span_s: float) -> list[Work]:
+_WIDE_GROUPS = (
+    *(("asrpt1", 8, 4, 100), ("asrpt2", 16, 5, 24)),
+    *(("asrpt3", 1, 30, 40), ("asrpt3", 2, 20, 30), ("asrpt4", 4, 12, 16)),
+)
+
+
+def _recurring(groups: Sequence[tuple[str, int, int, int]], span_s: float) -> list[Work]:
     """The jobs of each group arrive evenly within the span, those of different groups at different times."""
     return [
         Work(f"{user}-{seconds}s", user, count, seconds, gpus, number * 0.4, span_s / count, vary=0.3)
-        for number, (user, gpus, seconds, count) in enumerate(_GROUPS)
+        for number, (user, gpus, seconds, count) in enumerate(groups)
     ]
 
 
@@ -415,7 +421,7 @@ NO_RULES = Scenario(
     "no_rules",
     "no rules, no weights: recurring jobs of 16 groups, 2 to 60 s on 1 to 8 GPUs, at 1.2 times the capacity",
     170,
-    _recurring(120),
+    _recurring(_GROUPS, 120),
     slurm_conf="PriorityWeightAge=0\nPriorityWeightJobSize=0\nPriorityWeightFairshare=0",
     measure=_mean_completion,
     recurs=True,
@@ -429,6 +435,13 @@ SCENARIOS = [
         about="no_rules with policy.scatter",
         policy={"scatter": True},
         modes=(ENFORCE,),
+    ),
+    replace(
+        NO_RULES,
+        name="wide",
+        about="no rules: 124 recurring short jobs on one and two whole nodes among 86 longer small ones, at load 1.3",
+        takes_s=260,
+        works=[replace(work, options=f"-N{-(-work.gpus // 8)}") for work in _recurring(_WIDE_GROUPS, 200)],
     ),
     LIMITS_USER,
     replace(
