@@ -76,7 +76,7 @@ from slurm_asrpt.core.policies.gated.late_share import LateShare
 from slurm_asrpt.core.policies.gated.next_starts import Pool, Room, able_mask, next_starts
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.placement import Placer
-from slurm_asrpt.core.policies.gated.queue import Key, Waiting, Waitlist
+from slurm_asrpt.core.policies.gated.queue import FirstBySize, Key, Waiting, Waitlist
 from slurm_asrpt.core.policies.gated.reach import Reach
 from slurm_asrpt.core.policies.gated.reservation import FreeTimes
 from slurm_asrpt.core.policies.gated.saved_state import (
@@ -142,6 +142,7 @@ class Gated(Policy):
         self.reservation: Reservation | None = None  # after the last decision
         self._put_back: dict[JobId, Key] = {}  # jobs of this decision that cannot start: their places with idle time
         self._yielding: dict[JobId, Key] = {}  # jobs of this decision that could: their places behind larger ones
+        self._sizes: FirstBySize | None = None  # in this decision, once it has been asked
         self._waits: dict[JobId, Wait] = {}  # from the last decision
         self._left: Plan | None = None  # the cluster after the last decision
         self.interrupts, self._fills = options.interrupts, options.fills
@@ -301,6 +302,7 @@ class Gated(Policy):
         self._waits.clear()
         self._put_back.clear()
         self._yielding.clear()
+        self._sizes = None
         self._queue.release(cluster.headroom)
         self._late.advance(now)
         self._estimate_again(self._similar.outlived(now))
@@ -498,7 +500,9 @@ class Gated(Policy):
         if ranks and not ranks.items() >= self._ranks(self._line_heads()).items():
             return ()  # the order changes when a limit holds jobs no more
         order = sorted(entries, key=lambda one: (_rank(one, ranks), one.key))
-        waiting = ((entry, self._limited(entry) is not None) for entry in takewhile(self._yields_to_none, order))
+        sizes = FirstBySize(self._queue)
+        certain = takewhile(lambda entry: self._larger(entry, sizes) is None, order)
+        waiting = ((entry, self._limited(entry) is not None) for entry in certain)
         every = (1 << len(self._nodes)) - 1
         return next_starts(waiting, most, self.reservation is None, every, pool, self.scatters)
 
@@ -695,8 +699,9 @@ class Gated(Policy):
         """
         if self.reservation is not None or entry.job.id in self._yielding or self._goes_first(entry, previous, now):
             return False
-        larger = self._first_larger(entry)
-        if larger is None or not self._might_yield(entry, larger) or servers.plan.over_limit(larger.job):
+        self._sizes = self._sizes or FirstBySize(self._queue)
+        larger = self._larger(entry, self._sizes)
+        if larger is None or servers.plan.over_limit(larger.job):
             return False
         self._running_jobs.extend_overdue(now)
         held = self._servers_for(larger, False, servers.unfilled, previous, now)
@@ -712,22 +717,10 @@ class Gated(Policy):
         self._yielding[job_id] = (rank, work, submitted, number, job_id)
         return True
 
-    def _first_larger(self, entry: Waiting) -> Waiting | None:
-        """The first waiting job of its rank that is larger and cannot run beside it on any server."""
-        job, rank = entry.job, entry.key[0]
-        keys = [key for line in self._queue.lines.values() for key in line.heads.values() if key[0] == rank]
-        others = (self._queue.entries[key[-1]] for key in keys)
-        able = (one for one in others if one.job.gpus > job.gpus and one.job.gpus + job.gpus > self._largest)
-        return min((one for one in able if one.job.preemption == job.preemption), key=_by_key, default=None)
-
-    def _yields_to_none(self, entry: Waiting) -> bool:
-        """Whether the job goes before all larger ones behind it, wherever it starts."""
-        larger = self._first_larger(entry)
-        return larger is None or not self._might_yield(entry, larger)
-
-    def _might_yield(self, entry: Waiting, larger: Waiting) -> bool:
-        """Whether the job would be put behind the larger one if it delayed this for its whole runtime."""
-        return self._work_of_delay(entry, larger) > larger.key[1]
+    def _larger(self, entry: Waiting, sizes: FirstBySize) -> Waiting | None:
+        """The first larger job that cannot run beside it on any server, if it may have to wait for that one."""
+        larger = sizes.larger(entry, self._largest)
+        return None if larger is None or self._work_of_delay(entry, larger) <= larger.key[1] else larger
 
     def _work_of_delay(self, entry: Waiting, larger: Waiting) -> float:
         """The work of a job if it delays a larger one for its whole runtime."""
@@ -931,10 +924,6 @@ def _kinds_running(cluster: ClusterView, starts: Iterable[Decision]) -> set[str]
     running = cluster.preemptable.jobs if cluster.preemptable else ()
     starting = (start.job.preemption for start in starts if isinstance(start, Start))
     return {job.kind for job in running} | {each.kind for each in starting if each is not None}
-
-
-def _by_key(entry: Waiting) -> Key:
-    return entry.key
 
 
 def _rank(entry: Waiting, ranks: Ranks) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.job import Job, JobId, PreemptionClass
 from slurm_asrpt.core.limits import Charges, Headroom, Held
 from slurm_asrpt.core.policies.gated.gpu_types import Choice
 
@@ -62,6 +62,41 @@ class Line:
     heads: dict[Hashable, Key] = field(default_factory=dict)
     late: list[Age] = field(default_factory=list)
     works: dict[tuple[float, int], list[float]] = field(default_factory=dict)
+
+
+class FirstBySize:
+    """Finds the first waiting job of each number of GPUs. Jobs may leave meanwhile, but not enter."""
+
+    def __init__(self, waitlist: Waitlist) -> None:
+        self._entries = waitlist.entries
+        self._heaps: dict[tuple[float, PreemptionClass | None], dict[int, list[tuple[Key, Hashable, Line]]]] = {}
+        for line in waitlist.lines.values():
+            for kind, key in line.heads.items():
+                job = self._entries[key[-1]].job
+                sizes = self._heaps.setdefault((key[0], job.preemption), {})
+                sizes.setdefault(job.gpus, []).append((key, kind, line))  # keys differ by job ID
+        for sizes in self._heaps.values():
+            for heap in sizes.values():
+                heapq.heapify(heap)
+
+    def larger(self, entry: Waiting, most: int) -> Waiting | None:
+        """The first job of its rank and class that is larger, and has more than ``most`` GPUs together with it."""
+        gpus, sizes = entry.job.gpus, self._heaps.get((entry.key[0], entry.job.preemption), {})
+        found = (self._first(heap) for size, heap in sizes.items() if size > gpus and size + gpus > most)
+        key = min((key for key in found if key is not None), default=None)
+        return None if key is None else self._entries[key[-1]]
+
+    @staticmethod
+    def _first(heap: list[tuple[Key, Hashable, Line]]) -> Key | None:
+        while heap:
+            key, kind, line = heap[0]
+            head = line.heads.get(kind)
+            if head == key:
+                return key
+            heapq.heappop(heap)
+            if head is not None:
+                heapq.heappush(heap, (head, kind, line))
+        return None
 
 
 class Waitlist:
