@@ -229,14 +229,22 @@ def test_a_job_that_is_put_back_stays_in_its_band():
     [
         ([], "1"),
         ([job("3", 2, 100)], "1"),
-        ([job("3", 2, 100), job("4", 2, 100)], "2"),  # with those to come, they leave little idle
+        ([job("3", 2, 100), job("4", 2, 100)], "1"),  # two GPUs would idle
+        ([job("3", 2, 100), job("4", 2, 100), job("5", 2, 100)], "2"),
     ],
 )
 def test_a_job_that_leaves_much_of_an_idle_server_unused_lets_a_larger_one_go_first(others, started):
-    """Alone, job 2 would occupy eight GPUs for 100 s, as 800 GPU-seconds, or 533 with jobs to come; job 1 needs 240."""
+    """Alone, job 2 would occupy eight GPUs for 100 s, as 800 GPU-seconds; job 1 needs 240."""
     bench = Bench(8).submit(job("1", 8, 30), job("2", 2, 100), *others)
     assert bench.policy.queue(0.0)[-1][0] == "1"
     assert started in bench.decide()
+
+
+def test_a_job_beside_others_that_will_be_followed_by_more_goes_first():
+    bench = Bench(8)
+    bench.submit(job("a", 6, 10)).decide()
+    bench.submit(job("1", 8, 30), job("2", 1, 200))
+    assert bench.decide() == {"2": {"n0": 1}}
 
 
 def test_a_job_goes_first_if_it_delays_a_larger_one_by_little():
@@ -248,8 +256,8 @@ def test_a_job_goes_first_if_it_delays_a_larger_one_by_little():
 
 def test_a_job_that_would_keep_a_server_busy_for_long_lets_a_larger_one_reserve_it():
     bench = Bench(8, 8)
-    bench.submit(job("a", 6, 50), job("b", 8, 1000)).decide()
-    bench.submit(job("1", 8, 30), job("2", 1, 200), job("3", 1, 40))
+    bench.submit(job("a", 1, 10), job("b", 8, 1000)).decide()
+    bench.submit(job("1", 8, 30), job("2", 1, 200), job("3", 1, 8))
     assert bench.decide() == {"3": {"n0": 1}}, "it ends before the reservation begins"
     assert bench.policy.reservation.job.id == "1"
     assert dict(bench.why()) == {"1": "gpus", "2": "reservation"}
@@ -257,10 +265,10 @@ def test_a_job_that_would_keep_a_server_busy_for_long_lets_a_larger_one_reserve_
 
 def test_no_job_waits_for_a_larger_one_if_nobody_knows_when_there_will_be_room():
     bench = Bench(8)
-    bench.submit(job("a", 6, 50)).decide()
-    bench.submit(job("1", 8, 26), job("2", 1, 200), now=74.0)
-    assert bench.decide(74.0) == {}
-    assert bench.decide(76.0) == {"2": {"n0": 1}}, "job a has run for more than half as long again as predicted"
+    bench.submit(job("a", 1, 10)).decide()
+    bench.submit(job("1", 8, 26), job("2", 1, 200), now=14.0)
+    assert bench.decide(14.0) == {}
+    assert bench.decide(16.0) == {"2": {"n0": 1}}, "job a has run for more than half as long again as predicted"
 
 
 def test_a_job_does_not_wait_for_a_larger_one_that_can_run_beside_it_or_elsewhere():

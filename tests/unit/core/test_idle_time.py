@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.policies.gated.idle_time import FIRST_RATIO, MORE_TO_COME, Overruns, of_delay, shared
+from slurm_asrpt.core.policies.gated.idle_time import FIRST_RATIO, Overruns, of_delay, shared
 from slurm_asrpt.core.policies.gated.servers import Reservation
 from tests.unit.forecast.test_forecast import job
 
@@ -29,11 +29,11 @@ def test_shared_idle_time_is_the_least_mean(idle: float, works: list[float]) -> 
     assert works[0] * (1 - 1e-9) <= shared(idle, iter(works)) <= idle + works[0]
 
 
-@given(st.floats(0, 1e9), st.integers(1, 1000), st.floats(0.01, 1000))
-def test_a_job_pays_for_the_gpus_that_nobody_uses_beside_it(work: float, larger: int, beside: float) -> None:
-    found = of_delay(work, larger, beside)
-    assert found == pytest.approx(work * max(1.0, larger / (MORE_TO_COME * beside)))
-    assert of_delay(work, larger, 2 * beside) <= found <= of_delay(work, larger + 1, beside)
+@given(st.floats(0, 1e9), st.integers(1, 1000), st.floats(0.01, 1000), st.integers(0, 1000))
+def test_a_job_pays_for_the_gpus_that_nobody_uses_beside_it(work, larger, waiting, in_use) -> None:
+    found = of_delay(work, larger, waiting, in_use)
+    assert found == pytest.approx(work * max(1.0, larger / (waiting + in_use)))
+    assert of_delay(work, larger, waiting, in_use + 1) <= found <= of_delay(work, larger + 1, waiting, in_use)
 
 
 def test_reservations_that_lead_to_starts_as_predicted_make_the_ratio_one() -> None:

@@ -19,18 +19,15 @@ FADE = 0.98
 """What a reservation counts less with each later one of its size."""
 
 
-MORE_TO_COME = 1.5
-"""GPUs that smaller jobs use beside one that runs, those included that are submitted meanwhile, over those of the jobs
-that wait when it starts."""
-
-
-def of_delay(work: float, larger: int, beside: float) -> float:
+def of_delay(work: float, larger: int, waiting: float, in_use: float = 0.0) -> float:
     """The work of a job that occupies GPUs for which a job of ``larger`` GPUs waits.
 
     It is the time of all these GPUs, shared with the jobs beside it in proportion to what they use of it.
-    beside: how many of these GPUs it and the waiting smaller jobs could use while it runs, averaged.
+    waiting: how many of these GPUs it and the waiting smaller jobs could use while it runs, averaged. in_use: how many
+    running jobs use, which are followed by others.
     """
-    return work * max(1.0, larger / (MORE_TO_COME * beside)) if beside else work
+    beside = waiting + in_use
+    return work * max(1.0, larger / beside) if beside else work
 
 
 def shared(idle: float, works: Iterable[float]) -> float:

@@ -711,7 +711,7 @@ class Gated(Policy):
         if delay <= 0.0 or not held.mask & mask or self._running_jobs.any_outlived_by_far(bits(held.mask), now):
             return False
         rank, _, submitted, number, job_id = entry.key
-        work = self._work_of_delay(entry, larger) * delay / lasts
+        work = self._work_of_delay(entry, larger, self._in_use(held.mask, servers)) * delay / lasts
         if work <= self._work_with_idle(larger, held, servers, now):
             return False
         self._yielding[job_id] = (rank, work, submitted, number, job_id)
@@ -722,9 +722,14 @@ class Gated(Policy):
         larger = sizes.larger(entry, self._largest)
         return None if larger is None or self._work_of_delay(entry, larger) <= larger.key[1] else larger
 
-    def _work_of_delay(self, entry: Waiting, larger: Waiting) -> float:
-        """The work of a job if it delays a larger one for its whole runtime."""
-        return of_delay(entry.key[1], larger.job.gpus, self._queue.beside(entry, larger.job.gpus))
+    def _work_of_delay(self, entry: Waiting, larger: Waiting, in_use: int = 0) -> float:
+        """The work of a job if it delays a larger one for its whole runtime. in_use: GPUs on that one's servers."""
+        waiting = self._queue.beside(entry, larger.job.gpus)
+        return of_delay(entry.key[1], larger.job.gpus, waiting, in_use)
+
+    def _in_use(self, mask: int, servers: Servers) -> int:
+        free = servers.view.free
+        return sum([node.gpus - free[node.name] for node in map(self._nodes.__getitem__, bits(mask))])
 
     def _work_with_idle(self, entry: Waiting, held: Reservation, servers: Servers, now: float) -> float:
         """The work of a job with the time that its reservation would leave idle, shared with jobs of as many GPUs."""
