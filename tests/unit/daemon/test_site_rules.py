@@ -213,33 +213,21 @@ def test_a_preemptor_waits_for_its_nodes_to_clean_up_rather_than_preempt_others(
     assert bool(gated.audit("not-started", job_id)) == withdrawn
 
 
-def test_gpus_of_jobs_that_have_ended_for_a_start_are_not_taken_from_others_again(gated):
-    """Their node still cleans up, so that Slurm has not started the first job yet."""
+@pytest.mark.parametrize("started", [False, True])
+def test_gpus_that_jobs_have_left_for_a_start_are_not_taken_from_others_again(gated, monkeypatch, started):
+    """Their node still cleans up; or the first job has started after the jobs were read, but before the nodes were."""
     preemption(gated)
-    jobs = full_of_scavengers(gated)
+    jobs, read = full_of_scavengers(gated), gated.slurm.nodes
     gated.slurm.starts_jobs = False
     gated.slurm.submit(2, qos="normal")
     gated.cycle(2)
     for each in jobs[8:10]:
         gated.slurm.requeued(each)
-    gated.slurm.node_state("n3", "MIXED+COMPLETING")
+    if started:
+        monkeypatch.setattr(gated.slurm, "nodes", lambda: [replace(node, gpus_used=4) for node in read()])
+    else:
+        gated.slurm.node_state("n3", "MIXED+COMPLETING")
     second = gated.slurm.submit(2, qos="normal")
-    gated.cycle(2)
-    assert gated.slurm.records[second].required_nodes == "n3"
-    assert gated.audit("start", second)[0]["preempts"] == jobs[10:]
-
-
-def test_gpus_of_a_job_that_started_between_two_reads_are_not_taken_from_others_again(gated, monkeypatch):
-    """The jobs are read before the nodes: these show GPUs in use by a job that is pending in the other answer."""
-    preemption(gated)
-    jobs = full_of_scavengers(gated)
-    gated.slurm.starts_jobs = False
-    gated.slurm.submit(2, qos="normal")
-    gated.cycle(2)
-    for each in jobs[8:10]:
-        gated.slurm.requeued(each)
-    second, read = gated.slurm.submit(2, qos="normal"), gated.slurm.nodes
-    monkeypatch.setattr(gated.slurm, "nodes", lambda: [replace(node, gpus_used=4) for node in read()])
     gated.cycle(2)
     assert gated.slurm.records[second].required_nodes == "n3"
     assert gated.audit("start", second)[0]["preempts"] == jobs[10:]
