@@ -23,7 +23,8 @@ from slurm_asrpt.profile.documents import load_uncut
 from slurm_asrpt.profile.library_tools.architectures import RECENT_MODELS, TABLE1_MODELS, Model
 from slurm_asrpt.profile.schema import UNCUT
 
-DEVICE = "h100"
+DEVICES = "h100", "h200"
+"""On which models have been measured; each counts once."""
 SERVER = 8
 INTRA, INTER = 300e9, 12.5e9
 """Bytes per second: NVLink, and 100 Gbit/s for a server."""
@@ -81,8 +82,9 @@ def _over_min(document: UncutFile, cut: Cut, fabric: Fabric) -> dict[str, float]
 
 def rows(fabric: Fabric) -> Iterator[dict[str, Any]]:
     for model in (*TABLE1_MODELS, *RECENT_MODELS):
-        if (UNCUT / f"{model.key}-{DEVICE}.toml").exists():
-            yield compared(model, load_uncut(f"{model.key}-{DEVICE}", ()), fabric)
+        names = (f"{model.key}-{device}" for device in DEVICES)
+        if name := next((each for each in names if (UNCUT / f"{each}.toml").exists()), None):
+            yield compared(model, load_uncut(name, ()), fabric)
 
 
 def line(row: dict[str, Any]) -> str:

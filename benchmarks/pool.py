@@ -16,7 +16,7 @@ ratio_shared: the same of a pool of two slots, over plain processes two at a tim
 idle_share: share of the slot's time, in the pool of one slot, in which it did not work.
 busy_share: by run, the mean of what nvidia-smi calls the GPU's utilization: time in which any kernel ran.
 
-On a GPU, bit_equal is of torch modules there.
+On a GPU, bit_equal is of torch modules there. Ctrl-C: --json prints what has been found until then, with interrupted.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ def pool(specs: Sequence[Spec], slots: int, kills: int = 0, pause_s: float = 0.2
         plan = Plan(PoolSettings(**settings), specs, str(CODE), PoolFolder(Path(folder)), local_keepers(slots))
         driver = Driver(plan)
         ending = asyncio.run(_run(driver, slots, kills, pause_s))
+        if ending is Ending.INTERRUPTED:
+            raise KeyboardInterrupt
         if ending is not Ending.DONE:
             raise SystemExit(f"the pool ended: {ending}")
         found = {spec.name: read_checkpoint(Path(folder) / "trainings" / spec.name / CHECKPOINT) for spec in specs}
@@ -240,7 +242,7 @@ def completion(quick: bool, device: str) -> dict[str, Any]:
     chance = random.Random(SEED)
     longest, there = (40 if quick else 400), device == "cuda"
     if there:
-        lengths = [chance.randint(longest, 8 * longest) for _ in range(8 if quick else 16)]
+        lengths = [chance.randint(longest // 2, 4 * longest) for _ in range(8 if quick else 16)]
         specs = [torch_spec(n, tasks=2, rounds=rounds) for n, rounds in enumerate(lengths)]
     else:
         lengths = [chance.randint(longest // 8, longest) for _ in range(16)]
@@ -254,7 +256,9 @@ def completion(quick: bool, device: str) -> dict[str, Any]:
         "shared": lambda: processes(specs, several, usual=there),
     }
     # in turns, and the better of two: a machine's speed changes from minute to minute
-    rows = [{name: watched(run, there) for name, run in sides.items()} for _ in range(1 if there and quick else 2)]
+    rows = [
+        {name: watched(name, run, there) for name, run in sides.items()} for _ in range(1 if there and quick else 2)
+    ]
     best = {name: min((row[name] for row in rows), key=lambda each: each.mean_s) for name in sides}
     mean_s = {name: each.mean_s for name, each in best.items()}
     one = best["pool_1"].ran
@@ -278,8 +282,8 @@ class Side:
     busy: float | None
 
 
-def watched(run: Callable[[], Any], there: bool) -> Side:
-    """Run, and look at the GPU meanwhile."""
+def watched(name: str, run: Callable[[], Any], there: bool) -> Side:
+    """Run, and look at the GPU meanwhile. Says how it went on standard error."""
     query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200"]
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as seen:
@@ -292,6 +296,7 @@ def watched(run: Callable[[], Any], there: bool) -> Side:
             seen.seek(0)
         shares = [int(line) / 100 for line in seen if line.strip().isdigit()]
     mean_s = found.mean_s if isinstance(found, Ran) else found[0]
+    print(f"{name}: mean completion {mean_s:.2f} s, makespan {makespan_s:.2f} s", file=sys.stderr, flush=True)
     return Side(found, mean_s, makespan_s, round(sum(shares) / len(shares), 3) if shares else None)
 
 
@@ -309,14 +314,24 @@ def figures(quick: bool, device: str, parts: Sequence[str]) -> Iterator[dict[str
     if "switching" in parts and device == "cpu":
         yield {"switch_ms": switching(quick)}
     if "modules" in parts and find_spec("torch"):
-        from benchmarks.pool_trainings import PAPER, turns_ms
+        from benchmarks.pool_trainings import PAPER, timed_models, turns_ms
 
-        yield {"module_switch_ms": turns_ms(device, quick)}
         yield {"paper_switch_ms": {way: dict(zip(PAPER, row, strict=True)) for way, row in PAPER_MS.items()}}
+        yield from ({"module_switch_ms": turns_ms(name, device, quick)} for name in timed_models(device))
     if "processes" in parts and find_spec("torch"):
-        from benchmarks.pool_trainings import process_ms
+        from benchmarks.pool_trainings import process_ms, timed_models
 
-        yield {"module_process_ms": process_ms(device, 1 if quick else 3)}
+        repetitions = 1 if quick else 3
+        yield from ({"module_process_ms": {n: process_ms(n, device, repetitions)}} for n in timed_models(device))
+
+
+def merge(found: dict[str, Any], more: dict[str, Any]) -> None:
+    """Put more into what was found, figure by figure."""
+    for key, value in more.items():
+        if isinstance(value, dict):
+            merge(found.setdefault(key, {}), value)
+        else:
+            found[key] = value
 
 
 def main() -> None:
@@ -333,13 +348,18 @@ def main() -> None:
         train(Spec.of(json.loads(options.train)), options.into)
         return
     found: dict[str, Any] = {}
-    for each in figures(options.quick, options.device, options.parts):
-        found |= each
-        if not options.json:
-            for key, value in each.items():
-                print(f"{key:18} {value:.4g}" if isinstance(value, float) else f"{key:18} {value}", flush=True)
+    try:
+        for each in figures(options.quick, options.device, options.parts):
+            merge(found, each)
+            if not options.json:
+                for key, value in each.items():
+                    print(f"{key:18} {value:.4g}" if isinstance(value, float) else f"{key:18} {value}", flush=True)
+    except KeyboardInterrupt:
+        found["interrupted"] = True
     if options.json:
         print(json.dumps(found))
+    if "interrupted" in found:
+        raise SystemExit(130)
 
 
 if __name__ == "__main__":

@@ -144,35 +144,36 @@ def train(training: Synthetic) -> dict[str, Any]:
 # What a switch costs
 
 
-def process_ms(device: str, repetitions: int) -> dict[str, float]:
+def timed_models(device: str) -> list[str]:
+    """On a GPU the paper's models, else small ones."""
+    return PAPER if device == "cuda" else SMALL
+
+
+def process_ms(name: str, device: str, repetitions: int) -> float:
     """Milliseconds of a process of its own for one task: from its start until it has gone. The median."""
-    found = {}
-    for name in PAPER if device == "cuda" else SMALL:
-        command = [sys.executable, "-m", "benchmarks.pool_trainings", name, "--device", device]
-        times = []
-        for _ in range(repetitions):
-            began = time.perf_counter()
-            subprocess.run(command, check=True)
-            times.append(time.perf_counter() - began)
-        found[name] = round(median(times) * 1000, 2)
-    return found
+    command = [sys.executable, "-m", "benchmarks.pool_trainings", name, "--device", device]
+    times = []
+    for _ in range(repetitions):
+        began = time.perf_counter()
+        subprocess.run(command, check=True)
+        times.append(time.perf_counter() - began)
+    return round(median(times) * 1000, 2)
 
 
-def turns_ms(device: str, quick: bool) -> dict[str, dict[str, float]]:
-    """Milliseconds per switch between two trainings, by way, and model."""
+def turns_ms(name: str, device: str, quick: bool) -> dict[str, dict[str, float]]:
+    """Milliseconds per switch between two trainings of a model, by way, and whether both fit."""
     found: dict[str, dict[str, float]] = {WARM: {}, LAYERS: {}, AHEAD: {}}
-    repetitions = (2 if device == "cuda" else 5) if quick else 15
-    for name in PAPER if device == "cuda" else SMALL:
-        size = sum(each.nbytes for each in _once(name)[0].parameters())
-        limits = {name: 0, f"{name}, one fits": int(1.5 * size)}
-        if quick and device == "cuda":
-            del limits[name]  # nothing has to be copied
-        for title, limit in limits.items():
-            turns = {way: Turns(name, device, Switching(way, limit)) for way in found}
-            for way, ms in alternating(turns, repetitions).items():
-                found[way][title] = ms
-            for each in turns.values():
-                each.leave()
+    repetitions = (3 if device == "cuda" else 5) if quick else 15
+    size = sum(each.nbytes for each in _once(name)[0].parameters())
+    limits = {name: 0, f"{name}, one fits": int(1.5 * size)}
+    if quick and device == "cuda":
+        del limits[name]  # nothing has to be copied
+    for title, limit in limits.items():
+        turns = {way: Turns(name, device, Switching(way, limit)) for way in found}
+        for way, ms in alternating(turns, repetitions).items():
+            found[way][title] = ms
+        for each in turns.values():
+            each.leave()
     return found
 
 

@@ -66,6 +66,26 @@ class Packed:
         return self.entries == other.entries and self.block.tobytes() == other.block.tobytes()
 
 
+def joined(arrays: Sequence[Array]) -> Array | None:
+    """The bytes from the first array to the last, if they follow each other in a block as a packed state has them."""
+    found = [each for each in arrays if each.size]
+    block = found[0].base if found else None
+    if block is None or block.dtype != np.uint8 or block.ndim != 1 or any(each.base is not block for each in found):
+        return None
+    first = at = _address(found[0])
+    for each in found:
+        if _address(each) != at or not each.flags.c_contiguous:
+            return None
+        end = at + each.nbytes
+        at += padded(each.nbytes)
+    between: Array = block[first - _address(block) :][: end - first]
+    return between
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
 def aligned_block(size: int) -> Array:
     """``size`` bytes that begin at a multiple of ALIGNMENT, with any content."""
     room = np.empty(size + ALIGNMENT, np.uint8)
@@ -105,8 +125,13 @@ def _dtype(name: str, array: Array) -> str:
     return array.dtype.str
 
 
+def padded(size: int) -> int:
+    """The next multiple of ALIGNMENT."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
 def _padded(entry: Entry) -> int:
-    return -(-entry.size // ALIGNMENT) * ALIGNMENT
+    return padded(entry.size)
 
 
 def _parts(entries: Sequence[Entry], block: Array) -> Iterator[tuple[str, Array]]:

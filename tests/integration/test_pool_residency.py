@@ -17,7 +17,7 @@ from slurm_asrpt.pool.training import AHEAD, LAYERS, WARM, Switching
 
 torch = pytest.importorskip("torch", reason="needs torch: make test-integrations")
 
-from slurm_asrpt.pool import torch_training  # noqa: E402
+from slurm_asrpt.pool import residency, torch_training  # noqa: E402
 from slurm_asrpt.pool.device_copies import HostCopies, copies_of  # noqa: E402
 from slurm_asrpt.pool.residency import Residency  # noqa: E402
 from slurm_asrpt.pool.torch_training import TorchTraining  # noqa: E402
@@ -137,6 +137,12 @@ def alone() -> Any:
     torch_training.residency.cache_clear()
 
 
+@pytest.fixture(autouse=True)
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each parameter is a piece: so small models have many."""
+    monkeypatch.setattr(residency, "PIECE", 0)
+
+
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies take longer than what is computed."""
@@ -215,9 +221,12 @@ def test_an_optimizer_sees_parameters_as_they_are(slow: None) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(12))
-def test_pieces_of_many_trainings_in_any_order_under_any_limit(way: str, seed: int, slow: None) -> None:
+def test_pieces_of_many_trainings_in_any_order_under_any_limit(
+    way: str, seed: int, slow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As in an executor: what comes is announced from another thread, right or wrong, early or late, or not at all."""
     chance = random.Random(seed)
+    monkeypatch.setattr(residency, "PIECE", chance.choice([0, 700, 1 << 20]))
     modules = [chance.choice(MODULES) for _ in range(3)]
     usual = [Usual(Fitted(module, at)) for at, module in enumerate(modules)]
     torch_training.residency.cache_clear()
@@ -271,17 +280,21 @@ class Waits(torch.autograd.Function):  # type: ignore[misc]
 
 
 class Announces(torch.nn.Module):  # type: ignore[misc]
-    """The next training is announced in the forward pass, and the backward pass of the first layer waits for it."""
+    """The next training is announced in the forward pass, and the backward pass of the first layer waits for it.
+
+    The whole backward pass waits for ``ready``.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.before, self.after = torch.nn.Linear(WIDTH, WIDTH), deep()
         self.announce: Callable[[], object] = lambda: None
+        self.ready: Callable[[], bool] = lambda: True
         self.happened: Callable[[], bool] = lambda: True
 
     def forward(self, x: Any) -> Any:
         self.announce()
-        return self.after(Waits.apply(self.before(x), self.happened))
+        return Waits.apply(self.after(Waits.apply(self.before(x), self.happened)), self.ready)
 
 
 def test_the_next_training_comes_into_the_room_that_the_backward_pass_leaves() -> None:
@@ -294,11 +307,12 @@ def test_the_next_training_comes_into_the_room_that_the_backward_pass_leaves() -
     expected, _ = first.gradient(state, 0, 0)
     assert second._resident.bytes == 0
     first._model.announce = lambda: second.prefetch(next_one)
+    first._model.ready = lambda: first._residency.short
     first._model.happened = lambda: second._resident.copied >= 4
     found, _ = first.gradient(state, 0, 0)
     assert Packed.of(found).same(Packed.of(expected))
     assert first._resident.missing > 0
-    first._model.happened = lambda: True
+    first._model.ready = first._model.happened = lambda: True
     again, _ = first.gradient(state, 0, 0)
     assert Packed.of(again).same(Packed.of(expected))
 
