@@ -49,8 +49,8 @@ class LeaderLock:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._lock, self.name = descriptor, _name(time.time())
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, self.name.encode(), 0)
+            os.pwrite(descriptor, self.name.encode().ljust(_LONGEST_NAME), 0)  # not truncated: a full disk gives no block
+            os.ftruncate(descriptor, _LONGEST_NAME)
         except BlockingIOError:
             os.close(descriptor)
             return False
@@ -64,7 +64,7 @@ class LeaderLock:
         """The leader's name in the lock file; empty if it cannot be read."""
         try:
             with self.path.open("rb") as file:
-                return printable(file.read(_LONGEST_NAME).decode(errors="replace"))
+                return printable(file.read(_LONGEST_NAME).decode(errors="replace").rstrip())
         except OSError:
             return ""
 

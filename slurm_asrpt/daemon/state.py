@@ -1,10 +1,15 @@
-"""state.json: the state that survives a restart. It is saved before updates are sent to Slurm, by rename."""
+"""state.json: the state that survives a restart. It is saved before updates are sent to Slurm, by rename.
+
+If the disk is full, it is saved into state.spare instead, whose blocks are there already.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,11 +24,14 @@ from slurm_asrpt.daemon.jobs.table import EndedJobs, JobTable
 from slurm_asrpt.daemon.leader import LeaderLock
 from slurm_asrpt.daemon.policy_feed import PolicyFeed
 from slurm_asrpt.errors import AsrptError, InputError
-from slurm_asrpt.files import replace_file
+from slurm_asrpt.files import FULL_DISK, replace_file
 from slurm_asrpt.forecast.conformal import StartConformal
 
 LOG = logging.getLogger("asrptd")
 FILE_NAME = "state.json"
+SPARE_NAME = "state.spare"
+SPARE_BYTES = 1 << 20
+"""At least; it has room for twice the state."""
 
 
 def _add_site_factor(state: dict[str, Any]) -> None:
@@ -43,10 +51,11 @@ def _jobs(state: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class StateStore:
-    """state.json of the leading asrptd."""
+    """state.json of the leading asrptd, and the file to save into if the disk is full."""
 
     def __init__(self, leader: LeaderLock) -> None:
         self.leader, self.path = leader, leader.folder / FILE_NAME
+        self._spare = SpareFile(leader.folder / SPARE_NAME)
         self._last = ""
 
     def save(self, state: Mapping[str, Any], jobs: Mapping[str, str], now: float) -> None:
@@ -56,13 +65,19 @@ class StateStore:
         state_text = ", ".join(part for part in (json.dumps(state)[1:-1], f'"jobs": {{{rows}}}') if part)
         if state_text == self._last:
             return
-        text = f'{{"schema": {SCHEMA}, "time": {now!r}, {state_text}}}'
+        self._write(f'{{"schema": {SCHEMA}, "time": {now!r}, {state_text}}}'.encode())
+        self._last = state_text
+
+    def _write(self, data: bytes) -> None:
+        """Raises OSError."""
         try:
-            replace_file(self.path, text.encode("utf-8"), 0o600)
+            replace_file(self.path, data, 0o600)
         except OSError as error:
             error.filename = error.filename or self.path  # the error of a full disk has no file name
-            raise
-        self._last = state_text
+            if error.errno not in FULL_DISK or not self._spare.write(data, f"{self.path}: {error.strerror}"):
+                raise
+        else:
+            self._spare.keep_for(len(data))
 
     def amend(self, saved: Mapping[str, Any], jobs: Mapping[str, str], now: float) -> None:
         """Save the loaded state with these jobs updated. Raises LeadershipLostError, OSError."""
@@ -77,21 +92,87 @@ class StateStore:
         Raises InputError for the state of a later release, because this release would lose parts of it; and AsrptError
         if the file cannot be read now, because a file server may only be down for a moment.
         """
+        spare, state = self._spare.load(), None
         try:
-            state = json.loads(self.path.read_text(encoding="utf-8"))
-            if isinstance(state, dict) and isinstance(state.get("schema"), int):
-                state["time"] = float(state.get("time", 0.0))
-                return _migrated(state, self.path)
+            state = _parsed(self.path.read_bytes(), self.path)
         except FileNotFoundError:
-            return None
+            pass
         except OSError as error:
             raise AsrptError(f"{self.path} cannot be read ({error.strerror})") from error
-        except (ValueError, TypeError, RecursionError):
-            pass
-        aside = self.path.with_suffix(".damaged")
-        self.path.replace(aside)
-        LOG.error("%s is damaged and was renamed to %s; the queue is rebuilt from Slurm's jobs", self.path, aside)
+        except ValueError:
+            aside = self.path.with_suffix(".damaged")
+            self.path.replace(aside)
+            LOG.error("%s is damaged and was renamed to %s; the queue is rebuilt from Slurm's jobs", self.path, aside)
+        return spare if spare and (not state or spare["time"] > state["time"]) else state
+
+
+class SpareFile:
+    """A file whose blocks are written ahead, so that it can be overwritten while the disk is full. Blank if unused."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._size = path.stat().st_size if path.is_file() else 0
+        self._used = self._size > 0
+        self._told = ""
+
+    def keep_for(self, size: int) -> None:
+        """Have room for so many bytes, and none in use, if the disk has room for that."""
+        if not self._used and self._size >= size:
+            return
+        blank = b" " * (self._size if self._size >= size else max(2 * size, SPARE_BYTES))
+        try:
+            if len(blank) > self._size:
+                replace_file(self.path, blank, 0o600)
+            else:
+                self._overwrite(blank)
+        except OSError as error:
+            self._tell(f"{self.path} cannot be written ({error.strerror}): if the disk is full, asrptd starts no job")
+        else:
+            self._size, self._used, self._told = len(blank), False, ""
+
+    def write(self, data: bytes, why: str) -> bool:
+        """Save these bytes. Returns whether there was room."""
+        if len(data) > self._size:
+            return False
+        try:
+            self._overwrite(data.ljust(self._size))
+        except OSError:
+            return False
+        self._used = True
+        self._tell(f"{why}; the state is saved in {self.path.name} until there is room")
+        return True
+
+    def load(self) -> dict[str, Any] | None:
+        """The state in it; None if it is blank or half written. Raises InputError as ``StateStore.load``."""
+        with suppress(OSError, ValueError):
+            return _parsed(self.path.read_bytes(), self.path)
         return None
+
+    def _tell(self, trouble: str) -> None:
+        """Log it once."""
+        if trouble != self._told:
+            LOG.error("%s", trouble)
+        self._told = trouble
+
+    def _overwrite(self, data: bytes) -> None:
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.pwrite(descriptor, data, 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _parsed(data: bytes, path: Path) -> dict[str, Any]:
+    """The state in a file. Raises ValueError for anything else, InputError for a later schema."""
+    try:
+        state = json.loads(data)
+        if isinstance(state, dict) and isinstance(state.get("schema"), int):
+            state["time"] = float(state.get("time", 0.0))
+            return _migrated(state, path)
+    except (TypeError, RecursionError) as error:
+        raise ValueError("no state") from error
+    raise ValueError("no state")
 
 
 def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:

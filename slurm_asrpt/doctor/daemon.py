@@ -45,10 +45,12 @@ def state(settings: Settings) -> Iterator[Finding]:
         system = os.statvfs(folder)  # not os.access: an ordinary user may not write there, but asrptd may
     except OSError:  # asrptd has not run yet
         return
-    why = "read-only" if system.f_flag & os.ST_RDONLY else "full" if not system.f_bavail else ""
-    if why:
-        text = f"{folder} is {why}: asrptd starts no job, and Slurm none until the leases end"
+    if system.f_flag & os.ST_RDONLY:
+        text = f"{folder} is read-only: asrptd starts no job, and Slurm none until the leases end"
         yield failure("state", text, "make it writable; if that takes long, stop asrptd (systemctl stop asrptd)")
+    elif not system.f_bavail:
+        text = f"{folder} is full: asrptd schedules jobs, but its audit trail stays in memory, and it learns nothing"
+        yield failure("state", text, "make room on its disk")
 
 
 def release(settings: Settings, now: float) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from slurm_asrpt.audit.trail import FILE_NAME, older_files
 from slurm_asrpt.config.settings import AuditSettings
+from slurm_asrpt.files import FULL_DISK
 
 MAX_UNWRITTEN = 100_000
 LOGGED = frozenset(
@@ -32,13 +33,15 @@ Listener = Callable[[str, Mapping[str, Any]], None]
 class AuditWriter:
     """Appends to ``audit.jsonl`` in the state directory, with few writes per cycle: a crash tears the last line only.
 
-    lines: number of lines recorded so far, including those not written yet.
+    While the disk is full, lines stay in memory, and scheduling continues. lines: number of lines recorded so far,
+    including those not written yet.
     """
 
     def __init__(self, state: Path, settings: AuditSettings | None = None, listener: Listener | None = None) -> None:
         self.path, self._settings = state / FILE_NAME, settings or AuditSettings()
         self._listener = listener
         self._lines: list[str] = []
+        self._full = False
         self.lines = 0
 
     def record(self, now: float, event: str, job_id: str = "", **facts: Any) -> None:
@@ -52,9 +55,25 @@ class AuditWriter:
             LOG.info("%s job %s %s", event, job_id, json.dumps(logged, default=str))
 
     def flush(self) -> None:
-        """Write the pending lines, all or none; if that fails, they are kept for the next call. Raises OSError."""
+        """Write the pending lines, all or none; if that fails, they are kept for the next call. Raises OSError.
+
+        A full disk is logged once.
+        """
         if not self._lines:
             return
+        try:
+            self._write()
+            self._full = False
+        except OSError as error:
+            error.filename = self.path  # the error of a full disk has no file name
+            del self._lines[:-MAX_UNWRITTEN]
+            if error.errno not in FULL_DISK:
+                raise
+            if not self._full:
+                LOG.error("%s: %s; its lines are kept in memory until there is room", self.path, error.strerror)
+            self._full = True
+
+    def _write(self) -> None:
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "ab", buffering=0) as file:
             before = file.tell()
@@ -62,10 +81,8 @@ class AuditWriter:
             text = "\n" * torn + "\n".join(self._lines) + "\n"
             try:
                 _write_all(file, text.encode())
-            except OSError as error:
-                error.filename = self.path  # the error of a full disk has no file name
+            except OSError:
                 file.truncate(before)
-                del self._lines[:-MAX_UNWRITTEN]
                 raise
             full = file.tell() > self._settings.file_mb << 20
         self._lines.clear()

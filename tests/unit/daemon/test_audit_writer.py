@@ -1,5 +1,6 @@
 """The audit trail: rotation, crashes, full disks, and what is logged."""
 
+import errno
 import json
 import logging
 import resource
@@ -76,6 +77,28 @@ def test_a_full_disk_cuts_off_no_line_and_the_line_is_written_later(tmp_path):
     assert events(tmp_path) == ["start"]
     audit.flush()
     assert events(tmp_path) == ["start", "ended"]
+
+
+def test_on_a_full_disk_lines_wait_and_nothing_fails(tmp_path, monkeypatch, caplog):
+    audit = AuditWriter(tmp_path)
+    audit.record(1.0, "start", "7")
+    audit.flush()
+
+    def full(file, data):
+        file.write(data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_write_all", full)
+        for number in range(3):
+            audit.record(2.0 + number, "wait", "8")
+            audit.flush()
+    assert [row.getMessage() for row in caplog.records if row.levelno >= logging.ERROR] == [
+        f"{tmp_path / FILE_NAME}: No space left on device; its lines are kept in memory until there is room"
+    ]
+    assert events(tmp_path) == ["start"]
+    audit.flush()
+    assert events(tmp_path) == ["start", "wait", "wait", "wait"]
 
 
 def test_when_too_many_entries_are_unwritten_the_oldest_are_dropped(tmp_path, monkeypatch):

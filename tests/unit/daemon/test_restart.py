@@ -210,7 +210,7 @@ def test_an_unreadable_state_file_is_not_treated_as_damaged(bench, monkeypatch, 
         raise OSError(number, "not now")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.Path, "read_text", fails)
+        patch.setattr(store.Path, "read_bytes", fails)
         with pytest.raises(AsrptError, match=r"state\.json cannot be read \(not now\)"):
             bench.start()
     bench.leader.close()

@@ -90,9 +90,11 @@ def test_a_mode_that_asrptd_does_not_run_in_yet_needs_a_restart(healthy: Setting
     assert "systemctl restart asrptd" in remedies(changed)
 
 
-@pytest.mark.parametrize("why", ["read-only", "full"])
-def test_a_state_directory_that_cannot_be_written_stops_all_starts(
-    healthy: Settings, monkeypatch: pytest.MonkeyPatch, why: str
+@pytest.mark.parametrize(
+    ("why", "what"), [("read-only", "asrptd starts no job"), ("full", "its audit trail stays in memory")]
+)
+def test_a_state_directory_that_cannot_be_written_is_a_failure(
+    healthy: Settings, monkeypatch: pytest.MonkeyPatch, why: str, what: str
 ) -> None:
     system = (
         SimpleNamespace(f_bavail=9, f_flag=os.ST_RDONLY)
@@ -101,7 +103,8 @@ def test_a_state_directory_that_cannot_be_written_stops_all_starts(
     )
     monkeypatch.setattr(os, "statvfs", lambda _: system)
     (finding,) = (finding for finding in examine(healthy, NOW, None) if finding.check == "state")
-    assert (finding.state, f" is {why}: " in finding.text) == (State.FAILURE, True)
+    assert finding.state is State.FAILURE
+    assert f" is {why}: " in finding.text and what in finding.text
 
 
 def test_a_new_installation_gets_remedies(settings: Settings) -> None:

@@ -1,0 +1,124 @@
+"""The disk of the state directory is full: jobs start, and a restart knows what was written to Slurm."""
+
+import errno
+import json
+import logging
+
+import pytest
+
+from slurm_asrpt.daemon import state as module
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.leader import LeaderLock
+from slurm_asrpt.daemon.record import audit
+from slurm_asrpt.daemon.state import SCHEMA, SPARE_BYTES, SPARE_NAME, StateStore
+from slurm_asrpt.files import replace_file
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """Call it with True, and no file gets another block; with False, and it has room again."""
+
+    def fails(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    append = audit._write_all
+
+    def switch(full):
+        monkeypatch.setattr(module, "replace_file", fails if full else replace_file)
+        monkeypatch.setattr(audit, "_write_all", fails if full else append)
+
+    return switch
+
+
+@pytest.fixture
+def lead(tmp_path):
+    lock = LeaderLock(tmp_path)
+    assert lock.take()
+    yield lock
+    lock.close()
+
+
+def errors(caplog):
+    return [row.getMessage() for row in caplog.records if row.levelno >= logging.ERROR]
+
+
+def test_jobs_start_and_a_restart_knows_them(bench, disk):
+    bench.slurm.starts_jobs = False
+    bench.cycle()
+    disk(True)
+    jobs = [bench.slurm.submit(4) for _ in range(2)]
+    bench.cycle()
+    assert [bench.job_state(job) for job in jobs] == [JobState.PINNED] * 2
+    bench.restart()
+    bench.cycle()
+    assert [bench.job_state(job) for job in jobs] == [JobState.PINNED] * 2
+    bench.slurm.starts_jobs = True
+    bench.cycle(3)
+    assert [bench.job_state(job) for job in jobs] == [JobState.RUNNING] * 2
+    assert not bench.audit("job-state-lost")
+    disk(False)
+    bench.slurm.submit(4)
+    bench.cycle(2)
+    assert len(bench.audit("start")) == 1  # the lines that asrptd had in memory when it ended are lost
+    spare = bench.settings.paths.state / SPARE_NAME
+    assert not spare.read_bytes().strip()
+
+
+def test_the_state_is_saved_where_there_is_room(lead, disk, caplog):
+    store = StateStore(lead)
+    store.save({}, {"1": "{}"}, 1.0)
+    disk(True)
+    store.save({}, {"2": "{}"}, 2.0)
+    store.save({}, {"3": "{}"}, 3.0)
+    assert errors(caplog) == [
+        f"{store.path}: No space left on device; the state is saved in {SPARE_NAME} until there is room"
+    ]
+    assert StateStore(lead).load()["jobs"] == {"3": {}}
+    disk(False)
+    store.save({}, {"4": "{}"}, 4.0)
+    assert StateStore(lead).load()["jobs"] == {"4": {}}
+    assert not (lead.folder / SPARE_NAME).read_bytes().strip()
+    assert (lead.folder / SPARE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_the_spare_file_grows_with_the_state(lead, disk):
+    store, job = StateStore(lead), json.dumps({"x": "y" * SPARE_BYTES})
+    store.save({}, {"1": job}, 1.0)
+    disk(True)
+    store.save({}, {"1": job, "2": "{}"}, 2.0)
+    assert set(StateStore(lead).load()["jobs"]) == {"1", "2"}
+    with pytest.raises(OSError, match="No space left"):
+        store.save({}, {str(number): job for number in range(3)}, 3.0)
+
+
+@pytest.mark.parametrize("damage", [b"", b" " * 20, b'{"schema": 1, "time": 9.0, "jo'])
+def test_a_spare_file_without_a_state_does_not_count(lead, damage):
+    store = StateStore(lead)
+    store.save({}, {"1": "{}"}, 1.0)
+    (lead.folder / SPARE_NAME).write_bytes(damage)
+    assert StateStore(lead).load()["jobs"] == {"1": {}}
+
+
+@pytest.mark.parametrize("main", [None, b"{", b'{"schema": 1, "time": 1.0, "jobs": {}}'])
+def test_the_newer_state_counts(lead, main):
+    state = {"schema": SCHEMA, "time": 2.0, "jobs": {"7": {}}}
+    (lead.folder / SPARE_NAME).write_text(json.dumps(state).ljust(100))
+    if main is not None:
+        (lead.folder / module.FILE_NAME).write_bytes(main)
+    assert StateStore(lead).load() == state
+
+
+def test_a_disk_without_room_for_the_spare_file_is_told_once(lead, monkeypatch, caplog):
+    def small(path, *told):
+        if path.name == SPARE_NAME:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace_file(path, *told)
+
+    monkeypatch.setattr(module, "replace_file", small)
+    store = StateStore(lead)
+    for number in range(3):
+        store.save({}, {str(number): "{}"}, 1.0)
+    assert errors(caplog) == [
+        f"{lead.folder / SPARE_NAME} cannot be written (No space left on device): if the disk is full, "
+        "asrptd starts no job"
+    ]
