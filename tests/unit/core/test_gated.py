@@ -261,6 +261,7 @@ def test_a_job_that_would_keep_a_server_busy_for_long_lets_a_larger_one_reserve_
     assert bench.decide() == {"3": {"n0": 1}}, "it ends before the reservation begins"
     assert bench.policy.reservation.job.id == "1"
     assert dict(bench.why()) == {"1": "gpus", "2": "reservation"}
+    assert [job_id for job_id, _ in bench.policy.queue(0.0)] == ["1", "2"]
 
 
 def test_no_job_waits_for_a_larger_one_if_nobody_knows_when_there_will_be_room():

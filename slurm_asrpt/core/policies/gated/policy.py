@@ -830,8 +830,10 @@ class Gated(Policy):
     # what users see, and restarts
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
+        """As ``Policy.queue``, by the places of the last decision (docs/decisions/0050)."""
         late = dict.fromkeys(entry.job.id for entry in self._queue.all_late(now))
-        rest = sorted(entry.key for entry in self._queue.entries.values() if entry.job.id not in late)
+        waiting = (entry for entry in self._queue.entries.values() if entry.job.id not in late)
+        rest = sorted(self._place_behind(entry.job.id) or entry.key for entry in waiting)
         order, entries = [*late, *(key[-1] for key in rest)], self._queue.entries
         order.sort(key=lambda job_id: entries[job_id].job.band)
         if self._preempts:

@@ -1,0 +1,73 @@
+"""The disk of asrptd's state directory is full, on a real Slurm: jobs start, also after a kill, and none twice."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.daemon.state import SPARE_NAME
+
+from .conftest import Cluster, own_cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+MEGABYTES = 6
+RAN = "echo $SLURM_JOB_ID >> ran.out; sleep 1"
+
+
+@contextlib.contextmanager
+def small_disk(path: Path) -> Iterator[None]:
+    """The directory is a file system of its own."""
+    status = path.stat()
+    options = f"size={MEGABYTES}m,mode=700,uid={status.st_uid},gid={status.st_gid}"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], check=False).returncode:
+        pytest.skip("may not mount a file system")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+def fill(path: Path) -> None:
+    """Until not a byte is left."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 16, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+
+
+@pytest.fixture
+def site() -> Iterator[Cluster]:
+    with own_cluster(400, "1x4") as cluster:
+        state = cluster.paths / "state"
+        with small_disk(state):
+            yield cluster
+            cluster.stop_daemon()
+
+
+def test_jobs_start_on_a_full_disk_and_after_a_kill(site: Cluster) -> None:
+    state = site.paths / "state"
+    site.start_daemon()
+    before = site.submit("--gpus=4", script=RAN)
+    site.wait(before, "COMPLETED")
+    wait_for(lambda: (state / SPARE_NAME).is_file(), "the spare file is there", 10)
+    fill(state / "filler")
+    jobs = [site.submit("--gpus=4", script=RAN) for _ in range(6)]
+    site.wait(jobs[1], "COMPLETED")
+    site.kill_daemon()
+    site.start_daemon()
+    site.wait_all(jobs, "COMPLETED")
+    assert sorted(site.output("ran.out").split(), key=int) == [before, *jobs]
+    assert site.log.read_text().count("the state is saved in state.spare until there is room") == 2
+    assert not site.audit(jobs[-1], "ended"), "in memory"
+    (state / "filler").unlink()
+    after = site.submit("--gpus=4", script=RAN)
+    site.wait(after, "COMPLETED")
+    wait_for(lambda: site.audit(jobs[-1], "ended") and site.audit(after, "ended"), "the audit trail is written", 15)
+    wait_for(lambda: not (state / SPARE_NAME).read_bytes().strip(), "the spare file is blank", 10)
+    assert site.recorded(jobs[-1]).state == "COMPLETED"
