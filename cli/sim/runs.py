@@ -36,7 +36,7 @@ Policies = Annotated[
     str,
     typer.Option("--policies", "-p", metavar="POLICIES", help="Comma-separated, or all."),
 ]
-COMPARED = f"{DEFAULT_POLICY},asrpt,easy-backfill,fifo,wcs-workload"
+COMPARED = f"{DEFAULT_POLICY},asrpt,slurm-backfill,easy-backfill,fifo,wcs-workload"
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the results to this directory.")
 ]
