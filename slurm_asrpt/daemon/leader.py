@@ -49,7 +49,8 @@ class LeaderLock:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._lock, self.name = descriptor, _name(time.time())
-            os.pwrite(descriptor, self.name.encode().ljust(_LONGEST_NAME), 0)  # not truncated: a full disk gives no block
+            # over what is there: a full disk gives no other block
+            os.pwrite(descriptor, self.name.encode().ljust(_LONGEST_NAME), 0)
             os.ftruncate(descriptor, _LONGEST_NAME)
         except BlockingIOError:
             os.close(descriptor)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,8 @@ class SpareFile:
     def _overwrite(self, data: bytes) -> None:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            os.pwrite(descriptor, data, 0)
+            if os.pwrite(descriptor, data, 0) < len(data):
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -104,7 +104,8 @@ def test_a_state_directory_that_cannot_be_written_is_a_failure(
     monkeypatch.setattr(os, "statvfs", lambda _: system)
     (finding,) = (finding for finding in examine(healthy, NOW, None) if finding.check == "state")
     assert finding.state is State.FAILURE
-    assert f" is {why}: " in finding.text and what in finding.text
+    assert f" is {why}: " in finding.text
+    assert what in finding.text
 
 
 def test_a_new_installation_gets_remedies(settings: Settings) -> None:
