@@ -66,24 +66,11 @@ KINDS = ("CV", "NLP", "Speech", "Rec.")
 SWITCHING = {"hare": 0, "pipeswitch": 1, "default": 2}
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A way of asrpt-pool to turn to another training, as ``benchmarks.pool`` has measured it on a CPU.
-
-    fixed_ms: of a switch. mb_ms: for each MB (10^6 bytes) of weights and momentum.
-    """
-
-    fixed_ms: float
-    mb_ms: float
-
-    def seconds(self, model: Model) -> float:
-        return (self.fixed_ms + self.mb_ms * STATE_BYTES * model.parameters / 1e6) / 1000
-
-
-STATE_BYTES = 8.0
-"""Of a parameter: its weight and its momentum."""
-MEASURED = {"pool-warm": Measured(0.0, 1.2), "pool-process": Measured(336.0, 0.6)}
-"""A line through 0.1 and 3 MB in the run of 2026-11-25 (benchmarks/results/pool.md); its start for "warm" is noise."""
+POOL_MS = {
+    "pool-warm": (12.4, 8.23, 5.62, 12.5, 12.09, 0.38, 0.71, 0.41),
+    "pool-process": (8948.54, 7639.48, 8373.6, 8898.23, 8875.71, 9058.03, 8400.45, 8374.68),
+}
+"""Ways of asrpt-pool to turn to another training, on an H200, in the order of MODELS (benchmarks/results/pool.md)."""
 FREE = "none"
 
 
@@ -94,7 +81,7 @@ def switch_s(how: str) -> dict[str, float]:
     """
     if how == FREE:
         return {model.name: 0.0 for model in MODELS}
-    if how in MEASURED:
-        return {model.name: MEASURED[how].seconds(model) for model in MODELS}
+    if how in POOL_MS:
+        return {model.name: ms / 1000 for model, ms in zip(MODELS, POOL_MS[how], strict=True)}
     column = SWITCHING[how]
     return {model.name: model.switch_ms[column] / 1000 for model in MODELS}

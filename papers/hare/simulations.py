@@ -36,7 +36,7 @@ WAYS = {
     "pool, process": "pool-process",
     "default": "default",
 }
-"""Ways to switch by column; those of pools have been measured on a CPU."""
+"""Ways to switch by column; those of pools have been measured on an H200."""
 MORE = 3.0
 """Fig. 19: the share of one kind of job divided by that of each other kind."""
 
