@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.jobs.table import EndedJobs, JobTable
 from slurm_asrpt.daemon.leader import LeaderLock
 from slurm_asrpt.daemon.policy_feed import PolicyFeed
+from slurm_asrpt.daemon.spare_file import SpareFile
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.files import FULL_DISK, replace_file
 from slurm_asrpt.forecast.conformal import StartConformal
@@ -31,8 +30,6 @@ from slurm_asrpt.forecast.conformal import StartConformal
 LOG = logging.getLogger("asrptd")
 FILE_NAME = "state.json"
 SPARE_NAME = "state.spare"
-SPARE_BYTES = 1 << 20
-"""At least; it has room for twice the state."""
 
 
 def _add_site_factor(state: dict[str, Any]) -> None:
@@ -93,7 +90,7 @@ class StateStore:
         Raises InputError for the state of a later release, because this release would lose parts of it; and AsrptError
         if the file cannot be read now, because a file server may only be down for a moment.
         """
-        spare, state = self._spare.load(), None
+        spare, state = self._spared(), None
         try:
             state = _parsed(self.path.read_bytes(), self.path)
         except FileNotFoundError:
@@ -106,63 +103,11 @@ class StateStore:
             LOG.error("%s is damaged and was renamed to %s; the queue is rebuilt from Slurm's jobs", self.path, aside)
         return spare if spare and (not state or spare["time"] > state["time"]) else state
 
-
-class SpareFile:
-    """A file whose blocks are written ahead, so that it can be overwritten while the disk is full. Blank if unused."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._size = path.stat().st_size if path.is_file() else 0
-        self._used = self._size > 0
-        self._told = ""
-
-    def keep_for(self, size: int) -> None:
-        """Have room for so many bytes, and none in use, if the disk has room for that."""
-        if not self._used and self._size >= size:
-            return
-        blank = b" " * (self._size if self._size >= size else max(2 * size, SPARE_BYTES))
-        try:
-            if len(blank) > self._size:
-                replace_file(self.path, blank, 0o600)
-            else:
-                self._overwrite(blank)
-        except OSError as error:
-            self._tell(f"{self.path} cannot be written ({error.strerror}): if the disk is full, asrptd starts no job")
-        else:
-            self._size, self._used, self._told = len(blank), False, ""
-
-    def write(self, data: bytes, why: str) -> bool:
-        """Save these bytes. Returns whether there was room."""
-        if len(data) > self._size:
-            return False
-        try:
-            self._overwrite(data.ljust(self._size))
-        except OSError:
-            return False
-        self._used = True
-        self._tell(f"{why}; the state is saved in {self.path.name} until there is room")
-        return True
-
-    def load(self) -> dict[str, Any] | None:
-        """The state in it; None if it is blank or half written. Raises InputError as ``StateStore.load``."""
+    def _spared(self) -> dict[str, Any] | None:
+        """The state in the spare file; None if it is blank or half written. Raises InputError as ``load``."""
         with suppress(OSError, ValueError):
-            return _parsed(self.path.read_bytes(), self.path)
+            return _parsed(self._spare.path.read_bytes(), self._spare.path)
         return None
-
-    def _tell(self, trouble: str) -> None:
-        """Log it once."""
-        if trouble != self._told:
-            LOG.error("%s", trouble)
-        self._told = trouble
-
-    def _overwrite(self, data: bytes) -> None:
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            if os.pwrite(descriptor, data, 0) < len(data):
-                raise OSError(ENOSPC, os.strerror(ENOSPC))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _parsed(data: bytes, path: Path) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def state(settings: Settings) -> Iterator[Finding]:
         text = f"{folder} is read-only: asrptd starts no job, and Slurm none until the leases end"
         yield failure("state", text, "make it writable; if that takes long, stop asrptd (systemctl stop asrptd)")
     elif not system.f_bavail:
-        text = f"{folder} is full: asrptd schedules jobs, but its audit trail stays in memory, and it learns nothing"
+        text = f"{folder} is full: asrptd schedules jobs, but its audit trail waits for room, and it learns nothing"
         yield failure("state", text, "make room on its disk")
 
 

@@ -12,9 +12,11 @@ from typing import Any
 
 from slurm_asrpt.audit.trail import FILE_NAME, older_files
 from slurm_asrpt.config.settings import AuditSettings
+from slurm_asrpt.daemon.spare_file import SpareFile
 from slurm_asrpt.files import FULL_DISK
 
 MAX_UNWRITTEN = 100_000
+SPARE_NAME = "audit.spare"
 LOGGED = frozenset(
     {"start", "running", "not-started", "ended", "left", "vanished", "lease-refused", "fence-refused", "pin-failed"}
     | {"start-cpus", "interrupt", "signalled", "requeued", "requeued-again", "interrupt-refused"}
@@ -33,14 +35,15 @@ Listener = Callable[[str, Mapping[str, Any]], None]
 class AuditWriter:
     """Appends to ``audit.jsonl`` in the state directory, with few writes per cycle: a crash tears the last line only.
 
-    While the disk is full, lines stay in memory, and scheduling continues. lines: number of lines recorded so far,
-    including those not written yet.
+    While the disk is full, lines wait in ``audit.spare``, those that do not fit there in memory, and scheduling
+    continues. lines: number of lines recorded so far, including those not written yet.
     """
 
     def __init__(self, state: Path, settings: AuditSettings | None = None, listener: Listener | None = None) -> None:
         self.path, self._settings = state / FILE_NAME, settings or AuditSettings()
         self._listener = listener
-        self._lines: list[str] = []
+        self._spare = SpareFile(state / SPARE_NAME)
+        self._lines = _waiting(self._spare.path)
         self._full = False
         self.lines = 0
 
@@ -64,14 +67,16 @@ class AuditWriter:
         try:
             self._write()
             self._full = False
+            self._spare.keep_for(1)
         except OSError as error:
             error.filename = self.path  # the error of a full disk has no file name
             del self._lines[:-MAX_UNWRITTEN]
             if error.errno not in FULL_DISK:
                 raise
-            if not self._full:
-                LOG.error("%s: %s; its lines are kept in memory until there is room", self.path, error.strerror)
-            self._full = True
+            trouble = f"{self.path}: {error.strerror}"
+            if not self._spare.write("\n".join(self._lines).encode(), trouble) and not self._full:
+                LOG.error("%s; its lines are kept in memory until there is room", trouble)
+                self._full = True
 
     def _write(self) -> None:
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -100,6 +105,15 @@ class AuditWriter:
             self.path.replace(self.path.with_name(f"{FILE_NAME}.1"))
         else:
             self.path.unlink()
+
+
+def _waiting(spare: Path) -> list[str]:
+    """The lines that asrptd could not write before it ended."""
+    try:
+        text = spare.read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return []
+    return text.split("\n") if text else []
 
 
 def _write_all(file: RawIOBase, data: bytes) -> None:

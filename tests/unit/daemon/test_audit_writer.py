@@ -19,7 +19,7 @@ def test_a_full_audit_file_is_rotated_and_the_oldest_deleted(tmp_path):
     for number in range(4):
         audit.record(float(number), "wait", "1", turn=number, text="x" * (1 << 20))
         audit.flush()
-    turns = {p.name: json.loads(p.read_text())["turn"] for p in tmp_path.iterdir()}
+    turns = {p.name: json.loads(p.read_text())["turn"] for p in tmp_path.glob(f"{FILE_NAME}*")}
     assert turns == {f"{FILE_NAME}.1": 3, f"{FILE_NAME}.2": 2}
 
 
@@ -94,9 +94,34 @@ def test_on_a_full_disk_lines_wait_and_nothing_fails(tmp_path, monkeypatch, capl
             audit.record(2.0 + number, "wait", "8")
             audit.flush()
     assert [row.getMessage() for row in caplog.records if row.levelno >= logging.ERROR] == [
-        f"{tmp_path / FILE_NAME}: No space left on device; its lines are kept in memory until there is room"
+        f"{tmp_path / FILE_NAME}: No space left on device; saved in {module.SPARE_NAME} until there is room"
     ]
     assert events(tmp_path) == ["start"]
+    again = AuditWriter(tmp_path)
+    again.record(5.0, "ended", "7")
+    again.flush()
+    assert events(tmp_path) == ["start", "wait", "wait", "wait", "ended"]
+    assert not (tmp_path / module.SPARE_NAME).read_bytes().strip()
+
+
+def test_lines_that_do_not_fit_into_the_spare_file_wait_in_memory(tmp_path, monkeypatch, caplog):
+    audit = AuditWriter(tmp_path)
+    audit.record(1.0, "start", "7")
+    audit.flush()
+
+    def full(file, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_write_all", full)
+        for _ in range(3):
+            audit.record(2.0, "wait", "8", text="x" * (1 << 19))
+            audit.flush()
+    told = [row.getMessage() for row in caplog.records if row.levelno >= logging.ERROR]
+    assert [text.split("; ")[1] for text in told] == [
+        "saved in audit.spare until there is room",
+        "its lines are kept in memory until there is room",
+    ]
     audit.flush()
     assert events(tmp_path) == ["start", "wait", "wait", "wait"]
 

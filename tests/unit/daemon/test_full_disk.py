@@ -6,11 +6,13 @@ import logging
 
 import pytest
 
+from slurm_asrpt.daemon import spare_file
 from slurm_asrpt.daemon import state as module
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.leader import LeaderLock
 from slurm_asrpt.daemon.record import audit
-from slurm_asrpt.daemon.state import SCHEMA, SPARE_BYTES, SPARE_NAME, StateStore
+from slurm_asrpt.daemon.spare_file import SPARE_BYTES
+from slurm_asrpt.daemon.state import SCHEMA, SPARE_NAME, StateStore
 from slurm_asrpt.files import replace_file
 
 
@@ -24,7 +26,8 @@ def disk(monkeypatch):
     append = audit._write_all
 
     def switch(full):
-        monkeypatch.setattr(module, "replace_file", fails if full else replace_file)
+        for each in (module, spare_file):
+            monkeypatch.setattr(each, "replace_file", fails if full else replace_file)
         monkeypatch.setattr(audit, "_write_all", fails if full else append)
 
     return switch
@@ -59,9 +62,9 @@ def test_jobs_start_and_a_restart_knows_them(bench, disk):
     disk(False)
     bench.slurm.submit(4)
     bench.cycle(2)
-    assert len(bench.audit("start")) == 1  # the lines that asrptd had in memory when it ended are lost
-    spare = bench.settings.paths.state / SPARE_NAME
-    assert not spare.read_bytes().strip()
+    assert [entry["job"] for entry in bench.audit("start")] == ["1", "2", "3"]
+    for name in (SPARE_NAME, audit.SPARE_NAME):
+        assert not (bench.settings.paths.state / name).read_bytes().strip()
 
 
 def test_the_state_is_saved_where_there_is_room(lead, disk, caplog):
@@ -70,9 +73,7 @@ def test_the_state_is_saved_where_there_is_room(lead, disk, caplog):
     disk(True)
     store.save({}, {"2": "{}"}, 2.0)
     store.save({}, {"3": "{}"}, 3.0)
-    assert errors(caplog) == [
-        f"{store.path}: No space left on device; the state is saved in {SPARE_NAME} until there is room"
-    ]
+    assert errors(caplog) == [f"{store.path}: No space left on device; saved in {SPARE_NAME} until there is room"]
     assert StateStore(lead).load()["jobs"] == {"3": {}}
     disk(False)
     store.save({}, {"4": "{}"}, 4.0)
@@ -114,11 +115,11 @@ def test_a_disk_without_room_for_the_spare_file_is_told_once(lead, monkeypatch, 
             raise OSError(errno.ENOSPC, "No space left on device")
         replace_file(path, *told)
 
-    monkeypatch.setattr(module, "replace_file", small)
+    monkeypatch.setattr(spare_file, "replace_file", small)
     store = StateStore(lead)
     for number in range(3):
         store.save({}, {str(number): "{}"}, 1.0)
     assert errors(caplog) == [
-        f"{lead.folder / SPARE_NAME} cannot be written (No space left on device): if the disk is full, "
-        "asrptd starts no job"
+        f"{lead.folder / SPARE_NAME} cannot be written (No space left on device): nothing can be saved "
+        "if the disk is full"
     ]
