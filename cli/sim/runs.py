@@ -151,7 +151,7 @@ def compare(
     Examples:
       asrpt-sim compare philly --servers 16 -p all --load 1
       asrpt-sim compare jobs.csv --max-gpus-per-user 8
-      asrpt-sim compare jobs.csv -p asrpt:tau=0,fifo -j 4 -o out
+      asrpt-sim compare jobs.csv -p asrpt:tau=0,fifo -o out
     """
     warn_of_plugins()
     specs = parse_policies(policies)

@@ -34,9 +34,7 @@ class SpareFile:
             else:
                 self._overwrite(blank)
         except OSError as error:
-            self._tell(
-                f"{self.path} cannot be written ({error.strerror}): nothing can be saved there if the disk is full"
-            )
+            self._tell(f"{self.path} cannot be written ({error.strerror}): nothing can be saved if the disk is full")
         else:
             self._size, self._used, self._told = len(blank), False, ""
 
