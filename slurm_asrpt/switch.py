@@ -16,15 +16,16 @@ FILE_NAME = "disabled"
 
 @dataclass
 class OperatingMode:
-    """The configured mode, and whether asrptd is disabled."""
+    """The configured mode, whether asrptd is disabled, and whether it cannot save what a restart must know."""
 
     configured: Mode
     disabled: bool = False
+    unsaved: bool = False
 
     @property
     def current(self) -> Mode:
-        """The mode that applies; shadow while disabled."""
-        return Mode.SHADOW if self.disabled else self.configured
+        """The mode that applies; shadow while disabled or unsaved."""
+        return Mode.SHADOW if self.disabled or self.unsaved else self.configured
 
     @property
     def enforcing(self) -> bool:
@@ -33,7 +34,9 @@ class OperatingMode:
     @property
     def label(self) -> str:
         """The mode's name in the status and the audit trail."""
-        return "disabled" if self.disabled else str(self.configured)
+        if self.disabled:
+            return "disabled"
+        return "unsaved" if self.unsaved else str(self.configured)
 
 
 def is_off(state: Path) -> bool:

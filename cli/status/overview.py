@@ -48,11 +48,19 @@ def overview(found: Status, user: str, width: int, height: int) -> list[Line]:
     return lines
 
 
+_PASSIVE = " Nothing is written to Slurm; this is what asrptd would do."
+_NOTES = {
+    "shadow": _PASSIVE,
+    "disabled": _PASSIVE,
+    "unsaved": " asrptd cannot save its state: Slurm schedules until it can.",
+}
+"""By mode."""
+
+
 def summary(found: Status, width: int) -> list[Line]:
     """The free GPUs, and the mode, policy and leader of asrptd, in two lines."""
     free = f"{found.gpus_free} of {counted(found.gpus_total, 'GPU')} free"
-    passive = found.mode in ("shadow", "disabled")
-    note = " Nothing is written to Slurm; this is what asrptd would do." if passive else ""
+    note = _NOTES.get(found.mode, "")
     second = _with(found.leader, f"Mode {safe(found.mode)}, policy {safe(found.policy)}", width)
     lines: list[Line] = [((clip(f"{free}.{note}", width), "bold"),), ((clip(second, width), "dim"),)]
     return lines

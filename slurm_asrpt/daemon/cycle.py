@@ -70,6 +70,7 @@ class Scheduler:
         """
         self.timer.start()
         lines = self._audit.lines
+        self._saver.cycle_began(now)
         self.reader.read(now, self.timer)
         self.writer.undo(now)
         self.timer.done("write")

@@ -28,7 +28,7 @@ from slurm_asrpt.daemon.record.history import HistoryWriter
 from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.daemon.scheduling import Scheduling, assemble
 from slurm_asrpt.daemon.setup import check_slurm, configured_policy, preferred_client
-from slurm_asrpt.daemon.state import StateStore
+from slurm_asrpt.daemon.state import NotSavedError, StateStore
 from slurm_asrpt.daemon.wakeup import Wakeups, least_pause
 from slurm_asrpt.doctor.predictions import recent_drift
 from slurm_asrpt.errors import AsrptError, SlurmError, one_line, printable
@@ -171,7 +171,8 @@ class Daemon:
             except (AsrptError, OSError) as error:  # Slurm is down, a disk is full: no traceback is needed
                 if once:
                     raise
-                failures += 1
+                # no pause grows until the state is saved or the jobs are handed back: no job starts meanwhile
+                failures = 1 if isinstance(error, NotSavedError) else failures + 1
                 LOG.error("%s; retrying", one_line(error))
             except Exception:
                 if once:

@@ -22,7 +22,7 @@ HISTORY_INTERVAL_S = 600.0
 """Interval of metrics that are computed from the history; they change slowly."""
 CALIBRATED_S = 30 * 86400
 """Period of the calibration, as in asrpt-admin calibration."""
-MODES = (*(str(mode) for mode in Mode), "disabled")
+MODES = (*(str(mode) for mode in Mode), "disabled", "unsaved")
 FAILURES = {"lease-refused": "lease", "fence-refused": "fence", "hand-back-refused": "hand_back"}
 _CYCLE = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _WAIT = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0)

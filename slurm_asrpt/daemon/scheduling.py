@@ -95,7 +95,7 @@ def assemble(
     cpu_jobs = CpuJobs(jobs, cluster, feed, audit, policy.bands)
     decider = Decider(settings, policy, jobs, cluster, rules, preemption, cpu_jobs, audit, mode)
 
-    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent, cluster, checkpoints)
+    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent, cluster, checkpoints, mode)
     leases, rank_maps = (
         Leases(settings, jobs, client, mode, clock),
         RankMaps(settings.paths.spool, cluster, client, clock),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -23,13 +24,21 @@ from slurm_asrpt.daemon.jobs.table import EndedJobs, JobTable
 from slurm_asrpt.daemon.leader import LeaderLock
 from slurm_asrpt.daemon.policy_feed import PolicyFeed
 from slurm_asrpt.daemon.spare_file import SpareFile
-from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.errors import AsrptError, InputError, one_line
 from slurm_asrpt.files import FULL_DISK, replace_file
 from slurm_asrpt.forecast.conformal import StartConformal
+from slurm_asrpt.switch import OperatingMode
 
 LOG = logging.getLogger("asrptd")
 FILE_NAME = "state.json"
 SPARE_NAME = "state.spare"
+UNSAVED_S = 10.0
+"""If nothing can be saved for so long, the waiting jobs go back to Slurm: no job starts meanwhile."""
+UNSAVED = "the state cannot be saved: waiting jobs are released to Slurm until it can; a restart may not know them"
+
+
+class NotSavedError(AsrptError):
+    """What a restart must know could not be saved, so nothing that depends on it may be written to Slurm."""
 
 
 def _add_site_factor(state: dict[str, Any]) -> None:
@@ -140,6 +149,7 @@ def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
 class StateSaver:
     """Saves jobs, policy, and what asrptd has learned: conformal adjustment, start-up delay, times for checkpoints.
 
+    While nothing can be saved (a read-only disk), the mode is "unsaved" after UNSAVED_S: as if asrptd were disabled.
     saved: the state saved by the previous daemon.
     """
 
@@ -154,13 +164,32 @@ class StateSaver:
         recent: RecentJobs,
         cluster: ClusterState,
         checkpoints: CheckpointTimes,
+        mode: OperatingMode,
     ) -> None:
+        self._mode, self._failing_since = mode, math.inf
         self._store, self._saved, self._policy, self._feed = store, saved, policy, feed
         self._jobs, self._ended, self._recent, self._cluster = jobs, ended, recent, cluster
         self._checkpoints = checkpoints
 
+    def cycle_began(self, now: float) -> None:
+        """Set whether the mode is unsaved: not within a cycle, so that all parts of it are of one mode."""
+        unsaved = now - self._failing_since >= UNSAVED_S
+        if unsaved is not self._mode.unsaved:
+            LOG.warning("%s", UNSAVED if unsaved else f"the state is saved again: mode {self._mode.configured}")
+        self._mode.unsaved = unsaved
+
     def save(self, now: float) -> None:
-        """Save the state durably. Raises LeadershipLostError, OSError."""
+        """Save the state durably. Raises LeadershipLostError, and NotSavedError unless the mode is unsaved."""
+        try:
+            self._save(now)
+            self._failing_since = math.inf
+        except OSError as error:
+            self._failing_since = min(self._failing_since, now)
+            if not self._mode.unsaved:
+                raise NotSavedError(one_line(error)) from error
+
+    def _save(self, now: float) -> None:
+        """Raises LeadershipLostError, OSError."""
         jobs = {job.record.job_id: job.dump() for job in (*self._ended.pinned(), *self._jobs.values())}
         if not self._feed.resumed:  # the policy has not taken up its state yet
             self._store.amend(self._saved, jobs, now)

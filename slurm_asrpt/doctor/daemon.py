@@ -46,8 +46,8 @@ def state(settings: Settings) -> Iterator[Finding]:
     except OSError:  # asrptd has not run yet
         return
     if system.f_flag & os.ST_RDONLY:
-        text = f"{folder} is read-only: asrptd starts no job, and Slurm none until the leases end"
-        yield failure("state", text, "make it writable; if that takes long, stop asrptd (systemctl stop asrptd)")
+        text = f"{folder} is read-only: asrptd hands the waiting jobs to Slurm until it can save its state"
+        yield failure("state", text, "make it writable; asrptd then goes on by itself")
     elif not system.f_bavail:
         text = f"{folder} is full: asrptd schedules jobs, but its audit trail waits for room, and it learns nothing"
         yield failure("state", text, "make room on its disk")

@@ -160,7 +160,7 @@ class Status:
     """What asrpt-status --json prints. Filters apply to ``jobs``."""
 
     written: Annotated[float, "When asrptd wrote this, in seconds since the epoch."]
-    mode: Annotated[str, "shadow, order, enforce, or disabled."]
+    mode: Annotated[str, "shadow, order, enforce, disabled, or unsaved: asrptd cannot save its state."]
     policy: Annotated[str, "Name of the policy."]
     interval_s: Annotated[float, "Interval between scheduling cycles, in seconds."]
     gpus_total: Annotated[int, "GPUs on usable nodes."]

@@ -13,7 +13,7 @@ from typing import Any
 from slurm_asrpt.audit.trail import FILE_NAME, older_files
 from slurm_asrpt.config.settings import AuditSettings
 from slurm_asrpt.daemon.spare_file import SpareFile
-from slurm_asrpt.files import FULL_DISK
+from slurm_asrpt.files import UNWRITABLE
 
 MAX_UNWRITTEN = 100_000
 SPARE_NAME = "audit.spare"
@@ -35,8 +35,8 @@ Listener = Callable[[str, Mapping[str, Any]], None]
 class AuditWriter:
     """Appends to ``audit.jsonl`` in the state directory, with few writes per cycle: a crash tears the last line only.
 
-    While the disk is full, lines wait in ``audit.spare``, those that do not fit there in memory, and scheduling
-    continues. lines: number of lines recorded so far, including those not written yet.
+    While the disk is full or read-only, lines wait in ``audit.spare``, those that do not fit there in memory, and
+    scheduling continues. lines: number of lines recorded so far, including those not written yet.
     """
 
     def __init__(self, state: Path, settings: AuditSettings | None = None, listener: Listener | None = None) -> None:
@@ -60,7 +60,7 @@ class AuditWriter:
     def flush(self) -> None:
         """Write the pending lines, all or none; if that fails, they are kept for the next call. Raises OSError.
 
-        A full disk is logged once.
+        A full or read-only disk is logged once.
         """
         if not self._lines:
             return
@@ -71,11 +71,11 @@ class AuditWriter:
         except OSError as error:
             error.filename = self.path  # the error of a full disk has no file name
             del self._lines[:-MAX_UNWRITTEN]
-            if error.errno not in FULL_DISK:
+            if error.errno not in UNWRITABLE:
                 raise
             trouble = f"{self.path}: {error.strerror}"
             if not self._spare.write("\n".join(self._lines).encode(), trouble) and not self._full:
-                LOG.error("%s; its lines are kept in memory until there is room", trouble)
+                LOG.error("%s; its lines are kept in memory until it can be written", trouble)
                 self._full = True
 
     def _write(self) -> None:

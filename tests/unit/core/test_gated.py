@@ -493,6 +493,15 @@ def test_a_job_changed_to_fit_nowhere_keeps_its_waiting_time():
     assert bench.why(10) == [("grows", "capacity")]
 
 
+def test_jobs_of_a_kind_stand_in_the_order_in_which_they_will_start():
+    """The first of them has a place with idle time, which the others do not have yet."""
+    bench = Bench(4)
+    bench.occupy("a", 100.0, n0=2)
+    bench.submit(*(job(number, 4, 10) for number in "123"), job("small", 3, 60))
+    assert bench.decide() == {}
+    assert [job_id for job_id, _ in bench.policy.queue(0.0)] == ["1", "2", "3", "small"]
+
+
 # jobs with a turn
 
 

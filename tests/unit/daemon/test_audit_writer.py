@@ -120,7 +120,7 @@ def test_lines_that_do_not_fit_into_the_spare_file_wait_in_memory(tmp_path, monk
     told = [row.getMessage() for row in caplog.records if row.levelno >= logging.ERROR]
     assert [text.split("; ")[1] for text in told] == [
         "saved in audit.spare until there is room",
-        "its lines are kept in memory until there is room",
+        "its lines are kept in memory until it can be written",
     ]
     audit.flush()
     assert events(tmp_path) == ["start", "wait", "wait", "wait"]

@@ -1,8 +1,12 @@
-"""The disk of the state directory is full: jobs start, and a restart knows what was written to Slurm."""
+"""The disk of the state directory is full: jobs start, and a restart knows what was written to Slurm.
+
+If it is read-only, nothing can be saved, so the waiting jobs are handed back.
+"""
 
 import errno
 import json
 import logging
+import os
 
 import pytest
 
@@ -11,24 +15,27 @@ from slurm_asrpt.daemon import state as module
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.leader import LeaderLock
 from slurm_asrpt.daemon.record import audit
-from slurm_asrpt.daemon.spare_file import SPARE_BYTES
-from slurm_asrpt.daemon.state import SCHEMA, SPARE_NAME, StateStore
+from slurm_asrpt.daemon.spare_file import SPARE_BYTES, SpareFile
+from slurm_asrpt.daemon.state import SCHEMA, SPARE_NAME, UNSAVED_S, NotSavedError, StateStore
 from slurm_asrpt.files import replace_file
 
 
 @pytest.fixture
 def disk(monkeypatch):
-    """Call it with True, and no file gets another block; with False, and it has room again."""
-
-    def fails(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    append = audit._write_all
+    """Call it with True, and no file gets another block; with an error number, that is the answer to every write, also
+    into the spare files; with False, and all is well again."""
+    append, overwrite = audit._write_all, SpareFile._overwrite
 
     def switch(full):
+        number = errno.ENOSPC if full is True else full
+
+        def fails(*_):
+            raise OSError(number, os.strerror(number))
+
         for each in (module, spare_file):
             monkeypatch.setattr(each, "replace_file", fails if full else replace_file)
         monkeypatch.setattr(audit, "_write_all", fails if full else append)
+        monkeypatch.setattr(SpareFile, "_overwrite", fails if number != errno.ENOSPC and full else overwrite)
 
     return switch
 
@@ -65,6 +72,37 @@ def test_jobs_start_and_a_restart_knows_them(bench, disk):
     assert [entry["job"] for entry in bench.audit("start")] == ["1", "2", "3"]
     for name in (SPARE_NAME, audit.SPARE_NAME):
         assert not (bench.settings.paths.state / name).read_bytes().strip()
+
+
+def test_while_nothing_can_be_saved_the_waiting_jobs_are_slurms(bench, disk, caplog):
+    bench.slurm.starts_jobs = False
+    first = bench.slurm.submit(4)
+    bench.cycle()
+    disk(errno.EROFS)
+    jobs = [first, bench.slurm.submit(4)]
+    began = bench.slurm.now
+    while bench.slurm.now < began + UNSAVED_S:
+        with pytest.raises(NotSavedError, match="Read-only file system"):
+            bench.cycle()
+        bench.slurm.tick(1.0)
+    assert bench.mode.label == "enforce"
+    assert not bench.writes(jobs[1]), "nothing that a restart would not know"
+    bench.cycle(2)
+    assert bench.mode.label == bench.status(bench.slurm.now).mode == "unsaved"
+    assert not any(bench.slurm.records[job].required_nodes for job in jobs)
+    assert all(bench.slurm.records[job].eligible_time <= bench.slurm.now for job in jobs)
+
+    disk(False)
+    bench.cycle(2)
+    assert bench.mode.label == "enforce"
+    bench.slurm.starts_jobs = True
+    bench.cycle(4)
+    assert {bench.state(job) for job in jobs} == {"RUNNING"}
+    assert [row.getMessage()[:30] for row in caplog.records if row.levelno == logging.WARNING] == [
+        "the state cannot be saved: wai",
+        "the state is saved again: mode",
+    ]
+    assert {entry["job"] for entry in bench.audit("handed-back")} >= {first}
 
 
 def test_the_state_is_saved_where_there_is_room(lead, disk, caplog):

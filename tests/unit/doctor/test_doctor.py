@@ -91,7 +91,7 @@ def test_a_mode_that_asrptd_does_not_run_in_yet_needs_a_restart(healthy: Setting
 
 
 @pytest.mark.parametrize(
-    ("why", "what"), [("read-only", "asrptd starts no job"), ("full", "its audit trail waits for room")]
+    ("why", "what"), [("read-only", "hands the waiting jobs to Slurm"), ("full", "its audit trail waits for room")]
 )
 def test_a_state_directory_that_cannot_be_written_is_a_failure(
     healthy: Settings, monkeypatch: pytest.MonkeyPatch, why: str, what: str

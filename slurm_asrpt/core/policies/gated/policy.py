@@ -44,6 +44,7 @@ from collections.abc import Collection, Generator, Hashable, Iterable, Iterator,
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
@@ -833,8 +834,7 @@ class Gated(Policy):
         """As ``Policy.queue``, by the places of the last decision (docs/decisions/0050)."""
         late = dict.fromkeys(entry.job.id for entry in self._queue.all_late(now))
         waiting = (entry for entry in self._queue.entries.values() if entry.job.id not in late)
-        rest = sorted(self._place_behind(entry.job.id) or entry.key for entry in waiting)
-        order, entries = [*late, *(key[-1] for key in rest)], self._queue.entries
+        order, entries = [*late, *self._by_place(waiting)], self._queue.entries
         order.sort(key=lambda job_id: entries[job_id].job.band)
         if self._preempts:
             ranks = self._ranks(list(entries.values()))
@@ -845,6 +845,16 @@ class Gated(Policy):
         claims = [(job_id, self._room(claim)) for job_id, claim in self._interruptions.claims.items()]
         others = [(each, self._why(entries[each], ahead, head, higher[ahead], now)) for ahead, each in enumerate(order)]
         return [*claims, *others]
+
+    def _by_place(self, waiting: Iterable[Waiting]) -> list[JobId]:
+        """These jobs by their places in the last decision: none is before a job of its kind with less work."""
+        places, last = list[tuple[Key, Key]](), dict[Hashable, Key]()
+        for entry in sorted(waiting, key=attrgetter("key")):
+            kind = (entry.job.charges, entry.kind)
+            own = self._place_behind(entry.job.id) or entry.key
+            last[kind] = max(own, last.get(kind, own))
+            places.append((last[kind], entry.key))
+        return [key[-1] for _, key in sorted(places)]
 
     def _room(self, claim: Claim) -> Reason:
         return reason(Phase.WAITING, "room", need=claim.entry.job.gpus, runs=", ".join(sorted(claim.victims)))
