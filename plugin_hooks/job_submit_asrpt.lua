@@ -887,8 +887,10 @@ local function number_given(value)
   return type(value) == "number" and value ~= 4294967294 and value ~= 65534 and value ~= 18446744073709551614
 end
 
--- Items look like gres:gpu:2, gres:gpu:a100:2 (22.05), gres/gpu:2, gres/gpu=2 (24.11).
-local function scan_tres(text, found, times)
+-- The GPUs that a field names, nil if none. Items look like gres:gpu:2, gres:gpu:a100:2 (22.05), gres/gpu:2,
+-- gres/gpu=2 (24.11).
+local function scan_tres(text, found)
+  local gpus
   for item in gmatch(given(text) and text or "", "[^,]+") do
     local plain, prefixed = gsub(item, "^gres[:/]", "")
     local name = match(plain, "^[^:=]*")
@@ -897,28 +899,33 @@ local function scan_tres(text, found, times)
       name = nil
     elseif name == "gpu" then
       found.gpu = true
-      found.gpus = found.gpus + (count and #count <= 6 and tonumber(count) or 1) * times
+      gpus = (gpus or 0) + (count and #count <= 6 and tonumber(count) or 1)
     elseif name == "mps" or name == "shard" then
       found.shared = true
     elseif prefixed > 0 then
       found.other = true
     end
   end
+  return gpus
 end
 
 local function counted(value)
   return number_given(value) and value > 0 and value < 1e6 and value or nil
 end
 
--- Whether a job requests GPUs, and how many in total, as far as that is known before it is placed.
+-- Whether a job requests GPUs, and how many in total, as far as that is known before it is placed. Several options
+-- name the same GPUs: those of the job count before those of each node, and these before those of each task.
 local function gpu_request(desc)
-  local nodes = counted(desc.min_nodes) or 1
+  local nodes, found = counted(desc.min_nodes) or 1, {}
   local tasks = counted(desc.num_tasks) or (counted(desc.ntasks_per_node) or 1) * nodes
-  local found = { gpus = 0 }
-  scan_tres(desc.tres_per_job, found, 1)
-  scan_tres(desc.tres_per_node, found, nodes)
-  scan_tres(desc.tres_per_socket, found, nodes)
-  scan_tres(desc.tres_per_task, found, tasks)
+  local of_job, of_node = scan_tres(desc.tres_per_job, found), scan_tres(desc.tres_per_node, found)
+  local of_socket, of_task = scan_tres(desc.tres_per_socket, found), scan_tres(desc.tres_per_task, found)
+  local by_node, by_task = of_node or of_socket, of_task and of_task * tasks
+  if by_node and by_task and not counted(desc.min_nodes) and counted(desc.num_tasks) then
+    by_node = nil -- sbatch derives the nodes from the tasks
+  end
+  found.sure = of_job ~= nil
+  found.gpus = of_job or by_node and by_node * nodes or by_task or 0
   return found
 end
 
@@ -1093,7 +1100,11 @@ end
 
 -- The GPUs that a job gets on whichever nodes, 0 if that depends on the nodes.
 local function surely_gpus(desc, found)
-  if given(desc.tres_per_socket) or found.shared then
+  if found.shared then
+    return 0
+  elseif found.sure then
+    return found.gpus
+  elseif given(desc.tres_per_socket) then
     return 0
   elseif given(desc.tres_per_node) then
     return counted(desc.min_nodes) and desc.min_nodes == desc.max_nodes and found.gpus or 0

@@ -21,12 +21,12 @@ from slurm_asrpt.config.settings import Mode, Settings, load_settings
 from slurm_asrpt.core.capacity import too_large
 from slurm_asrpt.core.cluster import Node, with_reference_gpus
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.placement.selection import BestAlphas
+from slurm_asrpt.core.placement.selection import BestAlphas, fits
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.core.sensitivity import planned
 from slurm_asrpt.core.units import Unit
 from slurm_asrpt.daemon.forecasts.run_lengths import span_of
-from slurm_asrpt.daemon.jobs.admission import request_of, with_prediction
+from slurm_asrpt.daemon.jobs.admission import queued_marks, request_of, with_prediction
 from slurm_asrpt.daemon.jobs.managed_job import predicted
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import AsrptError, InputError
@@ -43,7 +43,7 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord, joined
 from slurm_asrpt.slurm.request import LeftToSlurm, asked_gpus
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import Status, read_published, read_status, withdrawn_after
-from slurm_asrpt.status.reason_texts import in_words, text_of, why_open
+from slurm_asrpt.status.reason_texts import LEFT_WORDS, in_words, text_of, why_open
 from slurm_asrpt.text import counted, slurm_time
 
 BUDGET_S = 20.0
@@ -61,6 +61,7 @@ class WhatIf:
     predicted_mean: the iterations that the order of the queue uses, and the predicted runtime; 0: predicted_iterations.
     trouble: why there is no placement or start. note: a problem with the prediction.
     unused_profile: why asrptd ignores the profile. array: the task IDs of a job array, of which this is the first task.
+    slurm_chooses: why Slurm will choose its nodes at its turn.
     not_before: its own begin time (--begin), if that is in the future: what follows then is not simulated.
     """
 
@@ -91,6 +92,7 @@ class WhatIf:
     promise: bool = False
     array: str = ""
     communicates: bool = False
+    slurm_chooses: str = ""
     not_before: float | None = None
 
 
@@ -146,7 +148,9 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         known |= {"predicted_low": low, "predicted_high": high}
         if record.array_tasks and status.mode != Mode.ENFORCE:
             raise LeftToSlurm("array")
-        job, unused = _admitted(settings, record, tag, status)
+        job, unused, chosen_by_slurm = _admitted(settings, record, tag, status)
+        if chosen_by_slurm and not fits(job, snapshot.nodes):
+            raise LeftToSlurm(chosen_by_slurm)
         job = _communicating(job, submission, snapshot)
         job, tag = _predicted(job, tag, snapshot)
     except LeftToSlurm as verdict:
@@ -154,7 +158,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}", trouble=missing)
     except AsrptError as error:
         return WhatIf(**known, trouble=str(error))
-    known |= {"gpus": job.gpus, "unused_profile": unused}
+    known |= {"gpus": job.gpus, "unused_profile": unused, "slurm_chooses": LEFT_WORDS.get(chosen_by_slurm, "")}
     known |= {"communicates": job.communication_known and not job.profiled}
     known |= {"predicted_iterations": tag.iterations, "predicted_low": tag.low, "predicted_high": tag.high}
     known |= {"predicted_unit": Unit.ITERATIONS, "predicted_mean": tag.mean}
@@ -233,15 +237,20 @@ def _same_queue(status: Status, snapshot: Snapshot) -> bool:
     }
 
 
-def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -> tuple[Job, str]:
-    """The job as asrptd would admit it, and why asrptd would ignore its profile. Raises LeftToSlurm."""
+def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -> tuple[Job, str, str]:
+    """The job as asrptd would admit it, why asrptd would ignore its profile, and why Slurm would choose its nodes.
+
+    Raises LeftToSlurm.
+    """
     parts = [
         NodeRecord(n.name, i, n.gpus, 0, n.gpu_type, 0, 0, 0, 0, n.state, frozenset(n.partitions), n.other_gres)
         for i, n in enumerate(status.nodes)
     ]
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
-    job = request_of(record, tag, joined(parts), settings.slurm.partitions, profiles)[1]
-    return job, "" if job.profiled else profiles.problem(tag, job.gpus) if tag.profile else ""
+    marked = queued_marks(settings) if status.mode == Mode.ENFORCE else None
+    requested, job = request_of(record, tag, joined(parts), settings.slurm.partitions, profiles, marked)
+    unused = "" if job.profiled else profiles.problem(tag, job.gpus) if tag.profile else ""
+    return job, unused, requested.by_slurm
 
 
 def _unknown_partitions(settings: Settings, record: JobRecord, status: Status) -> str:
@@ -352,6 +361,8 @@ def _start(found: WhatIf) -> str:
 
 
 def _placement(found: WhatIf) -> str:
+    if found.slurm_chooses and found.alpha_min:
+        return f"Slurm will choose its nodes: {safe(found.slurm_chooses)}"
     if found.placement is None:
         return "decided when it starts" if found.alpha_min else ""
     if found.communicates and found.alpha and found.alpha_min:

@@ -58,10 +58,13 @@ def gpus_asked(script: bytes) -> int:
     found = directives(script, _SIZES)
     nodes = _count(found.get("nodes", "1").partition("-")[0])
     tasks = _count(found["tasks"]) if "tasks" in found else nodes * _count(found.get("tasks_per_node", "1"))
-    gres = [item[len("gpu:") :] for item in found.get("gres", "").split(",") if item.startswith("gpu:")]
-    each = {"job": 1, "node": nodes, "task": tasks}
-    asked = sum(_listed(found[key]) * times for key, times in each.items() if key in found)
-    return asked + sum(map(_count, gres)) * nodes + nodes * ("gpu" in found.get("gres", "").split(","))
+    gres = [item.removeprefix("gpu:") for item in found.get("gres", "").split(",") if re.match("gpu(:|$)", item)]
+    of_node = (_listed(found["node"]) if "node" in found else 0) + sum(map(_count, gres))
+    if "job" in found:
+        return _listed(found["job"])
+    if of_node and not ("task" in found and "tasks" in found and "nodes" not in found):
+        return of_node * nodes
+    return _listed(found["task"]) * tasks if "task" in found else 0
 
 
 def _listed(text: str) -> int:

@@ -80,10 +80,9 @@ def _options(words: Sequence[str], where: str) -> tuple[dict[str, str], list[str
 def as_record(asked: Submission, user: str, uid: int, partition: str, now: float) -> JobRecord:
     """The pending job as Slurm would show it. partition: the default. Raises InputError."""
     options = asked.options
-    low, high = _nodes(options.get("nodes", ""))
-    per_node = _whole(options, "ntasks-per-node")
-    tasks = _whole(options, "ntasks") or (per_node or 1) * low
     gpus = {key: _gpus(options, f"gpus{key}") for key in ("", "-per-node", "-per-task", "-per-socket")}
+    gpus["-per-node"] = gpus["-per-node"] or _gres(options.get("gres", ""))
+    low, high, tasks, per_node = _derived(options, *(_counted(gpus[key]) for key in ("", "-per-node", "-per-task")))
     return JobRecord(
         job_id="", name="", user=user, uid=uid, state=PENDING, submit_time=now,
         reason="JobHeldUser" if "hold" in options else "None",
@@ -99,12 +98,40 @@ def as_record(asked: Submission, user: str, uid: int, partition: str, now: float
         min_cpus_per_node=_whole(options, "mincpus"), tmp_disk=_mib(options, "tmp"),
         memory_per_node=_mib(options, "mem"), memory_per_cpu=_mib(options, "mem-per-cpu"),
         memory_per_gpu=_mib(options, "mem-per-gpu"),
-        tres_per_job=gpus[""], tres_per_node=gpus["-per-node"] or _gres(options.get("gres", "")),
+        tres_per_job=gpus[""], tres_per_node=gpus["-per-node"],
         tres_per_task=gpus["-per-task"], tres_per_socket=gpus["-per-socket"],
         required_nodes=options.get("nodelist", "") or options.get("nodefile", ""),
         excluded_nodes=options.get("exclude", ""), features=options.get("constraint", ""),
         reservation=options.get("reservation", ""), account=options.get("account", ""), qos=options.get("qos", ""),
     )  # fmt: skip
+
+
+def _derived(options: Mapping[str, str], of_job: int, of_node: int, of_task: int) -> tuple[int, int, int, int]:
+    """Lower and upper bound of the nodes, tasks, and tasks per node, as sbatch derives them from options and GPUs.
+
+    of_job, of_node, of_task: the GPUs requested for each. Raises InputError. Measured (docs/slurm-notes.md).
+    """
+    low, high = _nodes(options.get("nodes", ""))
+    tasks, per_node = _whole(options, "ntasks"), _whole(options, "ntasks-per-node")
+    if of_job and of_node:
+        low = high = max(1, of_job // of_node)
+    elif of_job:
+        low, high = min(low, of_job), min(high, of_job)
+    if of_node and of_task:
+        per_node = per_node or of_node // of_task
+    if tasks and options.get("nodes"):
+        low, high = min(low, tasks), min(high, tasks)
+    if of_job and of_task:
+        tasks = of_job // of_task
+    elif "ntasks-per-gpu" in options:
+        tasks = _whole(options, "ntasks-per-gpu") * (of_job or of_node * low)
+    return low, high, tasks or (per_node or 1) * low, per_node
+
+
+def _counted(tres: str) -> int:
+    """The GPUs that a text such as ``gres:gpu:a100:2,gres:gpu:h100:1`` names."""
+    named = [part.split(":")[1:] for part in re.split("[,=]", tres.replace("=", ":")) if part.startswith("gres:gpu")]
+    return sum([int(words[-1]) if words[-1].isdecimal() else 1 for words in named if words[0] == "gpu"])
 
 
 def _exclusive(options: Mapping[str, str]) -> str:

@@ -28,6 +28,9 @@ COMMAND = "srun torchrun train.py --model a --seed 7 --epochs 5 --lr=1e-4 > log"
         (["--nodes=3", "--gres=gpu:1"], 3),
         (["-n3", "--gpus-per-task=1"], 3),
         (["-N2", "--ntasks-per-node=2", "--gpus-per-task=1"], 4),
+        (["--gpus=4", "--gpus-per-task=1"], 4),
+        (["--gpus=4", "--gpus-per-node=2"], 4),
+        (["-n4", "--gpus-per-task=1", "--gpus-per-node=2"], 4),
     ],
 )
 def test_the_exact_key_finds_its_prediction(cluster: Cluster, options: list[str], gpus: int) -> None:

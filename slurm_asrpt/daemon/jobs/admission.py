@@ -49,6 +49,11 @@ QUEUED_MARKS = ("interactive", "het", *LEASED)
 """Marks of the hook with which a job is in the queue."""
 
 
+def queued_marks(settings: Settings) -> tuple[str, ...]:
+    """These, and that of opting out unless owners may."""
+    return QUEUED_MARKS if settings.slurm.allow_opt_out else (*QUEUED_MARKS, "off")
+
+
 class Admission:
     """Determines what each pending job requests, and what it waits for before the policy gets it."""
 
@@ -64,7 +69,7 @@ class Admission:
         self._cluster, self._rules, self._profiles, self._mode = cluster, rules, profiles, mode
         self._partitions, self._lease_s = settings.slurm.partitions, settings.daemon.lease_s
         self._consent, self._communication = Consent(settings.interrupt), communication
-        self._queued_marks = QUEUED_MARKS if settings.slurm.allow_opt_out else (*QUEUED_MARKS, "off")
+        self._queued_marks = queued_marks(settings)
 
     def admit(self, job: ManagedJob, now: float) -> bool:
         """Set the job's request. Returns whether it has changed. Raises LeftToSlurm.

@@ -81,6 +81,23 @@ def test_options_become_a_job_record_as_in_slurm(words: str, fields: dict[str, o
 
 
 @pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        ("--gpus=6 --gpus-per-node=2", {"min_nodes": 3, "max_nodes": 3, "tasks": 3}),
+        ("--gpus=6 --gpus-per-task=1", {"min_nodes": 1, "max_nodes": 0, "tasks": 6}),
+        ("-N3 -n2 --gpus=3", {"min_nodes": 2, "max_nodes": 2, "tasks": 2}),
+        ("-N1-2 --gpus=1", {"min_nodes": 1, "max_nodes": 1}),
+        ("-n8 --gpus-per-node=4 --gpus-per-task=1", {"min_nodes": 1, "tasks": 8, "tasks_per_node": 4}),
+        ("-N2 --gres=gpu:a:4 --gpus-per-task=2", {"tasks": 4, "tasks_per_node": 2}),
+        ("-N1-2 --gpus-per-node=2 --ntasks-per-gpu=1", {"tasks": 2, "max_nodes": 2}),
+    ],
+)
+def test_sbatch_derives_nodes_and_tasks_from_gpus(words: str, fields: dict[str, object]) -> None:
+    found = vars(record(words, b"#!/bin/sh\n"))
+    assert {key: found[key] for key in fields} == fields
+
+
+@pytest.mark.parametrize(
     "words",
     ["--bogus", "-N x", "-t soon", "--mem lots", "-n -1", "--ntasks", "--gpus=1.5", "--gpus=h100:1:1", "--gpus=8:8"]
     + [f"{option}{10**19}" for option in ("--gpus=", "--gpus=h100:", "--gres=gpu:", "-N ", "-n ")],
@@ -257,13 +274,22 @@ def test_an_outdated_queue_gives_no_start_time(site, tmp_path, monkeypatch, caps
 
 @pytest.mark.parametrize(
     ("words", "why"),
-    [(["-C", "[a*2|b]"], "its -C counts nodes"), (["--comment=asrpt:off"], "asrpt:off"), (["-p", "other"], "managed")],
+    [(["--comment=asrpt:off"], "asrpt:off"), (["-p", "other"], "managed"), (["--gres=shard:2"], "shards")],
 )
 def test_a_job_that_would_be_left_to_slurm_is_reported(words, why, site, tmp_path, monkeypatch, capsys):
     found = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)
     assert found["reason"] == "left"
     assert why in found["why"]
     assert found["placement"] is None
+
+
+def test_a_job_whose_nodes_slurm_must_choose_has_a_place_in_the_queue(site, tmp_path, monkeypatch, capsys):
+    found = ask(SCRIPT, ["-C", "[a*2|b]"], tmp_path, monkeypatch, capsys)
+    assert "its -C counts nodes" in found["slurm_chooses"]
+    assert found["reason"] != "left"
+    said = " ".join(shown([], SCRIPT, ["--contiguous", "-N1"], tmp_path, monkeypatch, capsys).split())
+    assert "Placement Slurm will choose its nodes: " in said
+    assert "Start immediately" in said
 
 
 def test_a_job_with_too_many_nodes_has_no_place_in_the_queue(site, tmp_path, monkeypatch, capsys):

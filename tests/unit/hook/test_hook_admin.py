@@ -322,6 +322,10 @@ def test_group_diff(config: Path, scripts: list[Path]) -> None:
         ("-n 6 --gpus-per-task=1", 6),
         ("-N2 --ntasks-per-node=4 --gpus-per-task 2", 16),
         ("--gpus=x:y:z", 1),
+        ("--gpus=4 --gpus-per-task=1 -n4", 4),
+        ("--gpus=4 --gpus-per-node=2", 4),
+        ("-N2 --gpus-per-node=4 --gpus-per-task=1", 8),
+        ("-n8 --gpus-per-task=1 --gres=gpu:4", 8),
     ],
 )
 def test_requested_gpus(lines: str, gpus: int) -> None:
