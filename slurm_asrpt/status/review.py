@@ -10,7 +10,7 @@ from slurm_asrpt.status.document import JobStatus
 
 WAITED_FOR = {
     "virtual": "its turn on the virtual machine (A-SRPT)",
-    "gpus": "free GPUs",
+    "gpus": "its turn for free GPUs",
     "shape": "free GPUs in the requested shape",
     "resources": "free CPUs or memory beside free GPUs",
     "cpus": "free CPUs",

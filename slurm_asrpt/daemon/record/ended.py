@@ -88,7 +88,6 @@ def ended_row(row: JobStatus, ended: Ended) -> JobStatus:
     facts |= {"ran_s": ran, "waits": {kind: round(seconds, 1) for kind, seconds in ended.waits.items() if seconds >= 1}}
     if began:
         facts[RAN_ON] = record.nodes  # also of jobs without GPUs, which have none in ``nodes``
-    reported = run is not None and run.iterations_source is Source.REPORTED
     return replace(
         row,
         state=str(Phase.ENDED),
@@ -101,13 +100,20 @@ def ended_row(row: JobStatus, ended: Ended) -> JobStatus:
         start_time=began or None,
         end_time=end,
         alpha=(run.alpha or None) if run else None,
-        iterations_done=run.iterations if run and reported else None,
+        iterations_done=_reported(run) if run else None,
         start_made=forecast.made if forecast else None,
         start_earliest=forecast.earliest if forecast else None,
         start_median=forecast.median if forecast else None,
         start_latest=forecast.latest if forecast else None,
         start_open=forecast.open_end if forecast else "",
     )
+
+
+def _reported(run: Run) -> int | None:
+    """The iterations that it reported, also without a profile: its ``iterations`` are then seconds."""
+    if run.iterations_source is Source.REPORTED:
+        return run.iterations
+    return round((run.end_time - run.start_time) / run.iteration_s) if run.iteration_s else None
 
 
 def _began(record: JobRecord) -> float:

@@ -132,3 +132,13 @@ def test_a_row_has_the_layout_in_words_of_the_request(bench, fields, layout):
     (row,) = (row for row in bench.status(bench.slurm.now).jobs if row.job_id == job_id)
     assert row.layout.startswith(layout)
     assert bool(row.layout) == bool(layout)
+
+
+def test_a_job_without_a_profile_shows_the_iterations_that_it_reported(bench):
+    job_id = bench.slurm.submit(4)
+    watched(bench, 11)
+    bench.report(job_id, "600\n")
+    watched(bench, 2)
+    bench.slurm.end(job_id)
+    watched(bench, 1)
+    assert reports(bench)[job_id].iterations_done == 600
