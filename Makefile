@@ -36,25 +36,25 @@ $(STAMP): | packages
 demo: setup ## Play a day of a GPU cluster on real Slurms on this machine, plain and with asrptd: five minutes
 	@$(BIN)/python -m slurm_asrpt.lab.demo
 
-test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real Slurm included
-	@echo "tests: those without and those on a real Slurm side by side; each is shown when it has ended"
-	@$(MAKE) --no-print-directory --jobs=6 --output-sync=target --keep-going \
-		test-e2e-1 test-e2e-2 test-e2e-3 test-units-1 test-units-2 test-properties
+test: setup test-packages ## Lint and all tests, end-to-end ones on a real Slurm included: about 20 minutes on 2 cores
+	@echo "lint, and tests with and without a real Slurm side by side; each is shown when it has ended"
+	@.ci/in-memory $(MAKE) --no-print-directory --jobs=7 --output-sync=target --keep-going \
+		test-e2e-1 test-e2e-2 test-e2e-3 test-units-1 test-units-2 test-properties lint
 
 test-units: test-units-1 test-units-2 ## Tests of one package each, without Slurm, in two parts; clusters beside them get the CPUs first
 
 test-units-1: setup test-packages
-	nice -n 10 $(BIN)/pytest -m 'not e2e' tests/unit/[a-h]*
+	nice -n 10 $(BIN)/pytest -m 'not e2e and not timing' tests/unit/[a-h]*
 
 test-units-2: setup test-packages
-	nice -n 10 $(BIN)/pytest -m 'not e2e' tests/unit/[!a-h]*
+	nice -n 10 $(BIN)/pytest -m 'not e2e and not timing' tests/unit/[!a-h]*
 
 test-properties: setup test-packages ## The others without Slurm: property tests, integration tests, simulated faults
-	nice -n 10 $(BIN)/pytest -m 'not e2e' --ignore=tests/unit
+	nice -n 10 $(BIN)/pytest -m 'not e2e and not timing' --ignore=tests/unit
 
 COVERAGE ?= 90
 test-coverage: setup test-packages ## Both with the floor of their coverage (COVERAGE=90 percent), in twice the time
-	$(BIN)/pytest -m 'not e2e' --cov=slurm_asrpt --cov=slurm_asrpt_cli --cov-report= --cov-fail-under=$(COVERAGE)
+	$(BIN)/pytest -m 'not e2e and not timing' --cov=slurm_asrpt --cov=slurm_asrpt_cli --cov-report= --cov-fail-under=$(COVERAGE)
 
 test-e2e-1: setup test-packages ## Those on a real Slurm, which wait most of the time, in three parts
 	$(BIN)/pytest -m e2e tests/e2e/test_[a-f]*.py

@@ -38,7 +38,8 @@ from slurm_asrpt.status.document import read_status
 
 COMMANDS = Path(sys.executable).parent
 LEASE_S = 8
-QUICK: dict[str, Any] = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}}
+QUICK: dict[str, Any] = {"daemon": {"interval_s": 1.0, "forecast_s": 0, "lease_s": LEASE_S, "unpin_after_s": 5.0}}
+"""Without estimates of start times, which take CPU time: ``start_forecasting_daemon``."""
 PATIENCE = 3
 """Timeouts are for an idle machine; tests also run in parallel and on slower machines."""
 SOON_S = 30
@@ -52,7 +53,7 @@ BASE_PORT = int(os.environ.get("ASRPT_TEST_PORT", "17500"))
 
 def quick(speed: float) -> dict[str, Any]:
     """asrptd's settings on a clock of this speed: as quick as QUICK in the machine's time, with leases as on a site."""
-    return {"daemon": {"interval_s": speed / 2, "unpin_after_s": 5 * speed}} if speed > 1 else QUICK
+    return {"daemon": {"interval_s": speed, "forecast_s": 0, "unpin_after_s": 5 * speed}} if speed > 1 else QUICK
 
 
 def can_run_slurm() -> str:
@@ -82,7 +83,7 @@ def own_lab(
     why_not = can_run_slurm() or _missing(clock, "make setup") or _missing(accounting, "make test installs them")
     if why_not:
         pytest.skip(why_not)
-    directory = folder or Path(tempfile.mkdtemp(prefix="asrpt-own-", dir="/tmp"))
+    directory = folder or Path(tempfile.mkdtemp(prefix="asrpt-own-"))
     if folder is None:
         directory.chmod(0o755)
         directory.rmdir()
@@ -131,6 +132,13 @@ class Cluster:
             )
         before = self.time()
         wait_for(lambda: self.status_written() > before, "asrptd writes its status", 15)
+
+    def start_forecasting_daemon(self, forecast_s: float = 1.0) -> None:
+        """asrptd that also estimates start times, so often."""
+        settings = self.lab.directory / "forecast.toml"
+        text = self.lab.settings_path.read_text("utf-8")
+        settings.write_text(re.sub(r"(?m)^forecast_s = .*$", f"forecast_s = {forecast_s}", text), "utf-8")
+        self.start_daemon("--config", str(settings))
 
     def status_written(self) -> float:
         with contextlib.suppress(Exception):
@@ -332,11 +340,11 @@ def session_lab() -> Iterator[Lab]:
     why_not = can_run_slurm()
     if why_not:
         pytest.skip(why_not)
-    directory = Path(tempfile.mkdtemp(prefix="asrpt-e2e-", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="asrpt-e2e-"))
     directory.chmod(0o755)
     directory.rmdir()
     settings: dict[str, dict[str, Any]] = {
-        "daemon": {"interval_s": 0.5, "progress_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0},
+        "daemon": {**QUICK["daemon"], "progress_s": 0.5},
         "policy": {"name": "asrpt", "tau": 20.0},
         "paths": {"profiles": [str(directory / "profiles")]},
     }

@@ -21,10 +21,7 @@ ALL_GPUS = ("-n16", "--gpus-per-task=1")
 @pytest.fixture
 def forecasting_daemon(cluster: Cluster) -> Cluster:
     """asrptd with estimates every few seconds, and a history to predict from."""
-    settings = cluster.lab.directory / "forecast.toml"
-    text = cluster.lab.settings_path.read_text()
-    settings.write_text(text.replace("[daemon]\n", f"[daemon]\nforecast_s = {FORECAST_S}\n"))
-    cluster.start_daemon("--config", str(settings))
+    cluster.start_forecasting_daemon(FORECAST_S)
     taught = [cluster.submit("-n4", "--gpus-per-task=1", script="sleep 3") for _ in range(4)]
     cluster.wait_all(taught, "COMPLETED")
     cluster.all_recorded(taught)

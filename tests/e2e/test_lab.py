@@ -34,7 +34,7 @@ PORT = BASE_PORT - 400
 @pytest.fixture(scope="module")
 def folder():
     """Not tmp_path: test users cannot enter pytest's directories."""
-    path = Path(tempfile.mkdtemp(prefix="lab-helper-", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="lab-helper-"))
     path.chmod(0o755)
     yield path
     shutil.rmtree(path)

@@ -37,7 +37,9 @@ def what_if(cluster: Cluster, *words: str) -> dict[str, Any]:
     return found
 
 
-def test_a_what_if_start_time_is_right_and_arrays_are_found_by_task_id(asrpt: Cluster) -> None:
+def test_a_what_if_start_time_is_right_and_arrays_are_found_by_task_id(cluster: Cluster) -> None:
+    asrpt = cluster
+    asrpt.start_forecasting_daemon()
     home = asrpt.lab.home("asrpt1")
     (home / "whatif.sh").write_text(SCRIPT)
     found = what_if(asrpt)
@@ -47,7 +49,7 @@ def test_a_what_if_start_time_is_right_and_arrays_are_found_by_task_id(asrpt: Cl
     wait_for(lambda: asrpt.state_of(job) == "running", "the status shows it as running", 30)
     row = asrpt.status()[job]
     assert (row["group"], row["nodes"]) == (found["group"], found["placement"])
-    assert what_if(asrpt, "--contiguous")["why"] == "left to Slurm: it asks for contiguous nodes"
+    assert what_if(asrpt, "--contiguous")["slurm_chooses"] == "it asks for contiguous nodes"
 
     array = asrpt.submit("--array=1-4", "-n1", "--gpus-per-task=1", "--hold", script="sleep 1")
     wait_for(lambda: asrpt.state_of(array), "the array is in the status", 30)

@@ -54,7 +54,7 @@ def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = Fals
     plain: without asrptd, to see what Slurm alone does. asrpt-gated has priority/multifactor, where it releases jobs
     ahead; the other policies have priority/basic.
     """
-    directory = Path(tempfile.mkdtemp(prefix="asrpt-f-", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="asrpt-f-"))
     directory.rmdir()
     wrappers = directory.with_name(directory.name + "-bin")
     settings: dict[str, dict[str, Any]] = {

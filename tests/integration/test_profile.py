@@ -237,6 +237,7 @@ def test_an_invalid_model_or_batch_is_rejected(made: Any) -> None:
         measured(lambda: made)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("name", ["transformer", "cnn"])
 def test_block_times_add_up_to_the_iteration_time(name: str) -> None:
     """Target in docs/accuracy.md: within 20%. Both are measured in turns on the same machine."""
@@ -245,6 +246,7 @@ def test_block_times_add_up_to_the_iteration_time(name: str) -> None:
     near(lambda: alone(name, OPTIONS))
 
 
+@pytest.mark.timing
 def test_two_processes_all_reduce_as_predicted() -> None:
     """The same, with the all-reduce (6) at the bandwidth of two gloo processes."""
     from benchmarks.accuracy import together

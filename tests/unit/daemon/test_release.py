@@ -314,7 +314,7 @@ def test_disable_fails_where_asrptd_has_never_run(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
 def test_disable_as_root_keeps_files_writable_for_the_daemons_user():
-    folder = Path(tempfile.mkdtemp(prefix="asrpt-own-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="asrpt-own-"))
     folder.chmod(0o755)
     bench = Bench(folder, FakeSlurm(now=time.time()))
     try:
