@@ -95,7 +95,8 @@ def test_explain_looks_back_on_an_ended_job(told):
     lines = dict(line.split(maxsplit=1) for line in told("--explain", "7_1").splitlines() if line[0] != " ")
     assert lines["State"] == "TIMEOUT, exit code 0"
     assert lines["Waited"] == (
-        "00:10:00: 00:08:20 for its turn for free GPUs, 00:00:10 for its begin time, 00:01:30 before this asrptd was started"
+        "00:10:00: 00:08:20 for its turn for free GPUs, 00:00:10 for its begin time, "
+        "00:01:30 before this asrptd was started"
     )
     assert lines["Ran"].startswith("00:03:20 on n[1-2]:4, from ")
     assert lines["Prediction"].endswith("it ran 2.00 times as long")
