@@ -30,6 +30,8 @@ of an idle lab ended, ``cpu`` what it takes. Needs root.
 ``--simulate`` plays the cells of regime ``order`` in asrpt-sim instead, Slurm as policy slurm-backfill: minutes for all
 logs. In small windows, seconds decide whether a long job takes the last GPU for which short ones then wait for hours;
 ``--draws 10`` plays each cell ten times with jobs that take 0 to 20 s longer, and gives the figures of all together.
+``--predictor perfect`` and ``--consent 0.5`` say what asrptd would gain if it knew run times, or might preempt so many
+jobs (drawn by seed; they save their work on the signal, and take a minute to load it); plain Slurm stays as it is.
 """
 
 from __future__ import annotations
@@ -50,12 +52,13 @@ from statistics import fmean, stdev
 from threading import Event
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from benchmarks.real_windows import VARIABLE, Log, log_table, traces_folder
-from benchmarks.site.jobs import MIXED, ORDER, PLACEMENT, REGIMES, draw
+from benchmarks.site.jobs import MIXED, ORDER, PLACEMENT, REGIMES, consents, draw
 from benchmarks.site.side_by_side import results
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, MachineError, one_line
 from slurm_asrpt.lab.pace import bearable_for
@@ -103,7 +106,9 @@ def play_cell(cell: Cell, log: Log, options: argparse.Namespace) -> dict[str, An
     sites = sides_of(cell, options)
     if options.simulate:
         able = [site for site in sites if simulated.policy_of(site, longest_s)]
-        played = [simulated.play_draws(site, window, longest_s, options.draws) for site in able]
+        consenting = np.flatnonzero(consents(window, options.consent, cell.seed)).tolist()
+        assumed = simulated.Assumed(options.predictor, tuple(consenting))
+        played = [simulated.play_draws(site, window, longest_s, options.draws, assumed) for site in able]
         window = replace(window, jobs=window.jobs * options.draws)
     else:
         played = play_sides(cell, window, sites, options)
@@ -260,6 +265,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--draws", type=int, default=1, help="with --simulate: play each cell so often, with seconds added to run times"
     )
+    known = ["expected", "perfect"]
+    parser.add_argument("--predictor", choices=known, default="expected", help="with --simulate: asrptd's")
+    parser.add_argument(
+        "--consent", type=float, default=0.0, metavar="SHARE", help="with --simulate: so many jobs may be preempted"
+    )
     parser.add_argument("--held-out", action="store_true", help="windows of the third that nothing was tuned on")
     parser.add_argument("--traces", default="", help=f"directory of the traces (also {VARIABLE})")
     parser.add_argument("--port", type=int, default=19000, help="first port (default %(default)s)")
@@ -308,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _shown(options: argparse.Namespace) -> dict[str, Any]:
-    keys = ("hours", "longest", "speed", "labs", "held_out")
+    keys = ("hours", "longest", "speed", "labs", "held_out", "predictor", "consent")
     return {key: getattr(options, key) for key in keys} | {"gpus_a_server": GPUS}
 
 

@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.site.jobs import consents
 from benchmarks.site.side_by_side import results
 from slurm_asrpt.audit.trail import entries
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
@@ -43,6 +44,7 @@ from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.site import figures, simulated
 from slurm_asrpt.lab.site.jobs import GPUS, SiteJob, Window, last_hours
 from slurm_asrpt.lab.site.sides import OURS, Queue, Record, Setup, Site, completed_runs, down, play_on, spec
+from slurm_asrpt.lab.site.simulated import RESTART_S
 from slurm_asrpt.lab.spec import ports
 from slurm_asrpt.sim.engine import Preemptions, Result, simulate_named
 from slurm_asrpt.sim.interruptions import interrupting
@@ -51,8 +53,8 @@ from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.synthetic import pai_like
 
 TRACE_JOBS = 8000
-SAVE_S, RESTART_S = 15, 60
-"""What writing and loading a checkpoint takes a job."""
+SAVE_S = 15
+"""What writing a checkpoint takes a job."""
 STUCK_S = 90.0
 """A side ends if for this long, in the machine's time, jobs wait and none runs."""
 EVENTS = ("interrupt", "signalled", "requeued", "requeued-again", "interrupt-refused", "owner-told")
@@ -127,10 +129,6 @@ def draw(options: argparse.Namespace) -> Window:
     several = jobs[jobs["gpus"] > 1].reset_index(drop=True)
     trace = Trace(f"pai-like-{options.seed}", several, len(several))
     return last_hours(trace, options.hours, options.load, options.servers, options.longest * 3600, options.seed)
-
-
-def consents(window: Window, share: float, seed: int) -> Any:
-    return np.random.default_rng(seed).random(len(window.jobs)) < share
 
 
 def with_consent(window: Window, consenting: Sequence[bool]) -> Window:

@@ -50,3 +50,8 @@ def rows(jobs: pd.DataFrame, log: Log, work: float, rng: Any, held_out: bool) ->
         raise InputError(f"{log.name}: no window of this length")
     first = int(rng.choice(numbers[able]))
     return first, int(last[first])
+
+
+def consents(window: Window, share: float, seed: int) -> Any:
+    """Which of its jobs may be preempted: this share of them, drawn by seed."""
+    return np.random.default_rng(seed).random(len(window.jobs)) < share

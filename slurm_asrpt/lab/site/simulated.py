@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 
 from slurm_asrpt.core.placement.splitter import Split
+from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.history.store import COMPLETED
 from slurm_asrpt.lab.site.figures import SHORT_WAIT_S, distance
 from slurm_asrpt.lab.site.jobs import GPUS, Window
 from slurm_asrpt.lab.site.sides import FAIR, LINEAR_S, Played, Record, Site
 from slurm_asrpt.sim.engine import SPLIT, simulate_named
+from slurm_asrpt.sim.interruptions import interrupting
 from slurm_asrpt.sim.metrics import bounds
 from slurm_asrpt.sim.scenario import parse_policy
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 
+RESTART_S = 60
+"""What loading a checkpoint takes a job."""
 DRAWS = 10
 DRAWN_S = 10.0
 """By so much jobs take longer on average in draws: the jobs of no two days take the same seconds."""
 
 
-def workload(window: Window) -> Workload:
-    """The jobs of the window without models: with the default predictor, which learns as asrptd does."""
+@dataclass(frozen=True)
+class Assumed:
+    """What a simulation of asrptd assumes beside the window. predictor: as in asrpt-sim, "perfect" for true run times.
+
+    consenting: the places of the jobs that may be preempted, for which asrptd's policy then interrupts.
+    """
+
+    predictor: str = "expected"
+    consenting: tuple[int, ...] = ()
+
+
+AS_IT_IS = Assumed()
+
+
+def workload(window: Window, predictor: str = AS_IT_IS.predictor) -> Workload:
+    """The jobs of the window without models; the default predictor learns as asrptd does."""
     share = (len(window.past) + 0.5) / len(window.trace)
-    options = Options("none", history=share, predictor="expected")
+    options = Options("none", history=share, predictor=predictor)
     return build(window.trace, Cluster(servers=window.servers, gpus=GPUS), options)
 
 
@@ -50,25 +68,30 @@ def policy_of(site: Site, longest_s: float) -> str:
     return "" if site.weights == FAIR else f"slurm-backfill:{parameters}{fewest.replace(':', ',')}"
 
 
-def play(site: Site, window: Window, longest_s: float) -> Played:
-    """Play a side in the simulator, with Slurm's split."""
+def play(site: Site, window: Window, longest_s: float, assumed: Assumed = AS_IT_IS) -> Played:
+    """Play a side in the simulator, with Slurm's split. assumed: of asrptd's sides."""
     began = time.monotonic()
-    made, spec = workload(window), parse_policy(policy_of(site, longest_s))
+    assumed = assumed if site.policy else AS_IT_IS
+    made, spec = workload(window, assumed.predictor), parse_policy(policy_of(site, longest_s))
     settings = {SPLIT: Split.SLURM, **spec.settings}
-    result = simulate_named(spec.name, made.cluster.nodes, made.table, made.cluster.fabric, settings)
+    runner = None
+    if assumed.consenting:
+        settings |= {"interrupts": True}
+        runner = interrupting(assumed.consenting, PreemptionCosts(restart_s=RESTART_S))
+    result = simulate_named(spec.name, made.cluster.nodes, made.table, made.cluster.fabric, settings, runner=runner)
     times = zip(result.table.submit.tolist(), result.start.tolist(), result.end.tolist(), strict=True)
     records = [Record(submit, submit, start, end, COMPLETED) for submit, start, end in times]
     return Played(site, records, None, time.monotonic() - began)
 
 
-def play_draws(site: Site, window: Window, longest_s: float, draws: int) -> Played:
+def play_draws(site: Site, window: Window, longest_s: float, draws: int, assumed: Assumed = AS_IT_IS) -> Played:
     """Play a side several times, each time with other seconds of ``DRAWN_S`` in the run times; the jobs of all draws.
 
     The draws are the same for each side. With one draw, run times are as they are.
     """
     began = time.monotonic()
     windows = [slower(window, DRAWN_S, np.random.default_rng(draw)) for draw in range(draws)] if draws > 1 else [window]
-    records = [record for each in windows for record in play(site, each, longest_s).records]
+    records = [record for each in windows for record in play(site, each, longest_s, assumed).records]
     return Played(site, records, None, time.monotonic() - began)
 
 
