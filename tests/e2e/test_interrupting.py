@@ -13,7 +13,8 @@ from .conftest import QUICK, SOON_S, Cluster, own_cluster, wait_for
 pytestmark = pytest.mark.e2e
 
 HLAS = {"name": "hlas", "queues": 3, "first_gpu_s": 8.0, "min_run_s": 6.0, "max_interruptions": 2}
-ITERATIONS, A_SECOND = 300, 20
+ITERATIONS, A_SECOND = 600, 20
+"""So that a job still runs for seconds after its preemption: asrptd then tells its owner."""
 
 
 @pytest.fixture

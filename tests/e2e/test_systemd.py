@@ -15,7 +15,7 @@ from slurm_asrpt.hook.table import read_table
 from slurm_asrpt.install.site import UNITS, Site
 from tests.trials import systemd as systemd_trial
 
-from .conftest import COMMANDS, LEASE_S, Cluster, own_cluster, wait_for
+from .conftest import COMMANDS, LEASE_S, QUICK, Cluster, own_cluster, wait_for
 from .test_slurm_user import SLURM_USER, is_user
 
 pytestmark = [
@@ -31,7 +31,8 @@ def site() -> Iterator[Cluster]:
     folder = Path(tempfile.mkdtemp(prefix="asrpt-units-", dir="/srv"))
     folder.chmod(0o755)
     try:
-        with own_cluster(80, "2x4", folder=folder / "lab", slurm_user=SLURM_USER) as cluster:
+        settings = {"daemon": {**QUICK["daemon"], "forecast_s": 5.0}}
+        with own_cluster(80, "2x4", settings, folder=folder / "lab", slurm_user=SLURM_USER) as cluster:
             yield cluster
     finally:
         shutil.rmtree(folder)

@@ -42,6 +42,7 @@ def make_daemon(slurm, tmp_path, monkeypatch):
         chosen, stopping = make_settings(tmp_path, **settings), Event()
         setup.prepare(chosen)
         made.append(Daemon(chosen, wait_to_lead(chosen.paths.state, stopping), stopping))
+        made[-1].status_throttle = Throttle(lambda: 0.0)  # a status after each cycle, on slow machines, too
         return made[-1]
 
     yield make
