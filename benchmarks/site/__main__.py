@@ -200,7 +200,7 @@ def cells(options: argparse.Namespace, names: Sequence[str]) -> list[Cell]:
     if options.quick:
         chosen = [name for name in QUICK if name in names] or names
         return [Cell(name, 1.0, regime, 1) for name, regime in zip(chosen, (ORDER, PLACEMENT, MIXED), strict=False)]
-    seeds = range(1, options.seeds + 1)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     regimes = [ORDER] if options.simulate else options.regimes
     return [Cell(*chosen) for chosen in product(names, options.loads, regimes, seeds)]
 
@@ -253,6 +253,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--loads", nargs="+", type=float, default=list(LOADS), metavar="LOAD")
     parser.add_argument("--regimes", nargs="+", choices=list(REGIMES), default=list(REGIMES))
     parser.add_argument("--seeds", type=int, default=2, help="windows per log (default %(default)s)")
+    parser.add_argument("--first-seed", type=int, default=1, metavar="N", help="of these windows (default %(default)s)")
     parser.add_argument("--hours", type=float, default=24.0, help="time in which jobs arrive (default %(default)s)")
     parser.add_argument("--longest", type=float, default=24.0, help="MaxTime in hours (default %(default)s)")
     parser.add_argument("--servers", type=int, default=0, help="instead of what the log's own arrivals load to 1")
