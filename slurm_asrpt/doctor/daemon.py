@@ -27,15 +27,20 @@ def switched(settings: Settings, now: float) -> Iterator[Finding]:
     if off:
         yield warning("switch", "asrptd is disabled and writes nothing to Slurm", "asrpt-admin enable")
         return
-    try:
-        runs_in = read_status(settings.paths.run).mode
-    except AsrptError:  # reported by ``alive``
-        runs_in = ""
+    runs_in = _mode(settings)
     if runs_in in set(Mode) - {settings.daemon.mode}:
         text = f"asrptd runs in mode {runs_in}, but asrpt.toml says {settings.daemon.mode}"
         yield warning("switch", text, "systemctl restart asrptd")
     else:
         yield ok("switch", f"enabled, mode {settings.daemon.mode}")
+
+
+def _mode(settings: Settings) -> str:
+    """The mode in asrptd's status; "" without one, which ``alive`` reports."""
+    try:
+        return read_status(settings.paths.run).mode
+    except AsrptError:
+        return ""
 
 
 def state(settings: Settings) -> Iterator[Finding]:
@@ -51,6 +56,9 @@ def state(settings: Settings) -> Iterator[Finding]:
     elif not system.f_bavail:
         text = f"{folder} is full: asrptd schedules jobs, but its audit trail waits for room, and it learns nothing"
         yield failure("state", text, "make room on its disk")
+    elif _mode(settings) == "unsaved":
+        text = f"asrptd cannot write to {folder} (its log says why), so it hands the waiting jobs to Slurm"
+        yield failure("state", text, "make it writable for asrptd, which then goes on by itself")
 
 
 def release(settings: Settings, now: float) -> Iterator[Finding]:

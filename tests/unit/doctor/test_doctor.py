@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -106,6 +107,13 @@ def test_a_state_directory_that_cannot_be_written_is_a_failure(
     assert finding.state is State.FAILURE
     assert f" is {why}: " in finding.text
     assert what in finding.text
+
+
+def test_a_state_that_cannot_be_saved_for_another_reason_is_a_failure(healthy: Settings) -> None:
+    status = read_status(healthy.paths.run)
+    write_status(healthy.paths.run, replace(status, mode="unsaved"))
+    assert states(healthy)["state"] is State.FAILURE
+    assert "make it writable for asrptd" in remedies(healthy)
 
 
 def test_a_new_installation_gets_remedies(settings: Settings) -> None:
