@@ -152,8 +152,12 @@ class JobLifecycle:
         return in_partition or record.job_id in self.jobs or self.jobs.knew(record)
 
     def _settle(self) -> None:
-        """Write runs to the audit trail and the history, then remove their files. After a crash, steps are repeated."""
-        self._audit.flush()
+        """Write runs to the audit trail and the history, then remove their files. After a crash, steps are repeated.
+
+        What the audit trail keeps in memory only, waits: a run in the history is not recorded a second time.
+        """
+        if not self._audit.flush():
+            return
         self._runs.flush()
         for record in self._to_clear:  # the prolog creates a progress directory for every job, managed or not
             rank_maps.remove(self._spool, [record.number])

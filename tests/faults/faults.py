@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from slurm_asrpt.daemon.state import UNSAVED_S
 from slurm_asrpt.errors import AsrptError, SlurmError
 from slurm_asrpt.history.store import FILE_NAME as HISTORY
 from slurm_asrpt.hook.table import FILE_NAME as TABLE
@@ -288,6 +289,17 @@ def disk_full(arena: Arena, rng: Random, size: int) -> int:
         arena.daemon = arena.launch()
         time.sleep(rng.uniform(0.0, 3.0))
     filler.unlink()
+    arena.ensure()
+    return 1
+
+
+@fault("state-read-only", "the state directory is read-only")
+def state_read_only(arena: Arena, rng: Random, size: int) -> int:
+    """For less time than asrptd waits before it hands the jobs to Slurm, or for more; then, what was saved is old."""
+    with _mounted_read_only(arena.paths / "state"):
+        time.sleep(rng.uniform(1.0, 8.0) if rng.random() < 0.3 else rng.uniform(UNSAVED_S, 2.5 * UNSAVED_S))
+        if rng.random() < 0.5:
+            arena.kill()
     arena.ensure()
     return 1
 

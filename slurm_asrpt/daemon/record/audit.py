@@ -57,13 +57,13 @@ class AuditWriter:
             logged = {name: fact for name, fact in facts.items() if name not in NOT_LOGGED}
             LOG.info("%s job %s %s", event, job_id, json.dumps(logged, default=str))
 
-    def flush(self) -> None:
+    def flush(self) -> bool:
         """Write the pending lines, all or none; if that fails, they are kept for the next call. Raises OSError.
 
-        A full or read-only disk is logged once.
+        A full or read-only disk is logged once. Returns whether the lines are on disk, and so survive a kill.
         """
         if not self._lines:
-            return
+            return True
         try:
             self._write()
             self._full = False
@@ -74,9 +74,13 @@ class AuditWriter:
             if error.errno not in UNWRITABLE:
                 raise
             trouble = f"{self.path}: {error.strerror}"
-            if not self._spare.write("\n".join(self._lines).encode(), trouble) and not self._full:
+            if self._spare.write("\n".join(self._lines).encode(), trouble):
+                return True
+            if not self._full:
                 LOG.error("%s; its lines are kept in memory until it can be written", trouble)
                 self._full = True
+            return False
+        return True
 
     def _write(self) -> None:
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -3,6 +3,7 @@
 If it is read-only, nothing can be saved, so the waiting jobs are handed back.
 """
 
+import contextlib
 import errno
 import json
 import logging
@@ -103,6 +104,20 @@ def test_while_nothing_can_be_saved_the_waiting_jobs_are_slurms(bench, disk, cap
         "the state is saved again: mode",
     ]
     assert {entry["job"] for entry in bench.audit("handed-back")} >= {first}
+
+
+def test_a_job_that_ended_while_nothing_could_be_saved_is_recorded_after_a_kill(bench, disk):
+    first = bench.slurm.submit(4)
+    bench.cycle()
+    disk(errno.EROFS)
+    bench.slurm.end(first)
+    with contextlib.suppress(NotSavedError):
+        bench.cycle()
+    bench.restart()
+    disk(False)
+    bench.cycle(2)
+    assert [entry["state"] for entry in bench.audit("ended", first)] == ["COMPLETED"]
+    assert bench.runs()[first].state == "COMPLETED"
 
 
 def test_the_state_is_saved_where_there_is_room(lead, disk, caplog):
