@@ -13,7 +13,7 @@ from .conftest import QUICK, SOON_S, Cluster, own_cluster, wait_for
 pytestmark = pytest.mark.e2e
 
 HLAS = {"name": "hlas", "queues": 3, "first_gpu_s": 8.0, "min_run_s": 6.0, "max_interruptions": 2}
-ITERATIONS, A_SECOND = 600, 20
+ITERATIONS, A_SECOND = 400, 20
 """So that a job still runs for seconds after its preemption: asrptd then tells its owner."""
 
 
@@ -73,10 +73,12 @@ def test_preempted_jobs_run_each_iteration_once_even_if_asrptd_dies(hlas: Cluste
         )
     assert len(spans(hlas, "a")) == len(spans(hlas, "silent")) == 2
     assert [e["reported"] for job_id in (a, silent) for e in hlas.audit(job_id, "requeued")] == [True, False]
-    said = [
-        hlas.output(f"{name}.out").count("reported no checkpoint within 15 s of SIGUSR1") for name in ("a", "silent")
+    told = [
+        re.findall(r"reported no checkpoint within (\d+) s of SIGUSR1", hlas.output(f"{name}.out"))
+        for name in ("a", "silent")
     ]
-    assert said == [0, 1]
+    assert list(map(len, told)) == [0, 1]
+    assert int(told[1][0]) >= 15, "its grace; a busy asrptd waits for longer"
     assert [len(hlas.audit(job_id, "interrupt")) for job_id in (a, loner, silent)] == [1, 0, 1]
     assert len(hlas.audit(silent, "signalled")) == 2, "by each asrptd"
     assert {e["head"] for job_id in (a, silent) for e in hlas.audit(job_id, "interrupt")} == set(short)
