@@ -7,13 +7,12 @@ import stat
 import tempfile
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from errno import EDQUOT, ENOSPC, EPERM, EROFS
+from errno import EDQUOT, ENOSPC, EPERM
 from pathlib import Path
 from typing import BinaryIO
 
 FULL_DISK = frozenset({ENOSPC, EDQUOT})
 """Error numbers."""
-UNWRITABLE = FULL_DISK | {EROFS}
 
 
 def replace_file(path: Path, data: bytes, mode: int | None = 0o644) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from slurm_asrpt.audit.trail import FILE_NAME, older_files
 from slurm_asrpt.config.settings import AuditSettings
 from slurm_asrpt.daemon.spare_file import SpareFile
-from slurm_asrpt.files import UNWRITABLE
 
 MAX_UNWRITTEN = 100_000
 SPARE_NAME = "audit.spare"
@@ -35,7 +34,7 @@ Listener = Callable[[str, Mapping[str, Any]], None]
 class AuditWriter:
     """Appends to ``audit.jsonl`` in the state directory, with few writes per cycle: a crash tears the last line only.
 
-    While the disk is full or read-only, lines wait in ``audit.spare``, those that do not fit there in memory, and
+    While it cannot be written (a full disk), lines wait in ``audit.spare``, those that do not fit there in memory, and
     scheduling continues. lines: number of lines recorded so far, including those not written yet.
     """
 
@@ -58,9 +57,9 @@ class AuditWriter:
             LOG.info("%s job %s %s", event, job_id, json.dumps(logged, default=str))
 
     def flush(self) -> bool:
-        """Write the pending lines, all or none; if that fails, they are kept for the next call. Raises OSError.
+        """Write the pending lines, all or none; if that fails, they are kept for the next call, which is logged once.
 
-        A full or read-only disk is logged once. Returns whether the lines are on disk, and so survive a kill.
+        Returns whether the lines are on disk, and so survive a kill.
         """
         if not self._lines:
             return True
@@ -69,10 +68,7 @@ class AuditWriter:
             self._full = False
             self._spare.keep_for(1)
         except OSError as error:
-            error.filename = self.path  # the error of a full disk has no file name
             del self._lines[:-MAX_UNWRITTEN]
-            if error.errno not in UNWRITABLE:
-                raise
             trouble = f"{self.path}: {error.strerror}"
             if self._spare.write("\n".join(self._lines).encode(), trouble):
                 return True

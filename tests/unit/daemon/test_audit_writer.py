@@ -5,8 +5,6 @@ import json
 import logging
 import resource
 
-import pytest
-
 from slurm_asrpt.audit.trail import FILE_NAME
 from slurm_asrpt.config.settings import AuditSettings
 from slurm_asrpt.daemon.record import audit as module
@@ -70,8 +68,7 @@ def test_a_full_disk_cuts_off_no_line_and_the_line_is_written_later(tmp_path):
     audit.record(2.0, "ended", "7", text="x" * 500)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
     try:
-        with pytest.raises(OSError, match="File too large"):
-            audit.flush()
+        assert not audit.flush()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert events(tmp_path) == ["start"]
@@ -134,8 +131,7 @@ def test_when_too_many_entries_are_unwritten_the_oldest_are_dropped(tmp_path, mo
     try:
         for turn in range(4):
             audit.record(float(turn), f"event{turn}")
-            with pytest.raises(OSError, match="File too large"):
-                audit.flush()
+            assert not audit.flush()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     audit.flush()

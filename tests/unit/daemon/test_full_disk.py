@@ -75,15 +75,16 @@ def test_jobs_start_and_a_restart_knows_them(bench, disk):
         assert not (bench.settings.paths.state / name).read_bytes().strip()
 
 
-def test_while_nothing_can_be_saved_the_waiting_jobs_are_slurms(bench, disk, caplog):
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO, errno.EACCES])
+def test_while_nothing_can_be_saved_the_waiting_jobs_are_slurms(bench, disk, caplog, number):
     bench.slurm.starts_jobs = False
     first = bench.slurm.submit(4)
     bench.cycle()
-    disk(errno.EROFS)
+    disk(number)
     jobs = [first, bench.slurm.submit(4)]
     began = bench.slurm.now
     while bench.slurm.now < began + UNSAVED_S:
-        with pytest.raises(NotSavedError, match="Read-only file system"):
+        with pytest.raises(NotSavedError, match=os.strerror(number)):
             bench.cycle()
         bench.slurm.tick(1.0)
     assert bench.mode.label == "enforce"
