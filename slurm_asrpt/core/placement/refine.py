@@ -154,11 +154,8 @@ def _packed(todo: Sequence[int], room: Sequence[int], stages: Sequence[int]) -> 
         more = todo[s]
         if not more:
             continue
-        fitting = [m for m, free in enumerate(left) if free >= more]
-        if fitting:
-            order = [min(fitting, key=left.__getitem__)]
-        else:
-            order = sorted(range(len(left)), key=left.__getitem__, reverse=True)
+        fitting = [m for m in range(len(room)) if left[m] >= more]
+        order = [min(fitting, key=lambda m: left[m])] if fitting else sorted(range(len(room)), key=lambda m: -left[m])
         for m in order:
             here = min(more, left[m])
             rows[m][s] += here
@@ -263,8 +260,7 @@ class _Search:
         here = [s for s in self.stages if rows[m][s] and (m, s) not in settled]
         ties, best = sum([tie for _, tie, _ in now]), (math.inf, 0.0)
         second, third = sorted([*(beta for beta, _, _ in now), 0.0, 0.0], reverse=True)[1:3]
-        own, mine = rows[m], [dict[int, Beta]() for _ in self.stages]  # server m with one stage exchanged for another
-        of = self.costs[m].of
+        mine: dict[tuple[int, int], Beta] = {}  # of server m after it has exchanged one stage for another
         seen: set[tuple[Row, _Costs]] = set()  # equivalent servers give equivalent swaps
         for n, row in enumerate(rows):
             cost = self.costs[n]
@@ -274,23 +270,17 @@ class _Search:
             others = second if now[n][0] < second else third
             rest = ties - now[m][1] - now[n][1]
             there = [r for r in self.stages if row[r] and (n, r) not in settled]
-            near_there = [r for r in there if r in near]
-            for s in here:
-                after = mine[s]
-                for r in there if s in near else near_there:
-                    if r == s:
-                        continue
-                    one = after.get(r)
-                    if one is None:
-                        one = after[r] = of(_exchange(own, s, r))
-                    worst = one[0] if one[0] > others else others
-                    if worst > best[0]:
-                        continue
-                    two = cost.of(_exchange(row, r, s))
-                    score = two[0] if two[0] > worst else worst, rest + one[1] + two[1]
-                    if score <= best:
-                        best = score
-                        yield score, (m, s, n, r)
+            for s, r in ((s, r) for s in here for r in there if r != s and (s in near or r in near)):
+                one = mine.get((s, r))
+                if one is None:
+                    one = mine[s, r] = self.costs[m].of(_exchange(rows[m], s, r))
+                if max(others, one[0]) > best[0]:
+                    continue
+                two = cost.of(_exchange(row, r, s))
+                score = max(others, one[0], two[0]), rest + one[1] + two[1]
+                if score <= best:
+                    best = score
+                    yield score, (m, s, n, r)
 
 
 class _BlockSearch(_Search):
@@ -443,13 +433,13 @@ class _Costs:
 
     def _compute(self, row: Row) -> tuple[float, float, int]:
         worst, tie, slowest = 0.0, 0.0, 0
-        base, saved, scale, ring = self.base, self.saved, self.scale, (*row, 0)
+        last = len(row) - 1
         for s, x in enumerate(row):
             if not x:
                 continue
-            before, after = saved[s]
-            beta = base[s][x] - before * ring[s - 1] - after * ring[s + 1]
-            tie += (beta * scale) ** POWER
+            before, after = self.saved[s]
+            beta = self.base[s][x] - before * row[s - 1] - (after * row[s + 1] if s < last else 0.0)
+            tie += (beta * self.scale) ** POWER
             if beta > worst:
                 worst, slowest = beta, s
         return worst, tie, slowest
@@ -495,15 +485,15 @@ class _BlockCosts(_Costs):
 
     def _compute_within(self, row: Row, around: Around) -> Beta:
         worst, tie, slowest = 0.0, 0.0, 0
-        ring, levels = (*row, 0), [((*wide, 0), *level) for wide, level in zip(around, self.levels, strict=True)]
+        last = len(row) - 1
         for s, x in enumerate(row):
             if not x:
                 continue
             before, after = self.saved[s]
-            time, near = self.base[s][x], before * ring[s - 1] + after * ring[s + 1]
-            for wide, saved, split in levels:
+            time, near = self.base[s][x], before * row[s - 1] + (after * row[s + 1] if s < last else 0.0)
+            for wide, (saved, split) in zip(around, self.levels, strict=True):
                 before, after = saved[s]
-                near += before * wide[s - 1] + after * wide[s + 1]
+                near += before * wide[s - 1] + (after * wide[s + 1] if s < last else 0.0)
                 time = max(time, split[s][wide[s]])
             beta = time + self.lost[s] - near
             tie += (beta * self.scale) ** POWER
