@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_asrpt.errors import InputError
+from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.hook.job_script import sbatch_words
 from slurm_asrpt.slurm.notation import read_time
+from slurm_asrpt.slurm.parse import gpu_types
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 
 _VALUED = """
@@ -129,9 +130,11 @@ def _derived(options: Mapping[str, str], of_job: int, of_node: int, of_task: int
 
 
 def _counted(tres: str) -> int:
-    """The GPUs that a text such as ``gres:gpu:a100:2,gres:gpu:h100:1`` names."""
-    named = [part.split(":")[1:] for part in re.split("[,=]", tres.replace("=", ":")) if part.startswith("gres:gpu")]
-    return sum([int(words[-1]) if words[-1].isdecimal() else 1 for words in named if words[0] == "gpu"])
+    """The GPUs that a text such as ``gres:gpu:a100:2,gres:gpu:h100:1`` names; 0 if Slurm could not read it either."""
+    try:
+        return sum(gpu_types(tres).values())
+    except SlurmError:
+        return 0
 
 
 def _exclusive(options: Mapping[str, str]) -> str:
