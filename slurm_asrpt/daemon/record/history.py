@@ -64,6 +64,7 @@ class HistoryWriter:
         if self._known(run):
             return None  # Slurm shows ended jobs for minutes, and after a restart less is known about them
         self.unwritten.append(run)
+        del self.unwritten[:-MAX_UNWRITTEN]
         return run
 
     def record_cut(self, job: ManagedJob, until: float, spread: Spread = UNKNOWN) -> Run | None:
@@ -79,7 +80,6 @@ class HistoryWriter:
             self._write(self.connect())
         except HistoryError as error:
             self._log_once(one_line(error))
-            del self.unwritten[:-MAX_UNWRITTEN]
             if isinstance(error, DamagedError | ReadOnlyError):
                 self._close()  # when reopened, a damaged file is set aside, and a read-only one may be writable
         else:
