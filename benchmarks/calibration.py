@@ -7,17 +7,21 @@ starts without predictions. The predictor is trained once, when half of the ``--
 times as many further jobs arrive until all of these have ended; otherwise the last jobs would start early, because no
 job could overtake them.
 
+With ``--speed``, the clocks of the lab and of asrptd go as many times as fast (asrpt-lab up --speed), so that
+``--compress 1 --speed 100`` plays real days of 14 minutes each. Jobs are plain sleeps then. ``--forecast`` remains in
+seconds of the machine, and a forecast gets a quarter of it as CPU time.
+
 With ``--arrays K``, every eighth job is an array of K tasks, ``--bound`` of them at once, each a K-th as long as the
 job.
 
 The first estimate of each job is compared with its start, as in ``asrpt-admin calibration``. ``cold`` are the jobs
 submitted before the training, ``trained`` those after it, ``all`` both, and ``single`` those that are not array tasks.
-``every`` also counts the further jobs; ``coming`` counts those of them whose estimate was made two minutes or more
-before the last job arrived. ``inside``, ``early`` and ``late`` are shares of the ``jobs`` with an estimate, which came
-in this number of ``batches``. ``inside_95`` and ``together_95`` are confidence intervals of ``inside``
-(benchmarks.start_coverage). ``closed`` has the same figures for intervals with an upper bound. ``width_s`` is the
-median of their widths, ``wait_s`` that of the waits after the estimate, in seconds of the lab. ``--runs`` writes the
-underlying data to a file. Needs root; takes 5 to 30 minutes.
+``every`` also counts the further jobs; ``coming`` counts those of them whose estimate was made ten hours of the trace
+or more (two minutes, with the default ``--compress``) before the last job arrived. ``inside``, ``early`` and ``late``
+are shares of the ``jobs`` with an estimate, which came in this number of ``batches``. ``inside_95`` and ``together_95``
+are confidence intervals of ``inside`` (benchmarks.start_coverage). ``closed`` has the same figures for intervals with
+an upper bound. ``width_s`` is the median of their widths, ``wait_s`` that of the waits after the estimate, in seconds
+of the lab. ``--runs`` writes the underlying data to a file. Needs root; takes 5 to 30 minutes.
 """
 
 from __future__ import annotations
@@ -45,6 +49,8 @@ from slurm_asrpt.config.settings import DEFAULT_POLICY, load_settings
 from slurm_asrpt.history.store import FILE_NAME, History, Run
 from slurm_asrpt.lab.asrptd import asrptd
 from slurm_asrpt.lab.cluster import Lab
+from slurm_asrpt.lab.site.sides import daemon_settings
+from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.sources import load_trace
 
@@ -56,8 +62,9 @@ EVERY = 8
 """Number of jobs per array."""
 PATIENCE_S = 600.0
 """Limit for all submitted jobs to end."""
-COMING_S = 120.0
-"""Jobs whose estimate was made this long before the last job arrived are also evaluated separately."""
+COMING_S = 36000.0
+"""Jobs whose estimate was made this long before the last job arrived are also evaluated separately; in the time of the
+trace."""
 WRITTEN_S = 5.0
 """Time until the history has recorded a run that ended."""
 MODE = "enforce"
@@ -83,7 +90,8 @@ def workload(options: argparse.Namespace, gpus: int) -> Trace:
 
 def submit(lab: Lab, job: Any, bound: int) -> str:
     """Submit the same script for each run of a group; the script does not contain the runtime. Return the job id."""
-    script = f"#!/bin/sh\n# {job.group}\nexec {lab.train} --iterations $RUN_S\n"
+    train = "sleep" if lab.spec.accelerated else f"{lab.train} --iterations"  # which looks around every second
+    script = f"#!/bin/sh\n# {job.group}\nexec {train} $RUN_S\n"
     minutes = max(2, math.ceil(2 * job.duration_s / 60))
     command = ["sbatch", "--parsable", "--output=/dev/null", f"--time={minutes}", f"--ntasks={job.gpus}"]
     command += ["--gpus-per-task=1", f"--job-name={job.group}"]
@@ -104,10 +112,10 @@ def play(lab: Lab, trace: Trace, jobs: int, bound: int, progress: Progress) -> t
     with ThreadPoolExecutor(1) as beside:
         for number, job in enumerate(trace.jobs.itertuples()):
             if number == jobs // 2:
-                training, trained = beside.submit(lab.run, admin, timeout_s=300.0), time.time()
+                training, trained = beside.submit(lab.run, admin, timeout_s=300.0), lab.time()
             if number >= jobs and not judged & in_queue(lab):
                 break
-            time.sleep(max(0.0, began + job.submit_s - time.monotonic()))
+            time.sleep(max(0.0, began + job.submit_s / lab.spec.speed - time.monotonic()))
             job_id = submit(lab, job, bound)
             if number < jobs:
                 judged.add(job_id)
@@ -146,8 +154,19 @@ def verdict(run: Run) -> Verdict:
     return run.forecast_made, run.start_time < run.forecast_low, 0 < run.forecast_high < run.start_time
 
 
+def lab_spec(options: argparse.Namespace) -> LabSpec:
+    """A lab for replays; on a fast clock, asrptd has the settings of a site."""
+    forecast_s, cpu_s = options.forecast * options.speed, options.forecast / 4
+    if options.speed == 1:
+        return replay_spec(options.nodes, options.port, forecast_s=forecast_s)
+    daemon = daemon_settings(options.speed) | {"forecast_s": forecast_s, "forecast_cpu_s": cpu_s}
+    return LabSpec(
+        nodes=options.nodes, base_port=options.port, users=4, settings={"daemon": daemon}, speed=options.speed
+    )
+
+
 def replay(options: argparse.Namespace) -> dict[str, Any]:
-    spec = replay_spec(options.nodes, options.port, forecast_s=options.forecast)
+    spec = lab_spec(options)
     trace = workload(options, sum(node.gpus for node in spec.node_list))
     console = Console(stderr=True)
     progress = Progress(console=console, disable=not console.is_terminal)
@@ -163,13 +182,14 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
         "seed": options.seed,
         "load": options.load,
         "swing": options.swing,
+        "speed": options.speed,
         "judged": len(judged),
         "ended": len(runs),
         "cold": figures([run for run in runs if run.submit_time < trained]),
         "trained": figures([run for run in runs if run.submit_time >= trained]),
         "all": figures(runs),
         "single": figures([run for run in runs if "_" not in run.job_id]),
-        "coming": figures([run for run in every if run.forecast_made <= last - COMING_S]),
+        "coming": figures([run for run in every if run.forecast_made <= last - COMING_S / options.compress]),
         "every": figures(every),
     }
 
@@ -184,7 +204,8 @@ def main() -> int:
     parser.add_argument("--arrays", type=int, default=0, help="tasks of every eighth job; 0: no arrays")
     parser.add_argument("--bound", type=int, default=0, help="limit of running tasks per array; 0: no limit")
     parser.add_argument("--compress", type=float, default=300.0, help="divide runtimes by this factor")
-    parser.add_argument("--forecast", type=float, default=4.0, help="daemon.forecast_s")
+    parser.add_argument("--speed", type=float, default=1.0, help="of the clocks of the lab and of asrptd")
+    parser.add_argument("--forecast", type=float, default=4.0, help="daemon.forecast_s, in seconds of the machine")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--port", type=int, default=23000, help="first port of the lab")
     parser.add_argument("--runs", type=Path, help="write the history's runs here, one JSON object per line")
