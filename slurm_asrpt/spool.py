@@ -126,6 +126,14 @@ def remove_progress(spool: Path, job_id: str) -> None:
         folder.rmdir()
 
 
+def forgotten_hosts(spool: Path, known: Container[str]) -> list[int]:
+    """The numbers of jobs not in ``known`` that have a host file or an announcement of one."""
+    with suppress(OSError):
+        names = {name.removesuffix(".wait") for name in os.listdir(hosts_dir(spool))}
+        return sorted(int(name) for name in names if name.isascii() and name.isdigit() and name not in known)
+    return []
+
+
 def forgotten_progress(spool: Path, known: Container[str], before: float) -> list[str]:
     """Jobs not in ``known`` whose directories have not changed since ``before``, seconds since the epoch."""
     with suppress(OSError), os.scandir(progress_dir(spool)) as entries:

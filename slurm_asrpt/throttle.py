@@ -8,6 +8,12 @@ from contextlib import contextmanager
 
 PAUSE_FACTOR = 9.0
 """The work takes at most a tenth of the time."""
+_MOST_DOUBLINGS = 60
+
+
+def backoff_s(first_s: float, most_s: float, retries: int) -> float:
+    """The pause before another attempt: ``first_s``, doubled with each retry so far, ``most_s`` at most."""
+    return min(most_s, first_s * 2.0 ** min(retries, _MOST_DOUBLINGS))  # months of retries must not overflow
 
 
 class Throttle:

@@ -52,7 +52,7 @@ def entries(
                 if on_progress is not None and unreported >= _REPORT_EVERY:
                     on_progress(read, sum(sizes))
                     unreported = 0
-                entry = _entry(line, since, until, numbers)
+                entry = entry_of(line, since, until, numbers)
                 if entry is not None:
                     yield entry
 
@@ -100,7 +100,10 @@ def _open(state: Path, since: float) -> list[BinaryIO]:
     return list(reversed(files.values()))
 
 
-def _entry(line: bytes, since: float, until: float, jobs: Collection[bytes]) -> Entry | None:
+def entry_of(
+    line: bytes, since: float = -math.inf, until: float = math.inf, jobs: Collection[bytes] = ()
+) -> Entry | None:
+    """The entry in a line, if it is of this time and not of another job; None for a line that a crash has torn."""
     head = _HEAD.match(line)
     try:
         if head is not None and (not since <= float(head[1]) <= until or (jobs and head[2] and head[2] not in jobs)):

@@ -5,15 +5,14 @@ It must work whatever the problem is, so it does not use history, models and pol
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from slurm_asrpt import switch
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
+from slurm_asrpt.audit.trail import Entry, entry_of
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
@@ -180,9 +179,9 @@ class _TrailSince:
                 done[str(entry.get("job"))] = entry["event"] == DONE
         return [job for job, good in done.items() if good], [job for job, good in done.items() if not good]
 
-    def _entries(self) -> Iterator[dict[str, Any]]:
+    def _entries(self) -> Iterator[Entry]:
         if not self.path.exists():
             return
-        with self.path.open(encoding="utf-8") as file:
+        with self.path.open("rb") as file:
             file.seek(self.size if self.path.stat().st_size >= self.size else 0)  # else the file was rotated
-            yield from (json.loads(line) for line in file if line.endswith("\n"))
+            yield from filter(None, map(entry_of, file))

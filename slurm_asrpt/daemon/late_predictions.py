@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.log_once import LogOnce
 from slurm_asrpt.daemon.record.audit import AuditWriter
+from slurm_asrpt.errors import one_line
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.group import keys_of, profiled_keys_of
 from slurm_asrpt.hook.tag import Tag
@@ -26,7 +28,7 @@ class LatePredictions:
 
     def __init__(self, hook: Path, audit: AuditWriter) -> None:
         """hook: the directory of the table."""
-        self._path, self._audit = hook / table.FILE_NAME, audit
+        self._path, self._audit, self._log = hook / table.FILE_NAME, audit, LogOnce()
         self._version: tuple[int, ...] | None = None
         self._todo: list[str] = []
         self._answers: dict[Any, table.Answer] = {}
@@ -37,7 +39,16 @@ class LatePredictions:
         if version != self._version:
             self._version, self._answers = version, {}
             self._todo = [job.record.job_id for job in pending if _unseen(job)] if version else []
-        there = {job.record.job_id: job for job in pending} if self._todo else {}
+        if not self._todo:
+            return
+        try:
+            self._look_up({job.record.job_id: job for job in pending}, now)
+        except (OSError, ImportError, ValueError) as error:  # no Lua, or a file of the hook that others can write
+            self._todo = []
+            self._log.trouble(f"{one_line(error)}; waiting jobs without a prediction get none")
+
+    def _look_up(self, there: Mapping[str, ManagedJob], now: float) -> None:
+        """Look up some of the jobs. Raises OSError, ImportError, ValueError."""
         most = len(self._answers) + MOST_LOOKUPS
         while self._todo and len(self._answers) < most:
             job = there.get(self._todo.pop())

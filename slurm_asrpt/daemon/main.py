@@ -8,8 +8,10 @@ import os
 import signal
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -19,6 +21,7 @@ from slurm_asrpt.daemon.dashboard import FILE_NAME as DASHBOARD
 from slurm_asrpt.daemon.dashboard import Dashboard
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.leader import LeaderLock, LeadershipLostError
+from slurm_asrpt.daemon.log_once import LogOnce
 from slurm_asrpt.daemon.metrics import CALIBRATED_S, Metrics
 from slurm_asrpt.daemon.profile_names import FILE_NAME as PROFILE_NAMES
 from slurm_asrpt.daemon.profile_names import ProfileNames
@@ -30,6 +33,7 @@ from slurm_asrpt.daemon.scheduling import Scheduling, assemble
 from slurm_asrpt.daemon.setup import check_slurm, configured_policy, preferred_client
 from slurm_asrpt.daemon.state import NotSavedError, StateStore
 from slurm_asrpt.daemon.wakeup import Wakeups, least_pause
+from slurm_asrpt.daemon.writes.rank_maps import remove as remove_hosts
 from slurm_asrpt.doctor.predictions import recent_drift
 from slurm_asrpt.errors import AsrptError, SlurmError, one_line, printable
 from slurm_asrpt.forecast.calibration import calibration
@@ -42,12 +46,12 @@ from slurm_asrpt.hook.hook_conf import WAKEUP, render_hook_conf, write_hook_conf
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
-from slurm_asrpt.spool import forgotten_progress
+from slurm_asrpt.spool import forgotten_hosts, forgotten_progress
 from slurm_asrpt.status.document import FILE_NAME as STATUS
 from slurm_asrpt.status.document import write_status
 from slurm_asrpt.status.ended import FOLDER as ENDED
 from slurm_asrpt.switch import OperatingMode, is_off
-from slurm_asrpt.throttle import Throttle
+from slurm_asrpt.throttle import Throttle, backoff_s
 
 LOG = logging.getLogger("asrptd")
 DISABLED = "disabled: waiting jobs are released to Slurm and nothing more is written; asrpt-admin enable resumes"
@@ -241,7 +245,7 @@ class Daemon:
         """Seconds from now to the next cycle. failures: cycles in a row that have failed."""
         interval = self.settings.daemon.interval_s
         if failures:
-            return float(min(MAX_PAUSE_S, interval * 2**failures))
+            return backoff_s(interval, MAX_PAUSE_S, failures)
         until = min(began + interval, wakeup if wakeup is not None else began + interval)
         left = min(interval, until - time.time())  # the clock may have stepped back
         return max(interval * SHORTEST_PAUSE, self._least_pause_s, left)
@@ -301,16 +305,19 @@ class Daemon:
     # maintenance
 
     def _maintain(self, now: float) -> None:
-        """Once a day, delete progress directories of jobs whose ends were missed, and old runs in the history."""
+        """At first and once a day, delete files of jobs whose ends were missed, and old runs in the history."""
         if now < self._maintained + DAY_S:
             return
         self._maintained = now
-        self._remove_forgotten_progress(now)
+        self._remove_forgotten_files(now)
         self._drop_old_runs(now)
 
-    def _remove_forgotten_progress(self, now: float) -> None:
+    def _remove_forgotten_files(self, now: float) -> None:
+        """Progress directories, and host files: another job that gets the number must not run by them."""
         known = {str(job.record.number) for job in self.scheduling.jobs.values()}
-        for number in forgotten_progress(self.settings.paths.spool, known, now - FORGOTTEN_S):
+        spool = self.settings.paths.spool
+        remove_hosts(spool, forgotten_hosts(spool, known))
+        for number in forgotten_progress(spool, known, now - FORGOTTEN_S):
             self.progress.remove(number)
 
     def _drop_old_runs(self, now: float) -> None:
@@ -344,19 +351,18 @@ class OptionalFiles:
     """Writes published files. A full or read-only directory does not make a cycle fail, which would delay the next."""
 
     def __init__(self) -> None:
-        self._logged: dict[tuple[Path, str], str] = {}
+        self._logs = defaultdict[tuple[Path, str], LogOnce](partial(LogOnce, logging.ERROR))
 
     @contextmanager
     def writing(self, folder: Path, name: str) -> Iterator[None]:
         """Run the block, which writes a file. A failure is logged once; the next cycle retries."""
-        trouble = ""
+        log = self._logs[folder, name]
         try:
             yield
         except OSError as error:
-            trouble = one_line(error)
-        if trouble and trouble != self._logged.get((folder, name)):
-            LOG.error("%s/%s cannot be written: %s; scheduling continues", folder, name, trouble)
-        self._logged[folder, name] = trouble
+            log.trouble(f"{folder}/{name} cannot be written: {one_line(error)}; scheduling continues")
+        else:
+            log.over()
 
 
 def stop_on_signals(stopping: threading.Event) -> None:

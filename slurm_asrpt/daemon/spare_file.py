@@ -7,9 +7,9 @@ import os
 from errno import ENOSPC
 from pathlib import Path
 
+from slurm_asrpt.daemon.log_once import LogOnce
 from slurm_asrpt.files import replace_file
 
-LOG = logging.getLogger("asrptd")
 SPARE_BYTES = 1 << 20
 """At least; where more was needed, it has room for twice as much."""
 
@@ -21,7 +21,7 @@ class SpareFile:
         self.path = path
         self._size = path.stat().st_size if path.is_file() else 0
         self._used = self._size > 0
-        self._told = ""
+        self._log = LogOnce(logging.ERROR)
 
     def keep_for(self, size: int) -> None:
         """Have room for so many bytes, and none in use, if the disk has room for that."""
@@ -34,9 +34,12 @@ class SpareFile:
             else:
                 self._overwrite(blank)
         except OSError as error:
-            self._tell(f"{self.path} cannot be written ({error.strerror}): nothing can be saved if the disk is full")
+            self._log.trouble(
+                f"{self.path} cannot be written ({error.strerror}): nothing can be saved if the disk is full"
+            )
         else:
-            self._size, self._used, self._told = len(blank), False, ""
+            self._size, self._used = len(blank), False
+            self._log.over()
 
     def write(self, data: bytes, why: str) -> bool:
         """Save these bytes. why: for the log. Returns whether there was room."""
@@ -47,14 +50,8 @@ class SpareFile:
         except OSError:
             return False
         self._used = True
-        self._tell(f"{why}; saved in {self.path.name} until there is room")
+        self._log.trouble(f"{why}; saved in {self.path.name} until there is room")
         return True
-
-    def _tell(self, trouble: str) -> None:
-        """Log it once."""
-        if trouble != self._told:
-            LOG.error("%s", trouble)
-        self._told = trouble
 
     def _overwrite(self, data: bytes) -> None:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

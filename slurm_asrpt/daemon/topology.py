@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.log_once import LogOnce
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient
 
-LOG = logging.getLogger("asrptd")
 REREAD_S = 300.0
 """Seconds between two reads. Slurm's topology changes with topology.conf, or when nodes are added."""
 
@@ -21,7 +20,7 @@ class TopologyWatch:
     def __init__(self, client: SlurmClient, cluster: ClusterState, partitions: Sequence[str]) -> None:
         """partitions: the managed ones."""
         self._client, self._cluster, self._partitions = client, cluster, partitions
-        self._read, self._logged = -math.inf, ""
+        self._read, self._log = -math.inf, LogOnce()
 
     def follow(self, now: float) -> None:
         """Read the topology if it is time; if Slurm does not answer, the previous one stays in force."""
@@ -31,8 +30,6 @@ class TopologyWatch:
         try:
             self._cluster.topology = self._client.topology(self._partitions)
         except SlurmError as error:
-            if str(error) != self._logged:
-                self._logged = str(error)
-                LOG.warning("%s; the previous topology stays in force", one_line(error))
+            self._log.trouble(f"{one_line(error)}; the previous topology stays in force")
         else:
-            self._logged = ""
+            self._log.over()

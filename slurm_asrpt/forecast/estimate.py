@@ -44,7 +44,7 @@ def forecast(
     progress: Callable[[int], object] = lambda drawn: None,
 ) -> dict[JobId, StartInterval]:
     """Estimate the start of each waiting job, and of pending array tasks: the next one under the array's ID, the
-    last one under its own. Jobs that start in too few futures get no estimate.
+    last one under its own. Jobs that start in too few futures get no estimate, and none does while there are no GPUs.
 
     The same snapshot and seed give the same estimates, unless ``budget_s`` seconds of ``clock`` run out before all
     samples are drawn. The first MIN_SAMPLES samples share the budget. This matters on an overloaded cluster, where
@@ -53,6 +53,8 @@ def forecast(
     new_job: a job that is submitted at the snapshot's time; only its start is estimated then.
     progress: called with the number of samples drawn.
     """
+    if not any(node.gpus for node in snapshot.nodes):
+        return {}
     futures, deadline = _Futures(snapshot, horizon_s, new_job), clock() + budget_s
     found: list[list[float]] = []
     for number in range(samples):

@@ -1,7 +1,7 @@
 """The submit hook's Lua, run from Python: the grouping rules exist once, in ``job_submit_asrpt.lua``.
 
 slurmctld and the tools run the same file, so a group id, a key or a hint cannot differ between them.
-docs/decisions/0024 explains the choice of Lua 5.4 and the sandbox. The first call loads Lua; asrptd makes none.
+docs/decisions/0024 explains the choice of Lua 5.4 and the sandbox. The first call loads Lua.
 """
 
 from __future__ import annotations

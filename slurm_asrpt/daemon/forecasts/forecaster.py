@@ -30,6 +30,7 @@ from slurm_asrpt.errors import one_line
 from slurm_asrpt.forecast.arrays import PendingTasks
 from slurm_asrpt.forecast.conformal import StartConformal, StartInterval
 from slurm_asrpt.forecast.estimate import HORIZON_S
+from slurm_asrpt.forecast.preemptions import Consenting
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Waiting, to_json
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.status.document import publish, withdrawn_after
@@ -42,7 +43,7 @@ TIMEOUT = 10
 """Timeout of a process, in multiples of the interval between two."""
 
 
-_Named = TypeVar("_Named", Waiting, PendingTasks)
+_Named = TypeVar("_Named", Waiting, PendingTasks, Consenting)
 
 
 class Computation(Protocol):
@@ -162,6 +163,7 @@ class Forecaster:
             waiting=_nameless(snapshot.waiting),
             recent=_nameless(snapshot.recent),
             arrays=_nameless(snapshot.arrays),
+            preemption=replace(snapshot.preemption, consenting=_nameless(snapshot.preemption.consenting)),
             rates=self._snapshots.communication.rates,
             moves=self._recent.run_adjustment.offsets(),
         )

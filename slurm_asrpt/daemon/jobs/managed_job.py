@@ -40,6 +40,7 @@ from slurm_asrpt.predict.sensitivity import Belief
 from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
 from slurm_asrpt.slurm.request import JobRequest
 from slurm_asrpt.slurm.writeback import Original, original, pinned_nodes
+from slurm_asrpt.throttle import backoff_s
 
 KILLED = "FAILED"
 """States of a job whose script was killed, by a requeue that Slurm has forgotten or otherwise."""
@@ -284,7 +285,7 @@ class ManagedJob(SavedJob):
         """
         self.failures += 1
         at_once = at_once and self.failures == 1
-        pause = 0.0 if at_once else min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** (self.failures - 2))
+        pause = 0.0 if at_once else backoff_s(FIRST_BACKOFF_S, LONGEST_BACKOFF_S, self.failures - 2)
         if self.pin is not None and self.failures > 1 and avoid and not self.by_slurm:
             self.avoided_nodes.update(dict.fromkeys(self.pin.gpus, now + LONGEST_BACKOFF_S))
         self.state, self.pin, self.retry_at, self.reason = JobState.INELIGIBLE, None, now + pause, why

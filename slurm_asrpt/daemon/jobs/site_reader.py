@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
+from slurm_asrpt.daemon.log_once import LogOnce
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.throttle import Throttle
 
-LOG = logging.getLogger("asrptd")
 READ_PAUSE_FACTOR = 199.0
 """Reading takes half a percent of the time at most, beside reads at once for new users and priorities."""
 
@@ -21,7 +20,7 @@ class SiteReader:
     def __init__(self, client: SlurmClient) -> None:
         self._client = client
         self._throttle = Throttle(time.monotonic, pause_factor=READ_PAUSE_FACTOR)
-        self._logged = ""
+        self._log = LogOnce()
         self.site, self.reads = Site(), 0
 
     @property
@@ -35,9 +34,8 @@ class SiteReader:
             with self._throttle.spending():
                 found = self._client.site()
         except SlurmError as error:
-            if str(error) != self._logged:
-                self._logged = str(error)
-                LOG.warning("%s; the previous limits and priorities stay in force", one_line(error))
+            self._log.trouble(f"{one_line(error)}; the previous limits and priorities stay in force")
             return
+        self._log.over()
         if found != self.site:
             self.site = found

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
+from slurm_asrpt.daemon.log_once import LogOnce
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
@@ -24,14 +24,16 @@ from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRe
 from slurm_asrpt.slurm.request import LeftToSlurm, resources_of
 
 T = TypeVar("T")
-LOG = logging.getLogger("asrptd")
 REREAD_S = 60.0
 """Seconds between reads of preemption and fair-share; Slurm computes fair-share every five minutes."""
 _OCCUPY = RUNNING_STATES - {"COMPLETING"}
 
 
 class SiteRules:
-    """Reservations are read every cycle, the rest once a minute; old values are kept while slurmdbd is down."""
+    """Reservations are read in each cycle, preemption and fair shares once a minute, limits and priorities rarely.
+
+    While Slurm or slurmdbd does not answer, the previous ones stay in force.
+    """
 
     def __init__(self, client: SlurmClient, slurm: SlurmConfig, fairshare_bands: int, preempting: bool) -> None:
         """fairshare_bands: from the settings. preempting: whether the policy counts on preemption."""
@@ -48,7 +50,7 @@ class SiteRules:
         self._shares: Mapping[tuple[str, str], float] = {}
         self._read = -math.inf
         self._components: dict[str, list[JobRecord]] = {}
-        self._logged = ""  # the last error, so that it is not logged every cycle
+        self._logs = defaultdict[str, LogOnce](LogOnce)  # by what is read
 
     def follow(self, nodes: Sequence[NodeRecord], records: Sequence[JobRecord], now: float) -> None:
         """Read what may have changed. records: all jobs."""
@@ -60,27 +62,27 @@ class SiteRules:
         if len(self._counted) > 2 * len(records):
             self._counted.clear()
         self._records, client, defaults = records, self._client, self._slurm.preemption
-        found = self._latest(lambda: client.reservations(nodes), self._reservations)
+        found = self._latest("reservations", lambda: client.reservations(nodes), self._reservations)
         self._reservations = sorted(found, key=lambda r: (r.start, r.name))
         self._named = frozenset([record.reservation for record in records if record.state == PENDING])
         if now < self._read + REREAD_S:
             return
         self._read = now
         if defaults.by:
-            self._preemption = self._latest(lambda: client.preemption(defaults), self._preemption)
+            self._preemption = self._latest("preemption", lambda: client.preemption(defaults), self._preemption)
             self._classes.clear()
         if self._bands > 1:
-            self._shares = self._latest(client.fair_shares, self._shares)
+            self._shares = self._latest("fair shares", client.fair_shares, self._shares)
 
-    def _latest(self, read: Callable[[], T], before: T) -> T:
+    def _latest(self, what: str, read: Callable[[], T], before: T) -> T:
         """Slurm's answer, or the previous one if it does not answer."""
         try:
-            return read()
+            found = read()
         except SlurmError as error:
-            if str(error) != self._logged:
-                self._logged = str(error)
-                LOG.warning("%s; the previous answer stays in force", one_line(error))
+            self._logs[what].trouble(f"{one_line(error)}; the previous answer stays in force")
             return before
+        self._logs[what].over()
+        return found
 
     def counted(self, record: JobRecord) -> JobRecord:
         """The job with what its partition, the first one if there are several, gives for each GPU."""

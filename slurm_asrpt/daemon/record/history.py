@@ -12,6 +12,7 @@ from slurm_asrpt.core.job import Job, JobProfile, is_named
 from slurm_asrpt.core.sensitivity import UNKNOWN, Spread
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, predicted
 from slurm_asrpt.daemon.jobs.saved_state import Forecast
+from slurm_asrpt.daemon.log_once import LogOnce
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.history.store import DamagedError, History, HistoryError, ReadOnlyError, Run, Source, with_tag
@@ -41,7 +42,7 @@ class HistoryWriter:
         self.spool, self.profiles = spool, profiles
         self.history: History | None = None
         self.unwritten: list[Run] = []
-        self._open, self._logged = open_history, ""
+        self._open, self._log = open_history, LogOnce(logging.ERROR)
         try:
             self.connect()
         except HistoryError as error:
@@ -84,7 +85,7 @@ class HistoryWriter:
                 self._close()  # when reopened, a damaged file is set aside, and a read-only one may be writable
         else:
             self.unwritten.clear()
-            self._logged = ""
+            self._log.over()
 
     def _write(self, history: History) -> None:
         """Write the kept runs that the history does not know yet. Raises HistoryError."""
@@ -112,10 +113,7 @@ class HistoryWriter:
             return False
 
     def _log_once(self, trouble: str) -> None:
-        """Log each problem once."""
-        if trouble != self._logged:
-            LOG.error("%s; ended runs are kept in memory and written later", trouble)
-        self._logged = trouble
+        self._log.trouble(f"{trouble}; ended runs are kept in memory and written later")
 
     def _run(self, job: ManagedJob, tag: Tag, spread: Spread) -> Run:
         record, placement = job.record, job.placement

@@ -100,3 +100,22 @@ def test_a_table_without_it_and_a_broken_one_change_nothing(bench: Bench) -> Non
     (bench.settings.paths.hook / FILE_NAME).unlink()
     bench.cycle(1)
     assert bench.job_state(unseen) is JobState.QUEUED
+
+
+def test_without_the_hooks_lua_jobs_wait_without_a_prediction(bench: Bench, monkeypatch, caplog) -> None:
+    """Others could have written the file, say."""
+    unseen = [submit(bench, group) for group in GROUPS[:3]]
+    bench.cycle(2)
+
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "others could have written it", "job_submit_asrpt.lua")
+
+    monkeypatch.setattr(late_predictions.table, "lookup", refused)
+    write_table(bench, {GROUPS[0]: 100.0})
+    bench.cycle(2)
+    assert [predicted(bench, job_id) for job_id in unseen] == [0, 0, 0]
+    assert caplog.text.count("waiting jobs without a prediction get none") == 1
+    monkeypatch.undo()
+    write_table(bench, {GROUPS[0]: 120.0})
+    bench.cycle(2)
+    assert predicted(bench, unseen[0]) == 120

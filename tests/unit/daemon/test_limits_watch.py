@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from slurm_asrpt.daemon.jobs import site_reader as module
-from slurm_asrpt.daemon.jobs.limits import FIRST_PROBE_S, LimitsWatch, Scope, scope_of
+from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
+from slurm_asrpt.daemon.jobs.refusals import FIRST_PROBE_S, Scope, scope_of
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.limits import Qos, SiteLimits
@@ -130,14 +131,74 @@ def test_after_a_refusal_as_many_jobs_of_the_scope_may_run_as_did_then(watch):
     assert room(watch, limit) == 1
 
 
-def test_a_refused_scope_is_probed_by_one_job_and_forgotten_if_that_runs(watch):
+def running(count: int) -> list[JobRecord]:
+    return [replace(RUNNING, job_id=str(10 + number)) for number in range(count)]
+
+
+REFUSED = "QOSGrpCpuLimit (qos normal)"
+
+
+def test_a_refused_scope_is_probed_by_one_job(watch):
     watch.follow([WAITING, RUNNING], 0.0)
     watch.refused(WAITING, "QOSGrpCpuLimit", 0.0)
-    limit = "QOSGrpCpuLimit (qos normal)"
     watch.follow([WAITING, RUNNING], FIRST_PROBE_S)
-    assert room(watch, limit) == 1
+    assert room(watch, REFUSED) == 1
     watch.refused(WAITING, "QOSGrpCpuLimit", FIRST_PROBE_S)
+    watch.refused(replace(WAITING, job_id="3"), "QOSGrpCpuLimit", FIRST_PROBE_S)
     watch.follow([WAITING, RUNNING], 2 * FIRST_PROBE_S)  # the pause has doubled
-    assert room(watch, limit) == 0
-    watch.follow([replace(WAITING, state="RUNNING"), RUNNING], 2 * FIRST_PROBE_S + 1)
-    assert limit not in watch.headroom(()).room
+    assert room(watch, REFUSED) == 0
+    watch.follow([WAITING, RUNNING], 3 * FIRST_PROBE_S)  # but not twice
+    assert room(watch, REFUSED) == 1
+
+
+def test_a_scope_is_forgotten_when_ever_more_of_its_jobs_run_than_when_it_was_refused(watch):
+    watch.follow([WAITING, *running(3)], 0.0)
+    watch.refused(WAITING, "QOSGrpCpuLimit", 0.0)
+    watch.follow([WAITING, *running(3)], FIRST_PROBE_S)
+    count, rooms = 3, []
+    for second in range(5):
+        if REFUSED not in watch.headroom(()).room:
+            break
+        rooms.append(room(watch, REFUSED))
+        count += int(rooms[-1])
+        watch.follow([WAITING, *running(count)], FIRST_PROBE_S + second + 1)
+    assert rooms == [1, 2, 4]
+    assert watch.charges(WAITING) == ((LIMIT, 2.0),)
+
+
+def test_a_scope_without_jobs_is_forgotten(watch):
+    watch.follow([WAITING], 0.0)
+    watch.refused(WAITING, "QOSGrpCpuLimit", 0.0)
+    watch.follow([replace(WAITING, state="COMPLETED"), replace(RUNNING, qos="high")], 1.0)
+    assert REFUSED not in watch.headroom(()).room
+
+
+def test_two_limits_of_one_scope_are_learned_and_forgotten_by_themselves(watch):
+    watch.follow([WAITING, RUNNING], 0.0)
+    watch.refused(WAITING, "QOSGrpCpuLimit", 0.0)
+    watch.follow([WAITING, *running(2)], 1.0)
+    watch.refused(WAITING, "QOSGrpNodeLimit", 1.0)
+    assert (room(watch, REFUSED), room(watch, "QOSGrpNodeLimit (qos normal)")) == (2, 0)
+
+
+def test_limits_of_a_user_who_was_away_when_they_were_read_are_read_again(watch, client, monkeypatch):
+    watch.follow([replace(WAITING, user="bob")], 0.0)
+    monkeypatch.setattr(SiteReader, "due", True)
+    watch.follow([WAITING], 1.0)
+    monkeypatch.setattr(SiteReader, "due", False)
+    watch.follow([WAITING], 2.0)
+    assert client.reads == 2
+    watch.follow([WAITING, replace(WAITING, user="bob")], 3.0)
+    assert client.reads == 3
+
+
+def test_a_read_for_priorities_forgets_those_who_were_away(client, monkeypatch):
+    monkeypatch.setattr(module, "READ_PAUSE_FACTOR", 1e12)
+    reader = SiteReader(client)
+    watch = LimitsWatch(reader)
+    watch.follow([WAITING, replace(WAITING, user="bob")], 0.0)
+    reader.read()
+    watch.follow([WAITING], 1.0)
+    assert client.reads == 2
+    watch.follow([WAITING, replace(WAITING, user="bob")], 2.0)
+    assert client.reads == 3

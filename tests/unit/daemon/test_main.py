@@ -2,6 +2,7 @@
 
 import signal
 import time
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -403,3 +404,25 @@ def test_a_hangup_does_not_end_asrptd(caplog):
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+def test_it_asks_again_after_days_without_slurm(make_daemon):
+    assert make_daemon(interval_s=5.0).pause_s(0.0, None, 5000) == main.MAX_PAUSE_S
+
+
+def test_host_files_of_jobs_that_ended_unseen_are_removed(make_daemon, slurm, tmp_path):
+    hosts, running = tmp_path / "spool" / "hosts", slurm.submit(1)
+    daemon = make_daemon()
+    for name in ("4711", "4712.wait", running, "notes"):
+        (hosts / name).write_text("n1\n")
+    daemon.run(once=True)
+    assert {path.name for path in hosts.iterdir()} == {running, "notes"}
+
+
+def test_trouble_with_a_file_is_logged_again_when_it_comes_back(caplog):
+    files = main.OptionalFiles()
+    for trouble in (True, True, False, True):
+        with files.writing(Path("/run/asrpt"), "status.json"):
+            if trouble:
+                raise OSError(28, "No space left on device")
+    assert caplog.text.count("/run/asrpt/status.json cannot be written") == 2

@@ -303,3 +303,13 @@ def test_a_wait_is_audited_when_its_reason_changes_not_each_cycle(bench):
     bench.cycle(20)
     assert len(bench.audit("wait", job_id)) == 1
     assert bench.job_state(job_id) is JobState.QUEUED
+
+
+def test_a_job_that_slurm_does_not_start_for_weeks_fails_no_cycle(make_bench):
+    bench = make_bench(mode="shadow")
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(6, leased=False)
+    bench.cycle()
+    bench.job(job_id).failures = 5000
+    bench.cycle(60)
+    assert bench.job(job_id).failures > 5000

@@ -14,6 +14,7 @@ from slurm_asrpt.daemon import disable as disable_module
 from slurm_asrpt.daemon.disable import disable as disable_command
 from slurm_asrpt.daemon.disable import release_if_gone
 from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
 from slurm_asrpt.hook.hook_conf import valid_until
 from slurm_asrpt.status.document import write_status
@@ -331,3 +332,13 @@ def test_disable_as_root_keeps_files_writable_for_the_daemons_user():
     finally:
         bench.history.close()
         shutil.rmtree(folder)
+
+
+def test_a_line_of_the_trail_that_a_crash_has_torn_does_not_hide_who_was_released(tmp_path):
+    trail = tmp_path / "audit.jsonl"
+    trail.write_text('{"time": 1.0, "event": "handed-back", "job": "1"}\n{"time": 2.0, "eve', encoding="utf-8")
+    since = disable_module._TrailSince(trail)
+    audit = AuditWriter(tmp_path)
+    audit.record(3.0, "handed-back", "7")
+    audit.flush()
+    assert since.released() == (["7"], [])

@@ -10,6 +10,7 @@ from slurm_asrpt.core.policies import banded_policies, make_policy, policy_names
 from slurm_asrpt.core.policies.base import band_of
 from slurm_asrpt.daemon.cluster import CLEANING_S
 from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
 from slurm_asrpt.slurm.limits import SiteLimits
@@ -591,3 +592,15 @@ def test_a_job_that_is_drawn_goes_to_the_reserved_nodes_first_and_never_half_the
     assert bench.slurm.records[wide].nodes == "n1,n2,n3"
     assert row(bench, wider).reason == "capacity"
     assert row(bench, wider).facts["drawn_by"] == "course"
+
+
+def test_what_slurm_does_not_answer_is_logged_once_and_again_when_it_comes_back(bench, monkeypatch, caplog):
+    def away(*_):
+        raise SlurmError("slurmctld is away")
+
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            patched.setattr(bench.slurm, "reservations", away)
+            bench.cycle(3)
+        bench.cycle(3)
+    assert caplog.text.count("slurmctld is away; the previous answer stays in force") == 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_asrpt.throttle import PAUSE_FACTOR, Throttle
+from slurm_asrpt.throttle import PAUSE_FACTOR, Throttle, backoff_s
 
 
 class Clock:
@@ -49,3 +49,8 @@ def test_failed_work_stays_due() -> None:
         fail()
     assert work.due
     assert work.last == float("-inf")
+
+
+@pytest.mark.parametrize(("retries", "pause_s"), [(-1, 2.5), (0, 5.0), (3, 40.0), (7, 300.0), (100_000, 300.0)])
+def test_pauses_double_with_each_retry_up_to_a_limit(retries: int, pause_s: float) -> None:
+    assert backoff_s(5.0, 300.0, retries) == pause_s

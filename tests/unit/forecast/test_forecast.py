@@ -345,3 +345,8 @@ def test_running_jobs_count_as_censored_observations() -> None:
     ended = [float(n) for n in range(1, 21)]
     assert typical_run_time(ended, [50.0] * 10).middle > typical_run_time(ended, []).middle
     assert typical_run_time(ended, [50.0] * 100) == typical_run_time(ended[: MIN_ENDED - 1], []) == UNKNOWN_S
+
+
+def test_without_gpus_there_are_no_estimates() -> None:
+    down = replace(snapshot([waiting(1)], recent=(waiting(2),), window_s=1000.0), nodes=(), running=(), free={})
+    assert forecast(down, 0) == {}

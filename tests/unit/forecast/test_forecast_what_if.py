@@ -24,6 +24,7 @@ from slurm_asrpt.forecast.snapshot import PUBLISHED, from_json
 from slurm_asrpt.forecast.what_if import simulate_submission
 from slurm_asrpt.hook.group import describe, keys_of
 from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
+from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
@@ -229,6 +230,18 @@ def test_published_data_has_no_user_names(site: Bench) -> None:
     found = from_json(data.read_bytes())
     assert {each.job.user for each in (*found.waiting, *found.recent)} <= {""}
     assert b"asrpt1" not in data.read_bytes()
+
+
+def test_published_data_has_no_user_names_of_jobs_that_may_be_preempted(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="hlas")
+    tag = Tag("0123456789abcdef", 1000, interrupt="USR1")
+    bench.slurm.submit(8, 1000, user="alice", requeue=True, admin_comment=tag.format())
+    bench.cycle(4)
+    publish(bench)
+    data = (bench.settings.paths.run / PUBLISHED).read_bytes()
+    assert len(from_json(data).preemption.consenting) == 1
+    assert b"alice" not in data
+    assert tag.group.encode() not in data
 
 
 def test_a_script_gets_its_prediction_and_its_position(site, tmp_path, monkeypatch, capsys):
