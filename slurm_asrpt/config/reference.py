@@ -32,7 +32,6 @@ TYPES = {
     "number": "number",
     "boolean": "true or false",
     "array": "list",
-    "object": "table of numbers by name",
 }
 BOUNDS = {
     "minimum": "at least {:.12g}",
@@ -152,6 +151,8 @@ def _type(name: str, entry: Mapping[str, Any]) -> str:
         return f"list of numbers{unit}"
     if entry["type"] == "array":
         return "list of " + ("paths" if entry["items"].get("format") == "path" else "strings")
+    if entry["type"] == "object":
+        return f"table of {TYPES[entry['additionalProperties']['type']]}s by name"
     return TYPES[entry["type"]] + unit
 
 

@@ -149,8 +149,12 @@ class CpuStock:
         Prefers nodes that are up, then those with the fewest free GPUs, then those with the fewest free CPUs.
         """
         able = self._able(job, brief)
+        largest = max([self._rooms[name].cpus for name in able], default=0.0)
+        if not largest:
+            return ()
         able.sort(key=self._cost)
-        for count in range(job.min_nodes, min(len(able), job.max_nodes or len(able), job.cpus) + 1):
+        least, most = max(job.min_nodes, ceil(job.cpus / largest)), min(len(able), job.max_nodes or len(able), job.cpus)
+        for count in range(least, most + 1):
             need = job.share(count)
             found = [name for name in able if self._room(name, brief).holds(need)]
             if len(found) >= count:

@@ -115,6 +115,8 @@ class ClusterState:
         self._ours: frozenset[str] = frozenset()  # nodes that they may use now
         self._split: dict[str, frozenset[str]] = {}  # the parts of nodes with several GPU types
         self._requests: dict[Request, Request] = {}
+        self._when_idle: CpuStock | None = None  # what the usable nodes have for jobs without GPUs, if asked
+        self._could_hold: dict[CpuJob, bool] = {}  # by shape
 
     def update(self, records: list[NodeRecord], reserved: frozenset[str] = frozenset()) -> ClusterChange:
         """Set the current nodes. reserved: those in reservations in which asrptd starts jobs."""
@@ -123,6 +125,8 @@ class ClusterState:
         self.nodes = records
         usable = [n for n in records if (n.usable_in_reservation if n.name in reserved else n.usable)]
         self.usable = usable
+        self._when_idle = None
+        self._could_hold.clear()
         ours = [n for n in usable if self._is_ours(n)]
         self.parts = [part for n in records for part in n.parts]
         self._split = {n.name: frozenset(part.name for part in n.parts) for n in records if n.types}
@@ -177,8 +181,13 @@ class ClusterState:
 
     def could_hold(self, job: CpuJob) -> bool:
         """Whether the usable nodes could run a job without GPUs if they were idle."""
-        rooms = {n.name: self.room_of(n) for n in self.usable}
-        return bool(CpuStock(rooms, {}, frozenset(rooms)).nodes_for(job))
+        shape = job.shape
+        if shape not in self._could_hold:
+            if self._when_idle is None:
+                rooms = {n.name: self.room_of(n) for n in self.usable}
+                self._when_idle = CpuStock(rooms, {}, frozenset(rooms))
+            self._could_hold[shape] = bool(self._when_idle.nodes_for(job))
+        return self._could_hold[shape]
 
     def is_usable(self, name: str) -> bool:
         """Whether jobs of managed partitions may start on this node."""

@@ -173,7 +173,7 @@ class Driver:
             stack.enter_context(self._recording())
             self._folder.take_stop()
             self._take_in(self._plan.trainings)
-            self._take_in(self._folder.added(self._seen))
+            self._take_in(self._folder.added(self._seen, self._warn))
             stack.enter_context(_Signals(self._end, self._ask_for_checkpoint))
             return await self._run()
 
@@ -234,7 +234,7 @@ class Driver:
         elif all(keeper.returncode is not None for keeper in keepers):
             self._end(Ending.LOST)
         else:
-            self._take_in_quietly(self._folder.added(self._seen))
+            self._take_in_quietly(self._folder.added(self._seen, self._warn))
 
     # Trainings
 

@@ -18,15 +18,15 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.errors import AsrptError, InputError, one_line
 from slurm_asrpt.files import make_folder, replace_file
 from slurm_asrpt.pool.snapshot import Checkpoint, read_checkpoint, write_checkpoint
-from slurm_asrpt.pool.sweep import Spec
+from slurm_asrpt.pool.sweep import Spec, read_spec
 
 CHECKPOINT = "checkpoint.npz"
 
@@ -96,11 +96,20 @@ class PoolFolder:
         content = json.dumps([spec.document() for spec in specs]).encode()
         replace_file(self._added / f"{time.time_ns():020d}-{os.getpid()}.json", content)
 
-    def added(self, seen: set[str]) -> tuple[Spec, ...]:
-        """The trainings added by files that are not in ``seen``, to which they are added."""
+    def added(self, seen: set[str], warn: Callable[[str], object] = lambda trouble: None) -> tuple[Spec, ...]:
+        """The trainings added by files that are not in ``seen``, to which they are added.
+
+        warn: told of files that are damaged, or hold something else.
+        """
         found = [path for path in sorted(self._added.glob("*.json")) if path.name not in seen]
         seen.update(path.name for path in found)
-        return tuple(Spec.of(each) for path in found for each in _read_json(path))
+        specs: list[Spec] = []
+        for path in found:
+            try:
+                specs += read_specs(path)
+            except AsrptError as error:
+                warn(f"not added: {one_line(error)}")
+        return tuple(specs)
 
     def ask_to_stop(self) -> None:
         """Raises OSError."""
@@ -135,8 +144,16 @@ def _lock(file: IO[bytes]) -> bool:
     return True
 
 
+def read_specs(path: Path) -> list[Spec]:
+    """The trainings in a file of ``PoolFolder.add``. Raises AsrptError."""
+    found = _read_json(path)
+    if not isinstance(found, list):
+        raise AsrptError(f"{path}: damaged (no list of trainings); remove it")
+    return [read_spec(str(path), each) for each in found]
+
+
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise AsrptError(f"{path}: damaged ({error}); remove it") from None

@@ -81,10 +81,6 @@ class Spec:
         """As in JSON files and messages."""
         return {"name": self.name, "uses": self.uses, "with": dict(self.settings)}
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Spec:
-        return cls(document["name"], document["uses"], document["with"])
-
 
 @dataclass(frozen=True)
 class Sweep:
@@ -136,6 +132,15 @@ def checked(where: str, specs: Iterable[Spec]) -> tuple[Spec, ...]:
             InputError(f"{where}: two trainings are called {name!r}; give each a name of its own") for name in twice
         )
     return found
+
+
+def read_spec(where: str, document: Any) -> Spec:
+    """A training from ``Spec.document``. Raises InputError."""
+    try:
+        table = _TrainingTable.model_validate(document)
+    except ValidationError as error:
+        raise as_one(InputError(f"{where}: {mistake}") for mistake in _mistakes(error)) from None
+    return Spec(table.name, table.uses, table.settings)
 
 
 def _all(where: str, tables: Iterable[_TrainingTable]) -> list[Spec]:

@@ -130,10 +130,15 @@ class PriorityQueue(Policy):
 
     def changed(self, job: Job, now: float) -> None:
         key = self._keys.get(job.id)
-        if key is not None:
+        if key is None:
+            return
+        before, rank, fits = self._jobs[job.id], updated_rank(job, key[0]), self._best_alphas.fits(job)
+        in_place = rank == key[0] and self._bucket_of(job) == self._bucket_of(before)
+        if in_place and fits is (job.id not in self._too_large):  # so that outdated keys do not pile up
+            self._jobs[job.id] = job
+        else:
             self._forget(job.id)
-            new_key = (updated_rank(job, key[0]), *key[1:])  # always a new tuple: see _clean
-            self._enter(job, new_key, self._best_alphas.fits(job))
+            self._enter(job, (rank, *key[1:]), fits)  # always a new tuple: see _clean
 
     def finished(self, job_id: JobId, now: float) -> None:
         if job_id in self._jobs:

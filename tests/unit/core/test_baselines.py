@@ -270,3 +270,15 @@ def test_the_limit_tree_finds_the_first_under_a_bound():
         tree.add(seat, JobId(str(seat)), 1.0 + (seat != 33))
     assert tree.first(1.5) == (33, "33")
     assert len(tree) == 40
+
+
+@pytest.mark.parametrize("name", ["fifo", "spwf", "wcs-workload", "hlas"])
+def test_changes_that_do_not_move_a_job_leave_nothing_behind(name):
+    """Weights change with the age of each job, once a minute, behind a head that waits for days."""
+    view = cluster(0, 0)
+    made = full(name, view)
+    for minute in range(50):
+        for number, (gpus, seconds) in ROWS.items():
+            made.changed(job(number, gpus, seconds, weight=1.0 + minute), 10.0 + minute)
+    assert sum(map(len, made._buckets.values())) == len(ROWS)
+    assert [job_id for job_id, _ in made.queue(60.0)] == [job_id for job_id, _ in full(name, view).queue(60.0)]

@@ -72,6 +72,18 @@ def test_added_trainings_are_seen_once_and_stay(folder: PoolFolder) -> None:
     assert folder.added(set()) == (SPEC, other)
 
 
+@pytest.mark.parametrize(
+    "text", ["{", '{"a": 1}', "[1]", '[{"name": "b"}]', '[{"name": "b", "uses": "m:F", "wiht": {}}]']
+)
+def test_a_damaged_file_of_added_trainings_is_told_and_left_out(folder: PoolFolder, text: str) -> None:
+    folder.add([SPEC])
+    (folder.path / "added" / "0.json").write_text(text)
+    told: list[str] = []
+    assert folder.added(set(), told.append) == (SPEC,)
+    assert len(told) == 1
+    assert "0.json" in told[0]
+
+
 def test_one_driver_at_a_time(folder: PoolFolder) -> None:
     assert not folder.running
     with folder.locked():

@@ -19,6 +19,7 @@ go first, those with most of it before the others.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -76,6 +77,7 @@ class Hlas(PriorityQueue):
         self._preempted: dict[JobId, list[JobId]] = {}  # preempting jobs, and the jobs that they preempt
         self._began: dict[JobId, tuple[float, Mapping[str, int]]] = {}  # started jobs: when, and where
         self._kept: Mapping[str, int] = {}  # for a late job, in the last decision
+        self._oldest: float | None = None  # least submit time of the waiting jobs, if it is known
 
     def value(self, job: Job, alpha: float) -> float:
         return self.queue_of(self._size(job.id, self._service.get(job.id, 0.0)))
@@ -112,7 +114,14 @@ class Hlas(PriorityQueue):
         self._began.pop(job_id, None)
         self._runs = [run for run in self._runs if run.job_id != job_id]
 
+    def _enter(self, job: Job, key: Key, fits: bool) -> None:
+        super()._enter(job, key, fits)
+        if self._oldest is not None:
+            self._oldest = min(self._oldest, key[2])
+
     def _forget(self, job_id: JobId) -> None:
+        if self._keys[job_id][2] == self._oldest:
+            self._oldest = None
         super()._forget(job_id)
         self._preempted.pop(job_id, None)
 
@@ -166,7 +175,9 @@ class Hlas(PriorityQueue):
         return key[2] + self._reserve_after_s <= now
 
     def _any_late(self, now: float) -> bool:
-        return any(self._is_late(key, now) for key in self._keys.values())
+        if self._oldest is None:
+            self._oldest = min((key[2] for key in self._keys.values()), default=math.inf)
+        return self._oldest + self._reserve_after_s <= now
 
     def _first_late(
         self, order: Sequence[Key], plan: PreemptionPlan, now: float
@@ -258,6 +269,7 @@ class Hlas(PriorityQueue):
         }
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
+        self._oldest = None
         try:
             service = {JobId(job_id): float(had) for job_id, had in state["service"].items()}
             runs = [Run.read(raw) for raw in state["runs"]]
