@@ -27,8 +27,8 @@ from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.traces import Trace, accounting
 
 GIVES_WAY = (
-    *("never_started", "mean_slowdown", "p90_wait_s", "max_wait_s", "jct_over_simulated"),
-    *("later_than_real", "p50_wait_s", "mean_jct_s", "p99_wait_s"),
+    *("never_started", "mean_slowdown", "p90_wait_s", "max_wait_s"),
+    *("later_than_real", "p50_wait_s", "mean_jct_s", "p99_wait_s", "jct_over_real"),
 )
 """Figures that a narrow terminal drops, the least important first."""
 SINCE = "30days"
@@ -197,11 +197,13 @@ def _counted(bar: Told) -> Callable[[str, int, int], None]:
 
 def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | None) -> None:
     shown = whatif.ours(outcomes)
-    shares, said = whatif.by_group(past, shown) if shown else ({}, "")
+    shares, said = whatif.by_group(past, shown, outcomes) if shown else ({}, "")
     print_prose(said)
     print()
     columns = [Column("POLICY", [each.name for each in outcomes])]
     for name in whatif_page.COLUMNS:
+        if all(each.figures[name] is None for each in outcomes):
+            continue  # without a simulated Slurm, no ratio to it
         cells = [whatif_page.cell(name, each.figures[name]) for each in outcomes]
         columns.append(Column(_title(name), cells, right=True))
     width = terminal_width()

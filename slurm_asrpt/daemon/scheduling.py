@@ -113,7 +113,7 @@ def assemble(
     reader = SlurmReader(client, lifecycle, rules, leases, topology)
     scheduler = Scheduler(reader, eligibility, decider, writer, saver, rank_maps, audit, clock)
     snapshots = SnapshotMaker(settings, policy, jobs, cluster, progress, recent, communication, preemption.preemptible)
-    forecaster = Forecaster(settings, jobs, cluster, recent, snapshots, slurm.private_jobs)
+    forecaster = Forecaster(settings, jobs, cluster, recent, snapshots, mode, slurm.private_jobs)
     rows = JobRows(cluster, profiles, recent, preemption, cpu_jobs, rules.limits, settings.policy.fairshare_bands)
     status = StatusBuilder(settings, policy, jobs, cluster, rows, progress, reports, mode, store.leader.name)
     return Scheduling(scheduler, jobs, snapshots, forecaster, status, leases)

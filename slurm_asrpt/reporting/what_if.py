@@ -52,7 +52,7 @@ def cell(name: str, value: Any) -> str:
 def page(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> str:
     """The HTML page."""
     shown = ours(outcomes)
-    shares, said = by_group(past, shown) if shown else ({}, "")
+    shares, said = by_group(past, shown, outcomes) if shown else ({}, "")
     return render(
         "what_if.html.j2",
         headline=said,

@@ -91,7 +91,7 @@ def report(
         slurm, baseline = _simulated(past, simulated_slurm.NAME, {}, servers, _second(progress, len(past.table)))
         outcomes = outcomes + baseline
     outcomes = [what_if.outcome(what_if.AS_IT_WAS, past, past.wait), *outcomes]
-    found, said = what_if.by_group(past, outcomes[1])
+    found, said = what_if.by_group(past, outcomes[1], outcomes)
     return Report(past, what_if.with_baseline(outcomes), found, said, slurm.interrupted)
 
 

@@ -88,14 +88,20 @@ def _size(power: int) -> str:
     return f"{least}-{most} GPUs" if least < most else f"{most} GPUs"
 
 
-def headline(frame: pd.DataFrame, users: Sequence[Share], sizes: Sequence[Share], policy: str) -> str:
-    """The comparison in one sentence. frame: of ``compared``; users, sizes: shares by user and by size."""
+def headline(
+    frame: pd.DataFrame, users: Sequence[Share], sizes: Sequence[Share], policy: str, simulated_s: float | None = None
+) -> str:
+    """The comparison in one sentence. frame: of ``compared``; users, sizes: shares by user and by size.
+
+    simulated_s: the average wait under Slurm if it is simulated as the policy is; None if it was not.
+    """
     if frame.empty:
         return "No job has a known wait under Slurm and in the simulation."
     waits = f"{span(float(frame['real'].mean()))} → {span(float(frame['wait'].mean()))}"
     later = float((frame["wait"] > frame["real"] + LATER_S).mean())
+    alike = "" if simulated_s is None else f", against {span(simulated_s)} under Slurm in the same simulation"
     return (
-        f"Average wait {waits} under {policy}; {later:.0%} of jobs would have started more than a minute later; "
+        f"Average wait {waits} under {policy}{alike}; {later:.0%} of jobs would have started more than a minute later; "
         f"{_who_waits_longer(users)}{_longer_sizes(sizes)}."
     )
 
@@ -113,7 +119,7 @@ def _longer_sizes(sizes: Sequence[Share]) -> str:
 def _who_waits_longer(users: Sequence[Share]) -> str:
     worse = _longer(users)
     if not worse:
-        return "no user waits longer on average"
+        return f"no user waits more than {CHANGE:.0%} and a minute longer on average"
     worst = max(worse, key=lambda user: user.wait_s - user.real_wait_s)
     times = f"{span(worst.real_wait_s)} → {span(worst.wait_s)}"
     return f"{len(worse)} of {counted(len(users), 'user')} wait longer on average (the most: {worst.name}, {times})"

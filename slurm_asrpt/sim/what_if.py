@@ -320,18 +320,19 @@ def ours(outcomes: Sequence[Outcome]) -> Outcome | None:
     return next((each for each in policies if each.policy == PolicySettings().name), policies[0] if policies else None)
 
 
-def by_group(past: Past, outcome: Outcome) -> tuple[dict[str, list[Share]], str]:
-    """Shares of the jobs under this policy by group, and the comparison with Slurm in one sentence."""
+def by_group(past: Past, outcome: Outcome, outcomes: Sequence[Outcome]) -> tuple[dict[str, list[Share]], str]:
+    """Shares of the jobs under a policy by group, and the comparison with Slurm in one sentence. outcomes: all."""
     frame = compared(past.jobs, outcome.waits, outcome.ran)
     found = {group: shares(frame, group) for group in GROUPS}
-    return found, headline(frame, found["user"], found["size"], outcome.words)
+    alike = next((each.figures["mean_wait_s"] for each in outcomes if each.name == simulated_slurm.NAME), None)
+    return found, headline(frame, found["user"], found["size"], outcome.words, alike)
 
 
 def document(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> dict[str, Any]:
     """What --json prints."""
     rows = [{"policy": each.name, **each.figures} for each in outcomes]
     shown = ours(outcomes)
-    found, said = by_group(past, shown) if shown else ({}, "")
+    found, said = by_group(past, shown, outcomes) if shown else ({}, "")
     notes = {**past.notes, "simulated_slurm": simulated(past)}
     return {
         "kind": "asrpt-sim what-if",

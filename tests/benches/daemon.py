@@ -127,7 +127,7 @@ class Bench:
     def forecaster(self, begin: Callable[[bytes, float], Computation] = Process) -> Forecaster:
         """Another forecaster beside this daemon's. begin: starts a computation."""
         jobs, cluster = self.scheduling.jobs, self.scheduler.decider.cluster
-        return Forecaster(self.settings, jobs, cluster, self.recent, self.scheduling.snapshots, False, begin)
+        return Forecaster(self.settings, jobs, cluster, self.recent, self.scheduling.snapshots, self.mode, False, begin)
 
     def status(self, now: float, forecaster: Forecaster | None = None) -> Status:
         return self.scheduling.status.build(now, forecaster or self.scheduling.forecaster)

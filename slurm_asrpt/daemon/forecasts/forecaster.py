@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from slurm_asrpt.config.settings import Mode, Settings
+from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.snapshot import SnapshotMaker
@@ -34,6 +34,7 @@ from slurm_asrpt.forecast.preemptions import Consenting
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Waiting, to_json
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.status.document import publish, withdrawn_after
+from slurm_asrpt.switch import OperatingMode
 from slurm_asrpt.throttle import Throttle
 
 LOG = logging.getLogger("asrptd")
@@ -113,6 +114,7 @@ class Forecaster:
         cluster: ClusterState,
         recent: RecentJobs,
         snapshots: SnapshotMaker,
+        mode: OperatingMode,
         private_jobs: bool,
         begin: Callable[[bytes, float], Computation] = Process,
     ) -> None:
@@ -120,7 +122,7 @@ class Forecaster:
         known = settings.daemon
         self.every_s = max(known.forecast_s, known.forecast_cpu_s / DUTY) if known.forecast_s else 0.0
         self._cpu_s = known.forecast_cpu_s or BUDGET * known.forecast_s
-        self._enforcing = known.mode is Mode.ENFORCE
+        self._mode = mode
         self._run, self._private, self._begin = settings.paths.run, private_jobs, begin
         self._jobs, self._cluster, self._recent, self._snapshots = jobs, cluster, recent, snapshots
         self._running: _Running | None = None
@@ -141,7 +143,8 @@ class Forecaster:
             self._publish_due, self._published = now + self.every_s, queue
             with self._publishing.spending():
                 self._publish(now)
-        if not self._enforcing:
+        if not self._mode.enforcing:
+            self._forget()
             return
         try:
             self._pick_up(now)
@@ -231,7 +234,7 @@ class Forecaster:
         return self._recent.start_adjustment.with_waiting(now, waiting)
 
     def current(self, job: ManagedJob, now: float) -> Forecast | None:
-        """The forecast of a pending job, unless it is too old or the job's request has changed.
+        """The forecast of a pending job, unless it is too old, or over, or the job's request has changed.
 
         For array tasks that wait together: the forecast of the next one.
         """
@@ -246,14 +249,17 @@ class Forecaster:
         admitted, forecast = self._known.get(name, (None, None))
         if forecast is None or not _waits(job) or admitted != job.admitted:
             return None
-        return forecast if now <= forecast.made + withdrawn_after(self.every_s) else None
+        is_over = forecast.latest is not None and forecast.latest < now
+        return forecast if now <= forecast.made + withdrawn_after(self.every_s) and not is_over else None
 
     def why_not(self, job: ManagedJob, why: str, rank: int | None) -> str:
         """Why a pending job has no forecast. why: the reason why it is not in the policy's queue, in words.
 
         rank: its position in the queue, if it has one.
         """
-        if not self._enforcing:
+        if self._mode.disabled:
+            return "Slurm decides: asrptd is disabled"
+        if not self._mode.enforcing:
             return "Slurm decides: asrptd is not in mode enforce"
         if not self.every_s:
             return "daemon.forecast_s is 0"
@@ -264,6 +270,11 @@ class Forecaster:
         if rank is not None and rank > MAX_JOBS:
             return f"only the first {MAX_JOBS} jobs in the queue get an estimate"
         return "no estimate yet; the next ones include it"
+
+    def _forget(self) -> None:
+        """Slurm decides now: what was estimated for asrptd's decisions no longer holds."""
+        self.close()
+        self._known, self._without = {}, set()
 
     def close(self) -> None:
         if self._running is not None:

@@ -399,3 +399,25 @@ def test_conformal_margins_learned_from_starts_survive_a_restart(forecasts, wait
     forecasts.start()
     forecasts.cycle()
     assert forecasts.bench.recent.start_adjustment == margins
+
+
+def test_while_asrptd_is_disabled_there_are_no_estimates(forecasts, waiting):
+    forecasts.estimate(waiting, *(forecasts.slurm.now + 80 * n for n in (1, 2, 3)))
+    assert forecasts.row(waiting).start_earliest is not None
+    forecasts.bench.mode.disabled = True
+    forecasts.cycle()
+    row = forecasts.row(waiting)
+    assert (row.start_earliest, row.start_unknown) == (None, "Slurm decides: asrptd is disabled")
+    forecasts.bench.mode.disabled = False
+    forecasts.cycle()
+    assert forecasts.row(waiting).start_earliest is None, "what was estimated before no longer holds"
+
+
+def test_an_estimate_that_is_over_is_withdrawn(forecasts, waiting):
+    begin = forecasts.slurm.now
+    forecasts.bench.recent.start_adjustment = ENOUGH_STARTS
+    forecasts.estimate(waiting, begin + 5, begin + 10, begin + 20)
+    assert forecasts.row(waiting).start_latest is not None
+    forecasts.slurm.tick(30.0)
+    forecasts.cycle()
+    assert forecasts.row(waiting).start_earliest is None

@@ -343,12 +343,18 @@ def test_all_jobs_of_a_dump_count(ask, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("width", "left"), [(52, ["MEAN_WAIT", "RATIO_TO_SLURM"]), (80, ["99%_WAIT", "RATIO_TO_SLURM"])]
+    ("width", "policies", "left"),
+    [
+        (52, "fifo", ["MEAN_WAIT", "RATIO_TO_SLURM"]),
+        (80, "fifo", ["99%_WAIT", "RATIO_TO_SLURM"]),
+        (52, "fifo,slurm-backfill", ["MEAN_WAIT", "RATIO_TO_SIMULATED"]),
+        (80, "fifo,slurm-backfill", ["RATIO_TO_SLURM", "RATIO_TO_SIMULATED"]),
+    ],
 )
-def test_a_narrow_terminal_shows_the_main_columns(ask, tmp_path, monkeypatch, width, left):
+def test_a_narrow_terminal_shows_the_main_columns(ask, tmp_path, monkeypatch, width, policies, left):
     (tmp_path / "jobs.txt").write_text("0|2|50|100\n10|1|40|140\n")
     monkeypatch.setattr("slurm_asrpt_cli.sim.what_if.terminal_width", lambda: width)
-    done = ask("--dump", str(tmp_path / "jobs.txt"), "--servers", "1", "-p", "fifo")
+    done = ask("--dump", str(tmp_path / "jobs.txt"), "--servers", "1", "-p", policies)
     titles, *rows = done.stdout.splitlines()[2:5]
     assert set(left) <= set(titles.split())
     assert all(len(line) <= width and "…" not in line for line in (titles, *rows))
@@ -413,7 +419,7 @@ def test_sacct_output_is_read_by_the_trace_reader():
 @pytest.mark.parametrize(
     ("worse", "says"),
     [
-        ((), "no user waits longer on average."),
+        ((), "no user waits more than 5% and a minute longer on average."),
         (("b",), "(the most: b, 1.7 min → 8.3 min); jobs on 2 GPUs (1.7 min → 8.3 min) wait longer."),
     ],
 )  # fmt: skip
