@@ -61,6 +61,7 @@ def read_any_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str], wh
     job = _on_enough_nodes(job, nodes)
     try:
         exact = read_request(job, nodes, partitions)
+        why = why or ("shape" if _is_spoilt_by_pins(job, exact, nodes) else "")
         return replace(exact, by_slurm=why, one_task_per_gpu=exact.one_task_per_gpu and not why)
     except LeftToSlurm as verdict:
         if verdict.why == "mixed":
@@ -73,6 +74,13 @@ def read_any_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str], wh
     if job.contiguous:
         return replace(found, request=_contiguous(found, nodes))
     return found
+
+
+def _is_spoilt_by_pins(job: JobRecord, found: JobRequest, nodes: Nodes) -> bool:
+    """Whether a pin raises the tasks of a job with --mincpus: when they are lowered again, Slurm never starts it."""
+    names = found.request.candidates or frozenset()
+    largest = max((part.gpus for node in nodes for part in node.parts if part.name in names), default=1)
+    return job.min_cpus_per_node > 1 and job.tasks * largest < found.gpus
 
 
 def read_het_request(components: Sequence[JobRecord], nodes: Nodes, partitions: Sequence[str]) -> JobRequest:

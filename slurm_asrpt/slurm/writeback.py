@@ -104,20 +104,21 @@ def not_next_for_slurm(job_id: str, before: Original, multifactor: bool) -> Upda
     return Update(job_id, _priority(multifactor, before.priority, 0))
 
 
-def unpin(job_id: str, before: Original, unbounded: int, slurm: SlurmConfig) -> Update:
-    """Restore what ``pin`` overwrote; the lease stays.
+def unpin(job_id: str, before: Original, unbounded: int, nodes: int, slurm: SlurmConfig) -> Update:
+    """Restore what ``pin`` overwrote; the lease stays. nodes: how many the pin has.
 
     unbounded: the maximum of nodes in place of none, which Slurm cannot restore. It must not exceed MaxNodes of the
     partition, or Slurm would never start the job (PartitionNodeLimit).
 
     Fewer tasks than nodes means that Slurm had raised the node count because of the GPUs, and will do so again; written
     back, that count would raise the tasks. The CPUs must be restored. The tasks must not where they follow the nodes: a
-    task count, once written, would limit the nodes.
+    task count, once written, would limit the nodes. Nor must they where the pin has raised none: after that, Slurm
+    never starts a job with --mincpus (BadConstraints).
     """
     most = before.max_nodes or max(unbounded, before.min_nodes)
     least = before.min_nodes if before.tasks >= before.min_nodes else 1
     fields = {"NumNodes": f"{least}-{most}", "ReqNodeList": before.required_nodes}
-    if not slurm.tasks_follow_nodes:
+    if not slurm.tasks_follow_nodes and nodes > before.tasks:
         fields["NumTasks"] = str(before.tasks)
     if before.cpus:
         fields["NumCPUs"] = str(before.cpus)

@@ -19,6 +19,8 @@ FIRST_PROBE_S, LAST_PROBE_S = 15.0, 300.0
 """After so long one more job of a refused scope is tried, if none ends before; twice as long after each refusal."""
 MOST_TRIED = 4
 """After as many more jobs have run at once, the scope is forgotten."""
+_SHARED = re.compile(r"^(QOS|Assoc)Grp|PerUser|PerAcc|^AssocMaxJobs|^(QOS|Association)(Job|Resource)Limit|Licenses")
+_OF_ONE_JOB = re.compile(r"PerJob|PerNode|WallDuration|Minimum|BillingMin|Submit")
 Fields = tuple[str, ...]
 Values = tuple[str, ...]
 
@@ -37,8 +39,11 @@ class Scope:
 
 
 def scope_of(why: str, record: JobRecord) -> Scope | None:
-    """The scope of a refusal; None where it concerns this job alone, or the tasks of its array (JobArrayTaskLimit)."""
-    if re.search(r"PerJob|PerNode|WallDuration|Partition|Minimum|BillingMin|JobArray", why):
+    """The scope of a refusal; None where it concerns this job alone.
+
+    Such are QOSNotAllowed, InvalidQOS, QOSMinGRES and JobArrayTaskLimit: others of its QOS may start.
+    """
+    if _OF_ONE_JOB.search(why) or not _SHARED.search(why):
         return None
     if "Licenses" in why:
         fields: Fields = ("licenses",)

@@ -104,6 +104,9 @@ def test_the_previous_limits_stay_in_force_while_slurm_does_not_answer(watch, cl
         ("MaxGRESPerAccount", {"account": "lab", "qos": "normal"}),
         ("QOSGrpGRES", {"qos": "normal"}),
         ("AssocGrpGRES", {"user": "ann", "account": "lab"}),
+        ("AssocGrpCPURunMinutesLimit", {"user": "ann", "account": "lab"}),
+        ("AssocMaxJobsLimit", {"user": "ann", "account": "lab"}),
+        ("QOSMaxJobsPerUserLimit", {"user": "ann", "qos": "normal"}),
         ("Licenses", {"licenses": ""}),
     ],
 )
@@ -112,7 +115,12 @@ def test_a_refusal_is_about_the_jobs_that_share_its_limit(why, fields):
 
 
 @pytest.mark.parametrize(
-    "why", ["QOSMaxGRESPerJob", "QOSMaxWallDurationPerJobLimit", "PartitionTimeLimit", "JobArrayTaskLimit"]
+    "why",
+    [
+        *("QOSMaxGRESPerJob", "QOSMaxWallDurationPerJobLimit", "PartitionTimeLimit", "JobArrayTaskLimit"),
+        *("QOSNotAllowed", "InvalidQOS", "InvalidAccount", "AccountNotAllowed", "QOSMinGRES", "QOSMinCpuNotSatisfied"),
+        *("QOSMinMemory", "QOSMinNode", "QOSUsageThreshold", "AssocMaxSubmitJobLimit", "QOSTimeLimit"),
+    ],
 )
 def test_a_refusal_of_one_job_alone_teaches_nothing_about_others(watch, why):
     watch.follow([WAITING], 0.0)

@@ -46,7 +46,7 @@ def test_a_job_that_does_not_start_is_unpinned_completely_and_replanned(bench):
     bench.cycle(11)
     assert [e["why"] for e in bench.audit("not-started", job_id)] == ["None"]
     back = [w for w in bench.writes(job_id) if w.get("ReqNodeList") == ""]
-    assert back == [{"NumNodes": "1-3", "ReqNodeList": "", "NumTasks": "6", "NumCPUs": "6", "Priority": "100"}]
+    assert back == [{"NumNodes": "1-3", "ReqNodeList": "", "NumCPUs": "6", "Priority": "100"}]
     assert len(bench.audit("start", job_id)) == 2  # replanned at once
 
 

@@ -69,7 +69,7 @@ def client(library, tmp_path):
 
 
 def test_leases_go_through_pyslurm_and_nodes_through_scontrol_in_order(client, library):
-    undo = writeback.unpin("8", Original(1, 0, 1, 5), 4, NEW)
+    undo = writeback.unpin("8", Original(1, 0, 1, 5), 4, 1, NEW)
     errors = client.update([writeback.lease("8", 60), undo, writeback.lease("9", 60), writeback.hand_over("8")])
     assert errors == ["", "", "", ""]
     assert library.written == [

@@ -40,23 +40,30 @@ def test_with_multifactor_a_pin_sets_only_the_site_factor():
     ],
 )
 def test_an_unpin_restores_the_fields_that_the_pin_overwrote(before, nodes):
-    update = writeback.unpin("7", before, 8, OLD)
+    raised = before.tasks + 1
+    update = writeback.unpin("7", before, 8, raised, OLD)
     assert update.fields == {
         "NumNodes": nodes, "ReqNodeList": "", "NumTasks": str(before.tasks), "Priority": "55",
     }  # fmt: skip
     assert "StartTime" not in update.fields  # the lease stays
 
 
+def test_an_unpin_leaves_the_tasks_alone_where_the_pin_has_not_raised_them():
+    """Else Slurm would never start a job with --mincpus again (BadConstraints)."""
+    assert "NumTasks" not in writeback.unpin("7", Original(1, 4, 1, 55, 1), 8, 1, OLD).fields
+    assert "NumTasks" not in writeback.unpin("7", Original(1, 4, 6, 55, 6), 8, 3, OLD).fields
+
+
 def test_an_unpin_in_newer_releases_restores_cpus_and_not_tasks():
     """A written task count is binding: a job with --gpus=5 would never start on nodes with four."""
-    update = writeback.unpin("7", Original(2, 0, 1, 55, 4), 8, NEW)
+    update = writeback.unpin("7", Original(2, 0, 1, 55, 4), 8, 2, NEW)
     assert update.fields == {"NumNodes": "1-8", "ReqNodeList": "", "NumCPUs": "4", "Priority": "55"}
-    assert "NumCPUs" not in writeback.unpin("7", Original(2, 0, 1, 55), 8, NEW).fields
+    assert "NumCPUs" not in writeback.unpin("7", Original(2, 0, 1, 55), 8, 2, NEW).fields
 
 
 def test_an_unpin_resets_the_site_factor_and_skips_an_unknown_priority():
-    assert writeback.unpin("7", Original(1, 1, 1, 5), 8, MULTIFACTOR).fields["SiteFactor"] == "0"
-    assert "Priority" not in writeback.unpin("7", Original(1, 1, 1, 0), 8, OLD).fields
+    assert writeback.unpin("7", Original(1, 1, 1, 5), 8, 1, MULTIFACTOR).fields["SiteFactor"] == "0"
+    assert "Priority" not in writeback.unpin("7", Original(1, 1, 1, 0), 8, 1, OLD).fields
 
 
 def test_the_original_fields_are_taken_from_the_record():
