@@ -196,12 +196,6 @@ def parse_partition_qos(text: str) -> dict[str, str]:
     return {name: qos for name, qos in found if qos != "N/A"}
 
 
-def parse_partition_nodes(text: str) -> dict[str, int]:
-    """``scontrol -o show partition``: MaxNodes of each partition that has one."""
-    found = re.findall(r"^PartitionName=(\S+) .*? MaxNodes=([0-9]+) ", text, re.MULTILINE)
-    return {name: int(most) for name, most in found}
-
-
 def parse_licenses(text: str) -> dict[str, float]:
     """``scontrol -o show license``: how many there are, by name, without those that slurmdbd has reserved or lost."""
     found = re.findall(r"LicenseName=(\S+)\s+Total=(\d+)", text)

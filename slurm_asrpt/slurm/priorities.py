@@ -16,6 +16,7 @@ from functools import cached_property
 from slurm_asrpt.core.priorities import Standing
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.limits import Association, Qos
+from slurm_asrpt.slurm.parse import parse_duration
 from slurm_asrpt.slurm.records import JobRecord
 
 FIRST_DEFAULT = 4_294_901_760
@@ -120,9 +121,9 @@ def parse_weights(config: Mapping[str, str]) -> Weights | None:
     try:
         values = {name: float(config.get(f"PriorityWeight{word}", "0")) for name, word in names.items()}
         tres = sum(float(part.partition("=")[2]) for part in _listed(config.get("PriorityWeightTRES", "")))
-        max_age = _seconds(config.get("PriorityMaxAge", "7-00:00:00"))
-        half_life = _seconds(config.get("PriorityDecayHalfLife", "7-00:00:00"))
-        period = _seconds(config.get("PriorityCalcPeriod", "00:05:00"))
+        max_age = parse_duration(config.get("PriorityMaxAge", "7-00:00:00"))
+        half_life = parse_duration(config.get("PriorityDecayHalfLife", "7-00:00:00"))
+        period = parse_duration(config.get("PriorityCalcPeriod", "00:05:00"))
     except ValueError as error:
         raise SlurmError(f"cannot parse the priorities in scontrol show config ({error!r})") from error
     tres = 0.0 if "tres" in raw else tres
@@ -137,15 +138,6 @@ def parse_weights(config: Mapping[str, str]) -> Weights | None:
         period_s=period,
         favor_small=config.get("PriorityFavorSmall", "No").lower() in ("yes", "true"),
     )
-
-
-def _seconds(text: str) -> float:
-    """``7-00:00:00``. Raises ValueError; infinity for UNLIMITED."""
-    if not text[:1].isdigit():
-        return float("inf")
-    days, dash, clock = text.rpartition("-")
-    hours, minutes, seconds = (float(part) for part in clock.split(":"))
-    return 86400.0 * float(days if dash else 0) + 3600 * hours + 60 * minutes + seconds
 
 
 def _listed(text: str) -> list[str]:

@@ -11,10 +11,10 @@ from slurm_asrpt.slurm.limits import (
     SiteLimits,
     parse_assoc_mgr,
     parse_licenses,
-    parse_partition_nodes,
     parse_partition_qos,
 )
 from slurm_asrpt.slurm.parse import enforces_limits
+from slurm_asrpt.slurm.partitions import Partition, parse_partitions
 from slurm_asrpt.slurm.priorities import SitePriorities, parse_weights, site_priorities
 from slurm_asrpt.slurm.scheduler import SchedulerSettings, parse_scheduler
 
@@ -24,15 +24,15 @@ class Site:
     """limits: of licenses and, if they are enforced, of QOS and associations.
 
     associations: as those of the limits, but also where no limits are enforced; empty unless ``needs_accounts``.
-    most_nodes: MaxNodes by partition, of those that have one. gpu_defaults: by partition, too.
+    gpu_defaults: by partition.
     """
 
     limits: SiteLimits = field(default_factory=SiteLimits)
     priorities: SitePriorities = field(default_factory=SitePriorities)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     associations: Mapping[tuple[str, str, str], Association] = field(default_factory=dict)
-    most_nodes: Mapping[str, int] = field(default_factory=dict)
     gpu_defaults: Mapping[str, GpuDefaults] = field(default_factory=dict)
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
 
 
 def needs_accounts(config: Mapping[str, str]) -> bool:
@@ -53,6 +53,6 @@ def site_of(config: Mapping[str, str], partitions: str, licenses: str, assoc_mgr
         priorities,
         parse_scheduler(config),
         associations,
-        parse_partition_nodes(partitions),
         parse_gpu_defaults(config, partitions),
+        parse_partitions(partitions),
     )

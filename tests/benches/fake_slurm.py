@@ -23,6 +23,7 @@ from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
 from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.partitions import Partition
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, GpuType, JobRecord, NodeRecord, Reservation, Update
@@ -64,7 +65,7 @@ class FakeSlurm:
     preempt: PreemptionRules = field(default_factory=PreemptionRules)
     site_limits: SiteLimits = field(default_factory=SiteLimits)
     site_priorities: SitePriorities = field(default_factory=SitePriorities)
-    most_nodes: Mapping[str, int] = field(default_factory=dict)
+    partition_rules: Mapping[str, Partition] = field(default_factory=dict)
     gpu_defaults: Mapping[str, GpuDefaults] = field(default_factory=dict)
     records: dict[str, JobRecord] = field(default_factory=dict)
     writes: list[Update] = field(default_factory=list)
@@ -212,7 +213,7 @@ class FakeSlurm:
         return Topology(dict(self.switches), self.blocks)
 
     def site(self) -> Site:
-        found = Site(self.site_limits, self.site_priorities, most_nodes=self.most_nodes)
+        found = Site(self.site_limits, self.site_priorities, partitions=self.partition_rules)
         return dataclasses.replace(found, gpu_defaults=self.gpu_defaults)
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:

@@ -66,9 +66,9 @@ class LimitsWatch:
 
     def most_nodes(self, record: JobRecord) -> int | None:
         """The least MaxNodes of the partitions of a job that it fits into; None without one."""
-        known = self._reader.site.most_nodes
-        found = [known[name] for name in record.partition.split(",") if name in known]
-        return min((most for most in found if most >= record.min_nodes), default=None)
+        known = self._reader.site.partitions
+        found = [known[name].max_nodes for name in record.partition.split(",") if name in known]
+        return min((int(most) for most in found if record.min_nodes <= most < math.inf), default=None)
 
     def refused(self, record: JobRecord, why: str, now: float) -> bool:
         """Slurm did not start the job for a limit; whether others of its scope wait with it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobId, PreemptionClass
@@ -18,7 +18,7 @@ from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.daemon.log_once import LogOnce
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
-from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
+from slurm_asrpt.slurm.partitions import within_partitions
 from slurm_asrpt.slurm.preemption import PreemptionRules
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation
 from slurm_asrpt.slurm.request import LeftToSlurm, resources_of
@@ -40,7 +40,7 @@ class SiteRules:
         reader = SiteReader(client)
         self.limits, self.priorities = LimitsWatch(reader), PriorityWatch(reader)
         self._reader = reader
-        self._counted: dict[str, tuple[JobRecord, GpuDefaults, JobRecord]] = {}  # nearly all are as in the cycle before
+        self._counted: dict[str, tuple[JobRecord, Any, JobRecord]] = {}  # nearly all are as in the cycle before
         self._client, self._slurm, self._bands, self._preempting = client, slurm, fairshare_bands, preempting
         self._reservations: list[Reservation] = []
         self._named: frozenset[str] = frozenset()  # reservations that pending jobs name
@@ -85,14 +85,20 @@ class SiteRules:
         return found
 
     def counted(self, record: JobRecord) -> JobRecord:
-        """The job with what its partition, the first one if there are several, gives for each GPU."""
-        defaults = self._reader.site.gpu_defaults
-        own = defaults.get(record.partition.partition(",")[0]) if defaults else None
-        if own is None:
+        """The job as its partitions count it.
+
+        With what the first one gives for each GPU, in those that would start it.
+        """
+        site = self._reader.site
+        names = record.partition.split(",")
+        own = site.gpu_defaults.get(names[0])
+        rules = tuple([(name, each) for name in names if (each := site.partitions.get(name)) is not None])
+        if own is None and len(names) == 1 and all(each.min_nodes <= record.min_nodes for _, each in rules):
             return record
         before = self._counted.get(record.job_id)
-        if before is None or before[0] is not record or before[1] != own:
-            before = self._counted[record.job_id] = (record, own, own.applied(record))
+        if before is None or before[0] is not record or before[1] != (own, rules):
+            counted = within_partitions(record if own is None else own.applied(record), rules)
+            before = self._counted[record.job_id] = (record, (own, rules), counted)
         return before[2]
 
     def components(self, record: JobRecord) -> Sequence[JobRecord]:

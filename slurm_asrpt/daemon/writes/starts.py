@@ -96,7 +96,8 @@ class StartWithdrawal:
         """Return the job to the queue: at once the first time unless a limit holds it, then after growing pauses."""
         self._listener.gone(job.record.job_id, now)  # it holds no GPUs; it returns when it may
         waits = reason(Phase.WAITING, self._kind(why), slurm_reason=why)
-        avoid = why not in ("Resources", "Priority", "None")
+        several = "," in job.record.partition  # of these, Slurm tells no reason: the nodes may be of the wrong one
+        avoid = several or why not in ("Resources", "Priority", "None")
         if is_limit(why) and self._limits.refused(job.record, why, now):
             job.over_limit(now, waits)
         else:

@@ -14,6 +14,7 @@ from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
 from slurm_asrpt.slurm.limits import SiteLimits
+from slurm_asrpt.slurm.partitions import Names, Partition
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionKind, PreemptionRules
 from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
 from slurm_asrpt.slurm.records import Reservation
@@ -604,3 +605,31 @@ def test_what_slurm_does_not_answer_is_logged_once_and_again_when_it_comes_back(
             bench.cycle(3)
         bench.cycle(3)
     assert caplog.text.count("slurmctld is away; the previous answer stays in force") == 2
+
+
+# partitions
+
+
+@pytest.mark.parametrize("closed", [{"up": False}, {"max_time": 300.0}, {"accounts": Names(frozenset({"other"}))}])
+def test_a_job_of_several_partitions_starts_on_nodes_of_one_that_lets_it(make_bench, monkeypatch, closed):
+    bench = make_bench(policy="asrpt-gated", tables={"slurm": {"partitions": ["gpu", "short"]}})
+    found = bench.slurm.nodes
+
+    def parted():
+        return [replace(n, partitions=frozenset({"gpu" if n.name == "n3" else "short"})) for n in found()]
+
+    monkeypatch.setattr(bench.slurm, "nodes", parted)
+    bench.slurm.partition_rules = {"short": Partition(**closed), "gpu": Partition()}
+    bench.restart()
+    job_id = bench.slurm.submit(2, 100, partition="short,gpu", time_limit=600.0)
+    bench.cycle(3)
+    assert bench.slurm.records[job_id].gpus_by_node == {"n3": 2}
+
+
+def test_a_job_gets_at_least_as_many_nodes_as_its_partition_asks_for(make_bench):
+    bench = make_bench(policy="asrpt-gated", release_ahead=0)
+    bench.slurm.partition_rules = {"gpu": Partition(min_nodes=2)}
+    bench.restart()
+    job_id = bench.slurm.submit(4, 100)
+    bench.cycle(3)
+    assert len(bench.slurm.records[job_id].gpus_by_node) == 2

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.slurm.partitions import Partition
 from tests.benches.daemon import Bench
 
 PER_NODE = {"tres_per_task": "", "tres_per_node": "gres:gpu:1", "tasks": 1, "cpus": 1}
@@ -19,7 +20,7 @@ def refused(make_bench: Callable[..., Bench]) -> Callable[[dict[str, int]], tupl
 
     def make(most: dict[str, int]) -> tuple[Bench, str]:
         bench = make_bench(policy="asrpt-gated")
-        bench.slurm.most_nodes = most
+        bench.slurm.partition_rules = {name: Partition(max_nodes=count) for name, count in most.items()}
         bench.restart()
         bench.slurm.starts_jobs = False
         job_id = bench.slurm.submit(1, 100, **PER_NODE)

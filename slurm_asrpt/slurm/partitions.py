@@ -1,0 +1,89 @@
+"""What each partition lets start: Slurm tries all that a job names, asrptd must choose nodes of one that starts it.
+
+A job of a single partition that would refuse it is pinned all the same: Slurm's reason tells what is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.parse import parse_duration
+from slurm_asrpt.slurm.records import JobRecord
+
+
+@dataclass(frozen=True)
+class Names:
+    """AllowAccounts, AllowQos and their opposites. allowed: None for all."""
+
+    allowed: frozenset[str] | None = None
+    denied: frozenset[str] = frozenset()
+
+    def admit(self, name: str) -> bool:
+        return name not in self.denied and (self.allowed is None or name in self.allowed)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition's own limits. max_time: seconds. has_qos: whether a QOS adds others."""
+
+    up: bool = True
+    max_time: float = math.inf
+    min_nodes: int = 0
+    max_nodes: float = math.inf
+    accounts: Names = Names()
+    qos: Names = Names()
+    has_qos: bool = False
+
+    def admits(self, job: JobRecord) -> bool:
+        """Whether it would start the job at all, now."""
+        in_time, in_size = (job.time_limit or math.inf) <= self.max_time, job.min_nodes <= self.max_nodes
+        in_size = in_size and (not job.max_nodes or job.max_nodes >= self.min_nodes)
+        return self.up and in_time and in_size and self.accounts.admit(job.account) and self.qos.admit(job.qos)
+
+
+def parse_partitions(text: str) -> dict[str, Partition]:
+    """``scontrol -o show partition``, by name. Raises SlurmError."""
+    found = {}
+    for line in text.splitlines():
+        values = dict(re.findall(r"(\S+?)=(\S*)", line))
+        if "PartitionName" in values:
+            found[values["PartitionName"]] = _partition(values)
+    return found
+
+
+def _partition(values: Mapping[str, str]) -> Partition:
+    try:
+        return Partition(
+            up=values.get("State", "UP") == "UP",
+            max_time=parse_duration(values.get("MaxTime", "")),
+            min_nodes=int(values.get("MinNodes") or 0),
+            max_nodes=float(values["MaxNodes"]) if values.get("MaxNodes", "").isdecimal() else math.inf,
+            accounts=_names(values, "Accounts"),
+            qos=_names(values, "Qos"),
+            has_qos=values.get("QoS", "N/A") != "N/A",
+        )
+    except ValueError as error:
+        raise SlurmError(f"cannot parse scontrol show partition ({error})") from error
+
+
+def _names(values: Mapping[str, str], what: str) -> Names:
+    allowed, denied = values.get(f"Allow{what}", "ALL"), values.get(f"Deny{what}")
+    some = None if allowed == "ALL" else frozenset(allowed.split(","))
+    return Names(some, frozenset(denied.split(",")) if denied else frozenset())
+
+
+def within_partitions(job: JobRecord, known: Iterable[tuple[str, Partition]]) -> JobRecord:
+    """The job in those of its partitions that would start it, first those without a QOS of their own.
+
+    On as many nodes as they ask for. known: its partitions. The job as it is if none would start it.
+    """
+    able = [(name, each) for name, each in known if each.admits(job)]
+    if not able:
+        return job
+    able.sort(key=lambda one: one[1].has_qos)
+    least = min(each.min_nodes for _, each in able)
+    return replace(job, partition=",".join([name for name, _ in able]), min_nodes=max(job.min_nodes, least))
