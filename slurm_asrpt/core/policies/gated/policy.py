@@ -70,6 +70,7 @@ from slurm_asrpt.core.policies.base import (
     updated_rank,
 )
 from slurm_asrpt.core.policies.gated.estimates import Estimates, Known
+from slurm_asrpt.core.policies.gated.free_times import FreeTimes
 from slurm_asrpt.core.policies.gated.gpu_types import Choice, Choices, covering, within_limit
 from slurm_asrpt.core.policies.gated.idle_time import Overruns, of_delay, shared
 from slurm_asrpt.core.policies.gated.interruptions import CONSIDERED, Claim, Interruptions
@@ -79,7 +80,6 @@ from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.placement import Placer
 from slurm_asrpt.core.policies.gated.queue import FirstBySize, Key, Waiting, Waitlist
 from slurm_asrpt.core.policies.gated.reach import Reach
-from slurm_asrpt.core.policies.gated.reservation import FreeTimes
 from slurm_asrpt.core.policies.gated.saved_state import (
     Queued,
     State,

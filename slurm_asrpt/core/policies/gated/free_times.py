@@ -1,4 +1,4 @@
-"""Which servers asrpt-gated reserves for a job: those that are predicted to be free soonest."""
+"""When servers will be free for a job of asrpt-gated, by the predicted ends of the running jobs."""
 
 from __future__ import annotations
 
