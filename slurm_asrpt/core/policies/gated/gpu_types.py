@@ -127,6 +127,14 @@ def covering(choices: Sequence[Choice], mask: int) -> Choice:
     return next((choice for choice in choices if not mask & ~choice.group.mask), choices[-1])
 
 
+def able_mask(choices: Sequence[Choice], job: Job) -> int:
+    """The servers that a job could use, as a mask."""
+    able = 0
+    for choice in choices:
+        able |= choice.group.free_times.needs(job).mask
+    return able
+
+
 def _group(
     nodes: Sequence[Node], mask: int, kinds: Sequence[int], running_jobs: RunningJobs, reach: Reach | None
 ) -> Group:
