@@ -15,9 +15,9 @@ from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
 from slurm_asrpt.core.policies.asrpt.policy import ASrpt, Kind
 from slurm_asrpt.core.policies.base import Decision, Policy, Reason, Start
+from slurm_asrpt.core.policies.gated.decision import OneDecision
 from slurm_asrpt.core.policies.gated.policy import Gated
 from slurm_asrpt.core.policies.gated.queue import Waiting
-from slurm_asrpt.core.policies.gated.servers import Reservation, Servers
 
 Row = tuple[int, Job, Kind]
 """A job of the FIFO, as ``Fifo.within_limits`` yields it."""
@@ -93,10 +93,9 @@ class Resorting(Conserving):
 class Unreserved(Gated):
     """asrpt-gated without its reservations: with the gate, nobody keeps servers for a job that waits for them."""
 
-    def _reserve(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Placement | None:
-        placement = super()._reserve(entry, servers, None, now)
-        self.reservation = None
-        return placement
+    def _consider(self, entry: Waiting, decision: OneDecision) -> None:
+        super()._consider(entry, decision)
+        decision.reservation = None
 
 
 STEPS: Mapping[str, type[Policy]] = {

@@ -21,7 +21,7 @@ class Bench:
     """A policy on a small cluster."""
 
     def __init__(self, *sizes, policy="asrpt-gated", **settings):
-        self.name, self.policy = policy, unchecked_policy(policy, **settings)
+        self.name, self.settings, self.policy = policy, settings, unchecked_policy(policy, **settings)
         self.view = ClusterView([Node(f"n{i}", gpus, i) for i, gpus in enumerate(sizes)])
         self.policy.cluster_changed(self.view.nodes, 0.0)
         self.placed, self.decisions = {}, []
@@ -69,7 +69,7 @@ def job(job_id, gpus=1, iterations=0.0, submit=0.0, profile=None, **request):
 def restarted(bench, waiting, now=60.0):
     """The same cluster with a new policy that has loaded the dump of the old one."""
     sizes = [node.gpus for node in bench.view.nodes]
-    after = Bench(*sizes, policy=bench.name, patience_s=bench.policy.patience_s)
+    after = Bench(*sizes, policy=bench.name, **bench.settings)
     after.view, after.placed = bench.view, bench.placed
     after.policy.load(json.loads(json.dumps(bench.policy.dump(), allow_nan=False)), {one.id: one for one in waiting})
     return after

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -105,17 +106,17 @@ def test_jobs_on_one_server_are_not_affected(table):
     assert shared.end == pytest.approx(plain.end)
 
 
-@pytest.mark.parametrize("name", ["asrpt", "asrpt-gated"])
+@pytest.mark.parametrize(("name", "contention"), [("asrpt", "contention"), ("asrpt-gated", "jobs.contention")])
 @settings(max_examples=examples(40))
 @given(table=tables())
-def test_contention_aware_policies_run_every_job_once(name, table):
+def test_contention_aware_policies_run_every_job_once(name, contention, table):
     ledger = Ledger()
     policy = make_policy(name, fabric=FABRIC, contention=True)
     result = simulate(policy, NODES, table, on_start=ledger, runner=sharing(FABRIC, Linear()))
     assert sorted(row for row, _, _ in ledger.starts) == list(range(len(table)))
     assert ledger.most_held(result) <= 4
     assert len(result.ended) == len(table)
-    assert policy.contention.servers_in_use(ClusterView(NODES)) == 0
+    assert attrgetter(contention)(policy).servers_in_use(ClusterView(NODES)) == 0
 
 
 def test_an_interrupted_simulation_returns_the_jobs_that_ended():

@@ -8,14 +8,17 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.cluster import ClusterView, Node
-from slurm_asrpt.core.job import JobId, unprofiled
+from slurm_asrpt.core.cluster import ClusterView, Node, Placement
+from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.policies.base import Preempt, Run, Start
+from slurm_asrpt.core.policies.gated.decision import OneDecision
+from slurm_asrpt.core.policies.gated.queue import Waiting
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.sim.engine import Result, simulate
 from slurm_asrpt.sim.interruptions import InterruptedRun, interrupting
@@ -92,18 +95,15 @@ def test_all_jobs_end_and_only_those_who_agree_are_preempted(
 def test_servers_with_a_claim_are_left_to_the_job_that_has_preempted_others(table: JobTable, patience_s: float) -> None:
     """Late jobs keep the servers that they have reserved."""
 
-    def checked(policy: Any) -> Any:
-        start, claims = policy._start, policy._interruptions
+    start = OneDecision.start
 
-        def check(entry: Any, placement: Any, servers: Any, now: float) -> Any:
-            mask = sum(1 << at for at, node in enumerate(NODES) if node.name in placement.gpus)
-            assert not mask & claims.claimed or policy._queue.is_late(entry, now)
-            return start(entry, placement, servers, now)
+    def checked(decision: OneDecision, entry: Waiting, placement: Placement, *filling: Job) -> None:
+        mask, jobs = sum(1 << at for at, node in enumerate(NODES) if node.name in placement.gpus), decision.jobs
+        assert not mask & jobs.interruptions.claimed or jobs.queue.is_late(entry, decision.now)
+        start(decision, entry, placement, *filling)
 
-        policy._start = check
-        return policy
-
-    play(table, set(range(len(table))), patience_s, checked)
+    with patch.object(OneDecision, "start", checked):
+        play(table, set(range(len(table))), patience_s)
 
 
 @settings(max_examples=examples(400), deadline=None)
@@ -123,28 +123,28 @@ def test_a_job_that_has_waited_for_its_patience_starts_as_promised_and_is_not_pr
 def without_fillers(policy: Any, fillers: Sequence[Run], patience_s: float) -> Any:
     """The policy as it would be if these fillers had ended; it preempts nobody."""
     state = json.loads(json.dumps(policy.dump(), allow_nan=False))
-    claims = policy._interruptions.claims.values()
-    waiting = [entry.job for entry in [*policy._queue.entries.values(), *(claim.entry for claim in claims)]]
+    claims = policy.jobs.interruptions.claims.values()
+    waiting = [entry.job for entry in [*policy.jobs.queue.entries.values(), *(claim.entry for claim in claims)]]
     other = made_policy(patience_s, fills=False)
     other.cluster_changed(NODES, 0.0)
     other.load(state, {job.id: job for job in waiting})
-    other.reservation, other._interruptions.next_time = policy.reservation, math.inf
+    other.reservation, other.jobs.interruptions.next_time = policy.reservation, math.inf
     for run in fillers:
-        other._stop_running(run.job_id)
+        other.jobs.forget_run(run.job_id)
     return other
 
 
 def starts_before_a_reservation(policy: Any, view: ClusterView, now: float) -> tuple[list[JobId], list[JobId]]:
     """The jobs that start before a job gets a reservation, and all that start, in the order of the decision."""
-    start, before = policy._start, list[JobId]()
+    start, before = OneDecision.start, list[JobId]()
 
-    def noted(entry: Any, *rest: Any) -> Any:
-        if policy.reservation is None:
+    def noted(decision: OneDecision, entry: Waiting, placement: Placement, *filling: Job) -> None:
+        if decision.reservation is None:
             before.append(entry.job.id)
-        return start(entry, *rest)
+        start(decision, entry, placement, *filling)
 
-    policy._start = noted
-    return before, [each.job.id for each in policy.decide(view, now) if isinstance(each, Start)]
+    with patch.object(OneDecision, "start", noted):
+        return before, [each.job.id for each in policy.decide(view, now) if isinstance(each, Start)]
 
 
 class Compared:
@@ -162,7 +162,7 @@ class Compared:
         self.policy.served(waiting, runs, now)
 
     def decide(self, view: ClusterView, now: float) -> Any:
-        fillers = self.policy._interruptions.to_give_back()
+        fillers = self.policy.jobs.interruptions.to_give_back()
         other, empty = without_fillers(self.policy, fillers, self.patience_s) if fillers else None, view.copy()
         decisions = self.policy.decide(view, now)
         filling = [each for each in decisions if isinstance(each, Start) and each.filling]
@@ -199,13 +199,13 @@ def test_a_job_for_which_others_are_preempted_starts_when_they_have_written_thei
     decided: list[tuple[int, float]] = []
 
     def noted(policy: Any) -> Any:
-        claim = policy._interruptions.claim
+        claim = policy.jobs.interruptions.claim
 
         def note(entry: Any, mask: int, victims: Any, now: float) -> Any:
             decided.append((int(entry.job.id), now))
             return claim(entry, mask, victims, now)
 
-        policy._interruptions.claim = note
+        policy.jobs.interruptions.claim = note
         return policy
 
     _, _, starts = play(table, set(range(len(table))), patience_s, noted)

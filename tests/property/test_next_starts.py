@@ -44,7 +44,7 @@ def test_the_first_named_job_starts_whichever_job_ends(sizes, jobs):
     named = bench.policy.next_starts(4)
     event(f"named: {len(named)}")
     assert len(set(named)) == len(named) <= 4
-    assert set(named) <= bench.policy._queue.entries.keys()
+    assert set(named) <= bench.policy.jobs.queue.entries.keys()
     for running in list(bench.placed) if named else ():
         after = copy.deepcopy(bench)
         freed = set(after.placed[running].placement.gpus)
@@ -227,7 +227,7 @@ def test_jobs_that_may_preempt_are_named_behind_whom_they_may_not_preempt(sizes,
     named = bench.policy.next_starts(6)
     kinds = [waiting[each].preemption for each in bench.placed]
     event(f"scavengers run: {SCAVENGER in kinds}, named: {len(named)}")
-    able = [each for each, entry in bench.policy._queue.entries.items() if entry.choices]
+    able = [each for each, entry in bench.policy.jobs.queue.entries.items() if entry.choices]
     if SCAVENGER in kinds and any(waiting[each].preemption is NORMAL for each in able):
         assert not named
     for running in list(bench.placed) if named else ():

@@ -11,7 +11,7 @@ JOBS = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 500)), min_size=1, m
 
 def entries(rows: list[tuple[int, int]]) -> list[Waiting]:
     bench = Bench(8).submit(*(job(str(number), gpus, seconds) for number, (gpus, seconds) in enumerate(rows)))
-    return list(bench.policy._queue.entries.values())
+    return list(bench.policy.jobs.queue.entries.values())
 
 
 @settings(max_examples=100, deadline=None)

@@ -84,11 +84,11 @@ def test_a_filler_goes_on_like_any_other_job_once_nobody_waits_for_servers():
     policy, view = unchecked_policy("asrpt-gated", interrupts=True, fills=True), ClusterView(NODES)
     start = begin(policy, view)
     assert (start.job.id, start.filling.id) == ("2", "1")
-    assert list(policy._interruptions.fillers.running) == ["2"]
+    assert list(policy.jobs.interruptions.fillers.running) == ["2"]
     policy.finished(JobId("1"), 100.0)
     policy.decide(view, 100.0)
-    assert not policy._interruptions.fillers.running
-    assert policy._running_jobs.free_at[1] > 24_000.0
+    assert not policy.jobs.interruptions.fillers.running
+    assert policy.jobs.running.free_at[1] > 24_000.0
 
 
 def begin(policy, view):
@@ -113,7 +113,7 @@ def test_a_filler_is_known_after_a_restart(restarts):
     start = begin(policy, view)
     if restarts:
         state = json.loads(json.dumps(policy.dump(), allow_nan=False))
-        waiting = {job_id: policy._queue.entries[job_id].job for job_id, _ in policy.queue(150.0)}
+        waiting = {job_id: policy.jobs.queue.entries[job_id].job for job_id, _ in policy.queue(150.0)}
         policy = unchecked_policy("asrpt-gated", interrupts=True, fills=True)
         policy.cluster_changed(NODES, 150.0)
         policy.load(state, waiting)
@@ -128,14 +128,14 @@ def test_a_filler_whose_owner_no_longer_consents_is_a_job_like_any_other():
     policy, view = unchecked_policy("asrpt-gated", interrupts=True, fills=True), ClusterView(NODES)
     begin(policy, view)
     policy.served({}, [], 200.0)
-    assert not policy._interruptions.fillers.running
+    assert not policy.jobs.interruptions.fillers.running
 
 
 def test_a_filler_that_slurm_rejects_waits_again():
     policy, view = unchecked_policy("asrpt-gated", interrupts=True, fills=True), ClusterView(NODES)
     start = begin(policy, view)
     policy.returned(start.job, 160.0)
-    assert not policy._interruptions.fillers.running
+    assert not policy.jobs.interruptions.fillers.running
     assert "2" in dict(policy.queue(160.0))
 
 
@@ -150,6 +150,6 @@ def test_giving_gpus_back_is_no_privilege():
     policy.finished(start.job.id, 3030.0)
     policy.served({start.job.id: 4 * 2900.0}, [], 3060.0)
     policy.submitted(start.job, 3060.0)
-    key = policy._queue.entries[start.job.id].key
+    key = policy.jobs.queue.entries[start.job.id].key
     assert key[1] > 0.9 * 4 * (24_000 - 2900)
-    assert policy._queue.entries[start.job.id].since == LONG[0]
+    assert policy.jobs.queue.entries[start.job.id].since == LONG[0]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from slurm_asrpt.core.cluster import Node, kinds_of, with_reference_gpus
 from slurm_asrpt.core.job import ANYWHERE, Job
 from slurm_asrpt.core.placement.selection import fits
+from slurm_asrpt.core.policies.gated.free_times import FreeTimes
 from slurm_asrpt.core.policies.gated.reach import Reach
-from slurm_asrpt.core.policies.gated.reservation import FreeTimes
 from slurm_asrpt.core.policies.gated.servers import bits
 from slurm_asrpt.core.policies.running_jobs import RunningJobs
 
@@ -125,6 +125,14 @@ def within_limit(choices: Sequence[Choice], job: Job) -> tuple[Choice, ...]:
 def covering(choices: Sequence[Choice], mask: int) -> Choice:
     """The first choice that includes all these servers; the last choice if there is none."""
     return next((choice for choice in choices if not mask & ~choice.group.mask), choices[-1])
+
+
+def able_mask(choices: Sequence[Choice], job: Job) -> int:
+    """The servers that a job could use, as a mask."""
+    able = 0
+    for choice in choices:
+        able |= choice.group.free_times.needs(job).mask
+    return able
 
 
 def _group(

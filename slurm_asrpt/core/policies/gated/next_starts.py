@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import takewhile
 from operator import or_
 
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.placement.selection import candidate_nodes
-from slurm_asrpt.core.policies.gated.queue import Waiting
-from slurm_asrpt.core.policies.gated.servers import bits
+from slurm_asrpt.core.policies.gated.decision import OneDecision
+from slurm_asrpt.core.policies.gated.gpu_types import able_mask
+from slurm_asrpt.core.policies.gated.jobs import Jobs
+from slurm_asrpt.core.policies.gated.larger_first import larger_ahead
+from slurm_asrpt.core.policies.gated.order import line_heads, rank_of, ranks_of
+from slurm_asrpt.core.policies.gated.queue import FirstBySize, Waiting
+from slurm_asrpt.core.policies.gated.servers import Reservation, bits
 
 OVER_LIMIT = 2
 """So many jobs that a limit holds, and that count the same against limits, are named as the next to start."""
@@ -65,7 +71,53 @@ class Pool:
         return self.together if scattered and self.together is not None else self.single
 
 
-def next_starts(
+def next_starts(jobs: Jobs, last: OneDecision, held: Reservation | None, most: int) -> Sequence[JobId]:
+    """As ``Policy.next_starts``: the first jobs by work that fit on any server of their pool after an end there.
+
+    Or only the job whose turn it is, if servers are kept for it alone. last: the last decision. held: its reservation,
+    if that job still waits.
+    """
+    if jobs.contention is not None or _may_preempt(jobs, last):
+        return ()
+    if jobs.interruptions.claims or jobs.interruptions.fillers.running:
+        return ()
+    if held is not None and held.exclusive and held.job.turn is not None:
+        return (held.job.id,)[:most]
+    if jobs.queue.any_late:
+        return ()
+    order = _certain_order(jobs)
+    waiting = ((entry, last.servers.plan.over_limit(entry.job) is not None) for entry in order)
+    every = (1 << len(jobs.hardware.nodes)) - 1
+    return _named(waiting, most, held is None, every, lambda mask: _pool(jobs, last, mask), jobs.scatters)
+
+
+def _may_preempt(jobs: Jobs, last: OneDecision) -> bool:
+    """Whether a waiting job may preempt a running one: if it were released, Slurm would choose the nodes."""
+    kinds = last.running_kinds
+    waiting = jobs.queue.entries.values()
+    return bool(kinds) and any(entry.choices and not entry.job.preempts.isdisjoint(kinds) for entry in waiting)
+
+
+def _certain_order(jobs: Jobs) -> Iterable[Waiting]:
+    """The jobs in the order in which they are considered, up to the first that may have to wait for a larger one."""
+    entries = [entry for entry in jobs.queue.entries.values() if entry.choices]
+    ranks = ranks_of(entries) if jobs.any_preempts else {}
+    if ranks and not ranks.items() >= ranks_of(line_heads(jobs.queue)).items():
+        return ()  # the order changes when a limit holds jobs no more
+    order = sorted(entries, key=lambda one: (rank_of(one, ranks), one.key))
+    sizes, largest = FirstBySize(jobs.queue), jobs.hardware.largest
+    return takewhile(lambda entry: larger_ahead(entry, jobs.queue, sizes, largest) is None, order)
+
+
+def _pool(jobs: Jobs, last: OneDecision, mask: int) -> Pool:
+    """The pool of these servers, a mask."""
+    free, running = last.servers.view.free, jobs.running
+    here = {node.name: free[node.name] for node in map(jobs.hardware.nodes.__getitem__, bits(mask))}
+    together = Room(sum(here.values()), *running.freed_in_all(here)) if jobs.scatter else None
+    return Pool(Room(max(here.values(), default=0), *running.freed(here)), together)
+
+
+def _named(
     waiting: Iterable[tuple[Waiting, bool]],
     most: int,
     idle: bool,
@@ -90,7 +142,7 @@ def next_starts(
     found, held, over = list[JobId](), 0, Counter[Charges]()
     for entry, limited in waiting:
         job, scattered = entry.job, scatters(entry.job)
-        mask = _whole_mask(entry) if scattered else able_mask(entry)
+        mask = _whole_mask(entry) if scattered else able_mask(entry.choices, job)
         others = [other for other in pools if mask & other and mask != other]
         if others:
             closed = reduce(or_, others, closed | mask)
@@ -110,14 +162,6 @@ def next_starts(
         else:
             closed |= mask
     return found
-
-
-def able_mask(entry: Waiting) -> int:
-    """The servers that a job could use, as a mask."""
-    able = 0
-    for choice in entry.choices:
-        able |= choice.group.free_times.needs(entry.job).mask
-    return able
 
 
 def _whole_mask(entry: Waiting) -> int:

@@ -51,6 +51,11 @@ class Waiting:
         best = self.choices[0].best
         return self.seconds * (alpha / best) if best else self.seconds
 
+    def key_with(self, work: float) -> Key:
+        """Its key if its work were that."""
+        rank, _, submitted, number, job_id = self.key
+        return rank, work, submitted, number, job_id
+
 
 @dataclass(slots=True, eq=False)
 class Line:

@@ -1,147 +1,124 @@
-"""Which servers asrpt-gated reserves for a job: those that are predicted to be free soonest."""
+"""The reservation of a job of asrpt-gated that cannot start: which servers, from when on, and what that leaves idle."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
 
-from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.placement.selection import candidate_nodes, fewest_servers, offers
-from slurm_asrpt.core.policies.gated.reach import Reach
-from slurm_asrpt.core.policies.gated.servers import Servers, bits
+from slurm_asrpt.core.policies.base import Phase, Wait, lacks_room, no_room, reason
+from slurm_asrpt.core.policies.gated.decision import OneDecision
+from slurm_asrpt.core.policies.gated.free_times import FreeTimes
+from slurm_asrpt.core.policies.gated.gpu_types import Choice, able_mask
+from slurm_asrpt.core.policies.gated.idle_time import shared
+from slurm_asrpt.core.policies.gated.queue import Waiting
+from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
+from slurm_asrpt.core.policies.gated.start_now import placement_on
 from slurm_asrpt.core.policies.running_jobs import RunningJobs
 
-SHORT_S = 86400.0
-"""Assumed time for which an idle server without enough CPUs or memory for a job lacks them: it is unknown."""
-_KINDS = 4096  # size of the cache: a daemon runs for years
+EXCLUSIVE_AFTER = 2.0
+"""After this many times ``patience_s``, a waiting job keeps its servers for itself alone."""
 
 
-def _last(servers: Sequence[tuple[int, float, int]]) -> float:
-    """When the last of these is free. Each is what it lacks of the largest size, when it is free, its place."""
-    return max([time for _, time, _ in servers])
+def reserve(decision: OneDecision, entry: Waiting) -> Placement | None:
+    """Reserve servers for a job that cannot start. Returns a placement if these servers are idle.
 
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """The servers that jobs of one form need: ``servers`` of those at ``places``, in node-table order. mask: the same.
-
-    largest: GPUs of the largest of these servers.
-    spare: for each place, how many GPUs fewer its server has than the largest; the least are preferred.
-    together: sets of indices of ``places``, of which one must have all servers; empty if any will do (``Reach``).
+    If they would idle until then, the job is put back behind the jobs with less work than its own and that time, or
+    less than the mean of k jobs of as many GPUs and that time.
+    On unequal servers, the gate may exclude all placements that a job could ever get; then waiting is useless. A job
+    that cannot start even on idle servers gets no reservation: it does not wait for another job's end.
     """
+    job, plan, running = entry.job, decision.servers.plan, decision.jobs.running
+    running.extend_overdue(decision.now)
+    first = decision.goes_first(entry)
+    held = servers_for(decision, entry, first)
+    if are_idle(decision, held.mask, decision.servers):
+        placement = placement_on(decision, entry, decision.servers, held.mask)
+        if placement is None:
+            decision.waits[job.id] = Wait(job, no_room(job, plan))
+        return placement
+    if not first and job.id not in decision.put_back:
+        decision.put_back[job.id] = entry.key_with(work_with_idle(decision, entry, held))
+        return None
+    decision.reservation = held
+    coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=seconds_until(held, running, decision.now))
+    decision.waits[job.id] = Wait(job, lacks_room(job, plan) or coming, held.time)
+    return None
 
-    servers: int
-    largest: int
-    places: tuple[int, ...]
-    spare: tuple[int, ...]
-    mask: int
-    together: tuple[tuple[int, ...], ...] = ()
 
-    def share(self, job: Job) -> int:
-        """GPUs that a job needs of each of its servers, if it asks for parts of several; 0: all of theirs."""
-        return job.request.per_node or 0 if self.servers > 1 else 0
+def servers_for(decision: OneDecision, entry: Waiting, first: bool) -> Reservation:
+    """A reservation of the servers that will be free soonest, as if no filler ran; a late job keeps its servers.
 
-
-class FreeTimes:
-    """Predicts when the servers of a cluster can run a job.
-
-    nodes: in node-table order. running_jobs: the jobs on them. among: the mask of the servers to consider.
-    reach: the switches under which a job must stay; None: any.
+    first: the job goes before its turn by work.
     """
+    job, queue, now = entry.job, decision.jobs.queue, decision.now
+    own = decision.kept_for(entry)
+    exclusive = first and (job.turn is not None or entry.since + EXCLUSIVE_AFTER * queue.patience_s <= now)
+    able = able_mask(entry.choices, job)
+    servers = decision.servers.unfilled
+    if first and own is not None and own.mask & decision.jobs.running.used:
+        time = max([now, *(_ready_at(decision, own, at, servers) for at in bits(own.mask))])
+        return replace(own, time=time, exclusive=exclusive, able=able)
+    found = [(*soonest(decision, job, choice, servers), choice) for choice in entry.choices]
+    mask, time, choice = min(found, key=lambda one: one[1] + entry.lasts(one[2].best))
+    share = choice.group.free_times.needs(job).share(job)
+    return Reservation(job, mask, time, kept=first, exclusive=exclusive, able=able, share=share)
 
-    def __init__(
-        self, nodes: Sequence[Node], running_jobs: RunningJobs, among: int, reach: Reach | None = None
-    ) -> None:
-        self._nodes, self._running_jobs, self._reach = nodes, running_jobs, reach
-        self._among = [(at, nodes[at]) for at in bits(among)]
-        self._known: dict[Hashable, Needs] = {}
 
-    def soonest(self, job: Job, servers: Servers, now: float) -> tuple[int, float]:
-        """The fewest servers that could hold the job, those that are free soonest: a mask, and when, seconds.
+def soonest(decision: OneDecision, job: Job, choice: Choice, servers: Servers) -> tuple[int, float]:
+    """The servers of a choice that will be free soonest, and when; jobs that it may preempt do not count.
 
-        Raises ValueError for a job that is too large for the cluster.
-        """
-        needs = self.needs(job)
-        times = self._times(job, needs, servers, now)
-        if needs.servers == 1:
-            time = min(times)
-            return 1 << needs.places[times.index(time)], max(now, time)
-        rows = list(zip(needs.spare, times, needs.places, strict=True))
-        sets = [[rows[at] for at in some] for some in needs.together]
-        of_each = [sorted(some)[: needs.servers] for some in sets] or [heapq.nsmallest(needs.servers, rows)]
-        chosen = min(of_each, key=_last)
-        return sum([1 << at for _, _, at in chosen]), max(now, _last(chosen))
+    If those without a claim suffice, others are not considered: until when a claim will keep them is unknown.
+    """
+    able, now = servers.preempting(job), decision.now
+    nodes, reach = decision.jobs.hardware.nodes, decision.jobs.hardware.reach
+    if able is None or servers.preemption is None:
+        if claimed := decision.jobs.interruptions.claimed:
+            unclaimed = FreeTimes(nodes, decision.jobs.running, choice.group.mask & ~claimed, reach)
+            with suppress(ValueError):  # they are too few
+                return unclaimed.soonest(job, servers, now)
+        return choice.group.free_times.soonest(job, servers, now)
+    gone = servers.preemption.ids(job.preempts)
+    staying = {job_id: run for job_id, run in decision.jobs.running.runs.items() if job_id not in gone}
+    others = RunningJobs(nodes, staying)
+    others.extend_overdue(now)
+    return FreeTimes(nodes, others, choice.group.mask, reach).soonest(job, able, now)
 
-    def needs(self, job: Job) -> Needs:
-        """The servers that the job needs. Raises ValueError for a job that is too large for the cluster."""
-        form = (job.profile, job.request)
-        found = self._known.get(form)
-        if found is None:
-            if len(self._known) >= _KINDS:
-                self._known.clear()
-            found = self._known[form] = self._look_up(job)
-        return found
 
-    def _look_up(self, job: Job) -> Needs:
-        nodes = [node for _, node in self._among]
-        number = fewest_servers(job, nodes)
-        least = job.gpus if number == 1 else 1
-        names = {node.name for node in candidate_nodes(nodes, job.request)}
-        places = tuple(at for at, node in self._among if node.name in names and node.gpus >= least)
-        sizes = [self._nodes[at].gpus for at in places]
-        even = number == 1 or job.request.per_node is not None
-        spare = tuple([0 if even else max(sizes) - size for size in sizes])
-        mask = sum(1 << at for at in places)
-        masks = () if self._reach is None else self._reach.switches_for(job, number, mask)
-        together = tuple([tuple([row for row, at in enumerate(places) if one >> at & 1]) for one in masks])
-        return Needs(number, max(sizes), places, spare, mask, together)
+def _ready_at(decision: OneDecision, held: Reservation, at: int, servers: Servers) -> float:
+    """When one of its servers has what it needs of it."""
+    running = decision.jobs.running
+    if not held.share:
+        return running.free_at[at]
+    free = servers.view.free[decision.jobs.hardware.nodes[at].name]
+    return running.room_at(at, held.share, free, decision.now)
 
-    def _times(self, job: Job, needs: Needs, servers: Servers, now: float) -> list[float]:
-        """When each server can run the job, or its share of one that asks for parts of several servers.
 
-        If the job needs several servers without saying how many GPUs of each: when they are completely free.
-        """
-        free_at, places = self._running_jobs.free_at, needs.places
-        if share := needs.share(job):
-            return self._share_times(job, share, places, servers, now)
-        if needs.servers == 1 and 2 * job.gpus < needs.largest:
-            return self._exact_times(job.gpus, needs.places, servers, now)
-        times = free_at if len(places) == len(free_at) else [free_at[at] for at in places]
-        return times if servers.plain(job) else self._penalize_short(job, times, needs, servers, now)
+def are_idle(decision: OneDecision, mask: int, servers: Servers) -> bool:
+    """Whether no job runs on any of these servers, a mask, and none has a claim on them."""
+    jobs = decision.jobs
+    if mask & (jobs.running.used | servers.masks[0] | jobs.interruptions.claimed):
+        return False
+    free, nodes = servers.view.free, jobs.hardware.nodes
+    return all(free[nodes[at].name] == nodes[at].gpus for at in bits(mask))
 
-    def _exact_times(self, gpus: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
-        """The exact times, for a job that needs less than half a server."""
-        free, nodes, running_jobs = servers.view.free, self._nodes, self._running_jobs
-        return [
-            running_jobs.free_at[at]
-            if 2 * gpus >= nodes[at].gpus
-            else running_jobs.room_at(at, gpus, free[nodes[at].name], now)
-            for at in places
-        ]
 
-    def _share_times(self, job: Job, share: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
-        """When each server has so many GPUs free; with a penalty if it has, but lacks CPUs or memory."""
-        usable, free = dict(self._offered(job, servers)), servers.view.free
-        times = list[float]()
-        for at in places:
-            name = self._nodes[at].name
-            time = self._running_jobs.room_at(at, share, free[name], now)
-            times.append(now + SHORT_S if time <= now and usable.get(name, 0) < share else time)
-        return times
+def work_with_idle(decision: OneDecision, entry: Waiting, held: Reservation) -> float:
+    """The work of a job with the time that its reservation would leave idle, shared with jobs of as many GPUs."""
+    idle = _idle_time(decision, held) * decision.jobs.overruns.ratio(entry.job.gpus)
+    return shared(idle / entry.job.weight, decision.jobs.queue.works_from(entry))
 
-    @staticmethod
-    def _offered(job: Job, servers: Servers) -> Iterator[tuple[str, int]]:
-        return ((node.name, count) for node, count in offers(servers.view, job.request))
 
-    def _penalize_short(
-        self, job: Job, times: Sequence[float], needs: Needs, servers: Servers, now: float
-    ) -> list[float]:
-        """The times with a penalty for idle servers that lack CPUs or memory for the job."""
-        usable = dict(self._offered(job, servers))
-        least = job.request.per_node or (job.gpus if needs.servers == 1 else job.request.unit)
-        return [
-            now + SHORT_S if time == RunningJobs.IDLE and usable.get(self._nodes[at].name, 0) < least else time
-            for at, time in zip(needs.places, times, strict=True)
-        ]
+def _idle_time(decision: OneDecision, held: Reservation) -> float:
+    """For how long GPUs are predicted to idle until a reservation begins, seconds of reference GPUs."""
+    free, idle_until = decision.servers.unfilled.view.free, decision.jobs.running.idle_until
+    most = held.share or max(free.values())
+    table, now = decision.jobs.hardware.nodes, decision.now
+    nodes = [(at, table[at]) for at in bits(held.mask)]
+    return sum([node.speed * idle_until(held.time, at, min(most, free[node.name]), now) for at, node in nodes])
+
+
+def seconds_until(held: Reservation, running: RunningJobs, now: float) -> float | None:
+    """Seconds until a reservation begins; None if that is the end of a job without a time limit."""
+    return max(0.0, held.time - now) if running.is_estimate(held.time) else None
