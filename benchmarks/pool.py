@@ -45,7 +45,7 @@ from slurm_asrpt.pool.folder import CHECKPOINT, PoolFolder
 from slurm_asrpt.pool.slurm_job import local_keepers
 from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot, read_checkpoint, write_checkpoint
 from slurm_asrpt.pool.status import PoolStatus
-from slurm_asrpt.pool.sweep import PoolSettings, Spec
+from slurm_asrpt.pool.sweep import PoolSettings, Spec, read_spec
 from slurm_asrpt.pool.synchronization import RoundSum
 from slurm_asrpt.pool.training import Switching, load
 from tests.benches import pool_policies  # noqa: F401 registers a policy
@@ -345,7 +345,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.update(ONE_CORE)
     if options.train:
-        train(Spec.of(json.loads(options.train)), options.into)
+        train(read_spec("--train", json.loads(options.train)), options.into)
         return
     found: dict[str, Any] = {}
     try:

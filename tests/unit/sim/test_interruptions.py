@@ -1,6 +1,7 @@
 """Simulated preemption: what it costs, whom it concerns, and that no work is lost."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
-from slurm_asrpt.core.job import Job, JobId, unprofiled
+from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Preempt, Run, Start
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
@@ -223,3 +224,48 @@ def test_every_job_ends_once_with_all_its_work(rows, patience_s, most, restarts)
     assert run.view.total_free == 12
     assert not [job_id for job_id, _ in run.policy.queue(found.clock)]
     assert JobId("0") not in run.runs
+
+
+def interrupted_for_a_short_job():
+    """A policy that has preempted job 0 for job 1, on the only GPU; its view of the cluster, and both jobs."""
+    policy, nodes = unchecked_policy("asrpt-gated", interrupts=True), [Node("n0", 1, 0)]
+    view = ClusterView(nodes)
+    policy.cluster_changed(nodes, 0.0)
+    long, short = (
+        Job(JobId(str(at)), "ann", 1, unprofiled(1), seconds, submit, interruptible=True)
+        for at, (seconds, submit) in enumerate([(100_000.0, 0.0), (100.0, 1000.0)])
+    )
+    policy.submitted(long, 0.0)
+    (start,) = policy.decide(view, 0.0)
+    view.take(start.placement.gpus)
+    policy.submitted(short, 1000.0)
+    policy.served({}, [Run(long.id, start.placement.gpus, 0.0, 1.0, 0.0)], 1000.0)
+    assert [type(each) for each in policy.decide(view, 1000.0)] == [Preempt]
+    return policy, view, long, short
+
+
+def test_a_job_for_which_others_were_preempted_gets_their_gpus_although_it_has_changed():
+    """Its weight changes with its age, and others that want the GPU are there."""
+    policy, view, long, short = interrupted_for_a_short_job()
+    policy.submitted(replace(short, id=JobId("2"), predicted_iterations=10.0), 1010.0)
+    policy.changed(replace(short, weight=2.0), 1020.0)
+    view.give({"n0": 1})
+    policy.finished(long.id, 1040.0)
+    assert [each.job.id for each in policy.decide(view, 1040.0) if isinstance(each, Start)] == [short.id]
+
+
+def test_a_job_that_asks_for_something_else_waits_like_any_other():
+    policy, view, long, short = interrupted_for_a_short_job()
+    policy.submitted(replace(short, id=JobId("2"), predicted_iterations=10.0), 1010.0)
+    policy.changed(replace(short, request=Request(min_nodes=1, max_nodes=1)), 1020.0)
+    view.give({"n0": 1})
+    policy.finished(long.id, 1040.0)
+    assert [each.job.id for each in policy.decide(view, 1040.0) if isinstance(each, Start)] == ["2"]
+
+
+def test_nobody_is_preempted_while_there_are_no_nodes():
+    policy, _, _, short = interrupted_for_a_short_job()
+    policy.cluster_changed([], 1060.0)
+    policy.served({}, [Run(JobId("0"), {"n0": 1}, 0.0, 1.0, 0.0)], 1200.0)
+    policy.submitted(replace(short, id=JobId("2")), 1200.0)
+    assert policy.decide(ClusterView([]), 1200.0) == []

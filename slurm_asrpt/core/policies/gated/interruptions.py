@@ -158,6 +158,7 @@ class Interruptions:
         preempted = job_id in self.ending or (run is not None and run.ending)  # since before a restart
         self.fillers.ended(job_id, run, preempted)
         if not preempted:
+            self.waited.pop(job_id, None)  # cancelled before it waited again
             return False
         self.ending.discard(job_id)
         if since is not None:

@@ -145,6 +145,18 @@ class Jobs:
             self.similar.left(entry.job)
         return entry
 
+    def keeps_claim(self, job: Job) -> bool:
+        """A job has changed. Returns whether it has a claim, which holds: it needs the same GPUs as before."""
+        claim = self.interruptions.claims.get(job.id)
+        if claim is None or (claim.entry.job.profile, claim.entry.job.request) != (job.profile, job.request):
+            return False
+        self.enter(job, updated_rank(job, claim.entry.key[0]), claim.entry.since)
+        entry = self.queue.entries[job.id]
+        self.queue.leave(job.id)
+        self.similar.left(job)
+        self.interruptions.claims[job.id] = replace(claim, entry=entry)
+        return True
+
     def waits_again(self, entry: Waiting) -> None:
         """A job that had a claim waits with its old entry."""
         self.similar.waits(entry.job)

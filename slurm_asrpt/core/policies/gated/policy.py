@@ -139,6 +139,8 @@ class Gated(Policy):
         self.jobs.enter(job, head_rank(job, self.jobs.returns), job.submit_time)
 
     def changed(self, job: Job, now: float) -> None:
+        if self.jobs.keeps_claim(job):
+            return
         held, entry = self.reservation, self._leave(job.id)
         if entry is not None:
             self.jobs.enter(job, updated_rank(job, entry.key[0]), entry.since)

@@ -64,6 +64,8 @@ def _interrupt(decision: OneDecision) -> None:
     """Preempt jobs for waiting ones with little work, which then wait for their GPUs only."""
     jobs, servers, now = decision.jobs, decision.servers, decision.now
     nodes = jobs.hardware.nodes
+    if not nodes:
+        return
     jobs.interruptions.look(jobs.running, now)
     entries = jobs.queue.entries.values()
     lasts = sum([entry.job.gpus * entry.seconds for entry in entries]) / jobs.hardware.gpus  # the queue
