@@ -1,0 +1,54 @@
+"""Partitions with limits of their own on a real Slurm: jobs that name several, and one that wants two nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .conftest import Cluster, own_cluster, quick
+
+pytestmark = pytest.mark.e2e
+
+SETTINGS = {
+    **quick(1),
+    "slurm": {"partitions": ["gpu", "short", "long", "vip", "wide"]},
+    "policy": {"name": "asrpt-gated"},
+}
+PARTITIONS = """
+PartitionName=short Nodes=n[1-2] MaxTime=5
+PartitionName=long Nodes=n[3-4]
+PartitionName=vip Nodes=n[1-4] AllowAccounts=vip
+PartitionName=wide Nodes=n[1-4] MinNodes=2
+"""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Cluster]:
+    """Four nodes of two GPUs, asrptd in mode enforce."""
+    with own_cluster(830, "4x2", SETTINGS, slurm_conf_extra=PARTITIONS) as cluster:
+        cluster.start_daemon()
+        yield cluster
+        assert cluster.stop_daemon() == 0
+
+
+def test_a_job_starts_in_the_one_of_its_partitions_that_lets_it(lab: Cluster) -> None:
+    """On the first nodes, Slurm would refuse it again and again."""
+    job_id = lab.submit("-p", "short,long", "-t", "10", "--gpus=1", script="sleep 1")
+    done = lab.wait(job_id, "COMPLETED", timeout=30)
+    assert (done.partition, done.nodes) == ("long", "n3")
+    assert not lab.audit(job_id, "not-started")
+
+
+def test_a_partition_that_refuses_one_job_holds_no_others(lab: Cluster) -> None:
+    closed = lab.submit("-p", "vip", "--gpus=1", script="sleep 1")
+    others = [lab.submit("-p", "gpu", "--gpus=2", script="sleep 1") for _ in range(8)]
+    for job_id in others:
+        lab.wait(job_id, "COMPLETED", timeout=30)
+    assert lab.job(closed).state == "PENDING"
+    lab.cancel(closed)
+
+
+def test_a_job_gets_the_nodes_that_its_partition_wants(lab: Cluster) -> None:
+    job_id = lab.submit("-p", "wide", "--gpus=2", script="sleep 1")
+    assert lab.wait(job_id, "COMPLETED", timeout=30).nodes == "n[1-2]"
