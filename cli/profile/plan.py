@@ -122,8 +122,9 @@ def read_amount(option: str, text: str) -> float:
     """Bytes, or bytes per second: 80G, 300GB, 1.25GB/s; bits with a lowercase b: 10Gb, 10Gbit/s. Raises InputError."""
     found = _AMOUNT.fullmatch(text)
     value = float(found[1]) * _FACTORS[found[2]] if found else 0.0
-    if not found or not value > 0:
-        raise InputError(f"{option} {safe(text)}: write an amount such as 80G, 300GB (bytes) or 10Gb (bits)")
+    if not found or not value > 0 or not (found[2] or found[3]):
+        unit = " with its unit" if found and value > 0 else ""
+        raise InputError(f"{option} {safe(text)}: write an amount{unit}, such as 80G, 300GB (bytes) or 10Gb (bits)")
     return value / 8 if (found[3] or "").startswith("b") else value
 
 
