@@ -6,7 +6,7 @@ import logging
 import sys
 from pathlib import Path
 from threading import Event
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from slurm_asrpt_cli._app.errors import run_app
@@ -14,12 +14,14 @@ from slurm_asrpt_cli._app.help import Tool
 
 from slurm_asrpt import __version__
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
-from slurm_asrpt.config.settings import Mode, Settings, load_settings
+from slurm_asrpt.config.mode import Mode
 from slurm_asrpt.daemon.guard import Guard
 from slurm_asrpt.daemon.leader import wait_to_lead
-from slurm_asrpt.daemon.main import Daemon, stop_on_signals
-from slurm_asrpt.daemon.setup import prepare
 from slurm_asrpt.errors import AsrptError, InputError, printable
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config.settings import Settings
+    from slurm_asrpt.daemon.main import Daemon
 
 app = Tool()
 
@@ -51,27 +53,38 @@ def asrptd(
 
     A second one on the same state directory stands by, and takes over when the first is gone.
     """
+    from slurm_asrpt.daemon import main as daemon  # takes a second, which --help need not
+
     levels = logging.getLevelNamesMapping()
     if log_level.upper() not in levels:
         raise InputError(f"--log-level: {log_level!r} is no level; use debug, info, warning or error")
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine("%(asctime)s %(name)s %(levelname)s %(message)s"))
     logging.basicConfig(level=levels[log_level.upper()], handlers=[handler])
+    settings = _settings(config, mode, policy)
+    LOG.info("release %s", __version__)
+    stopping = Event()
+    daemon.stop_on_signals(stopping)
+    leader = wait_to_lead(settings.paths.state, stopping, once)
+    if leader is not None:
+        guard = None if once or settings.daemon.mode is Mode.SHADOW else Guard(_release_command(config))
+        _run(daemon.Daemon(settings, leader, stopping), once)
+        if guard is not None:
+            guard.dismiss()  # after an error it hands back the waiting jobs
+
+
+def _settings(config: Path | None, mode: Mode | None, policy: str | None) -> Settings:
+    """The settings with those of the command line, checked. Raises InputError."""
+    from slurm_asrpt.config.settings import load_settings
+    from slurm_asrpt.daemon.setup import prepare
+
     settings = load_settings(config, trusted=True)
     if mode is not None:
         settings = settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"mode": mode})})
     if policy is not None:
         settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"name": policy})})
     prepare(settings)
-    LOG.info("release %s", __version__)
-    stopping = Event()
-    stop_on_signals(stopping)
-    leader = wait_to_lead(settings.paths.state, stopping, once)
-    if leader is not None:
-        guard = None if once or settings.daemon.mode is Mode.SHADOW else Guard(_release_command(config))
-        _run(Daemon(settings, leader, stopping), once)
-        if guard is not None:
-            guard.dismiss()  # after an error it hands back the waiting jobs
+    return settings
 
 
 def _release_command(config: Path | None) -> list[str]:

@@ -8,23 +8,23 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.help import Tools, Version, seldom
 from slurm_asrpt_cli._app.tables import safe
 
-from slurm_asrpt.config.settings import parse_settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, Collected, InputError, error_lines
-from slurm_asrpt.lab import cluster, other_release, pace
+from slurm_asrpt.lab import other_release
 from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.spec import DEFAULT_DIRECTORY, DEFAULT_PORT, LabSpec
+
+if TYPE_CHECKING:
+    from slurm_asrpt.lab.cluster import Lab
 
 app = Tools(
     help="Run a disposable Slurm cluster on this machine, in one directory: many slurmd, device files as GPUs.",
@@ -33,7 +33,6 @@ Examples:
   asrpt-lab up --nodes 4x8
   asrpt-lab down""",
 )
-console = Console(stderr=True)
 
 Directory = Annotated[
     Path, typer.Option("--dir", metavar="DIR", help="Directory of the lab. Test users must be able to enter it.")
@@ -55,8 +54,20 @@ def _errors() -> Iterator[None]:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A line on a terminal that says what is being done; yields what changes it."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    with Console(stderr=True).status("checking this machine") as line:
+        yield lambda text: line.update(escape(text))
+
+
 def _settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
     """``section.key=value`` options as tables. Values are JSON, else strings. Raises InputError."""
+    from slurm_asrpt.config.settings import parse_settings
+
     errors, tables = Collected(), dict[str, dict[str, Any]]()
     for pair in pairs:
         with errors:
@@ -113,8 +124,8 @@ def make_debian(
     Example:
       asrpt-lab debian trixie /srv/trixie
     """
-    with _errors(), console.status("checking this machine") as line:
-        other_release.make(suite, folder, lambda text: line.update(escape(text)))
+    with _errors(), _progress() as tell:
+        other_release.make(suite, folder, tell)
     print(f"{folder}: ready; next: {_command('asrpt-lab')} --root {folder} up")
 
 
@@ -177,8 +188,8 @@ def up(
             speed=speed,
             topology=topology,
         )
-        with console.status("checking this machine") as line:
-            lab = cluster.up(spec, lambda text: line.update(escape(text)))
+        with _progress() as tell:
+            lab = _start(spec, tell)
             pace = _pace(lab) if spec.accelerated else ""
     count = len(spec.node_list)
     print(f"{count} node{'' if count == 1 else 's'} up in {lab.directory}. {pace}Next steps:")
@@ -193,8 +204,22 @@ def up(
         print(text)
 
 
-def _pace(lab: cluster.Lab) -> str:
+def _start(spec: LabSpec, tell: Callable[[str], None]) -> Lab:
+    from slurm_asrpt.lab import cluster  # takes half a second, which --help need not
+
+    return cluster.up(spec, tell)
+
+
+def _load(directory: Path) -> Lab:
+    from slurm_asrpt.lab import cluster
+
+    return cluster.load(directory)
+
+
+def _pace(lab: Lab) -> str:
     """What the lab's clock costs. Ends a lab whose pace this machine does not bear. Raises MachineError."""
+    from slurm_asrpt.lab import pace
+
     try:
         return f"{pace.check(lab)}. "
     except BaseException:
@@ -202,7 +227,7 @@ def _pace(lab: cluster.Lab) -> str:
         raise
 
 
-def _next(lab: cluster.Lab, where: list[str]) -> Iterator[str]:
+def _next(lab: Lab, where: list[str]) -> Iterator[str]:
     yield f"export SLURM_CONF={lab.slurm_conf} ASRPT_CONFIG={lab.settings_path}"
     if lab.spec.hook:
         yield f"{_command('asrptd')} &"
@@ -212,7 +237,7 @@ def _next(lab: cluster.Lab, where: list[str]) -> Iterator[str]:
     yield shlex.join([_command("asrpt-lab"), "down", *where])
 
 
-def _next_by_run(lab: cluster.Lab, here: list[str], where: list[str]) -> Iterator[str]:
+def _next_by_run(lab: Lab, here: list[str], where: list[str]) -> Iterator[str]:
     """here: the command asrpt-lab and its options."""
     if lab.spec.hook:
         yield shlex.join([*here, "run", *where, "asrptd"]) + " &"
@@ -221,7 +246,7 @@ def _next_by_run(lab: cluster.Lab, here: list[str], where: list[str]) -> Iterato
     yield shlex.join([*here, "down", *where])
 
 
-def _example(lab: cluster.Lab) -> list[str]:
+def _example(lab: Lab) -> list[str]:
     train = f"{lab.train} --iterations 30"
     return ["sbatch", "--chdir=/tmp", "-n3", "-c1", "--gpus-per-task=1", "--wrap", train]
 
@@ -249,7 +274,7 @@ def down(
         if not directory.exists():
             print(f"{safe(str(directory))}: no such lab")
             return
-        cluster.load(directory).down(purge)
+        _load(directory).down(purge)
         print(f"{safe(str(directory))}: stopped")
 
 
@@ -267,7 +292,7 @@ def run(
     Example: asrpt-lab run --user asrpt1 sbatch /tmp/job.sh
     """
     with _errors():
-        _replace_by(cluster.load(directory), command, user, stay=True)
+        _replace_by(_load(directory), command, user, stay=True)
 
 
 @app.command()
@@ -282,13 +307,13 @@ def shell(
       asrpt-lab shell --user asrpt1
     """
     with _errors():
-        lab = cluster.load(directory)
+        lab = _load(directory)
         if not lab.running:
             raise InputError(f"{directory}: the lab is down; start it with asrpt-lab up")
         _replace_by(lab, [os.environ.get("SHELL") or "/bin/sh"], user)
 
 
-def _replace_by(lab: cluster.Lab, command: list[str], user: str | None, stay: bool = False) -> NoReturn:
+def _replace_by(lab: Lab, command: list[str], user: str | None, stay: bool = False) -> NoReturn:
     """Become a command in the lab, in the user's home directory or, to stay, in this one. Raises InputError."""
     who = identity(user) if user else None
     commands = str(Path(sys.argv[0]).absolute().parent)
@@ -319,10 +344,12 @@ def status(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> N
     Example:
       asrpt-lab status --json
     """
+    from slurm_asrpt.lab.cluster import status_json
+
     with _errors():
-        found = cluster.load(directory).status()
+        found = _load(directory).status()
         if as_json:
-            print(cluster.status_json(found))
+            print(status_json(found))
         else:
             print(f"controller  {'answers' if found.controller else 'does not answer'}")
             print(f"daemons     {found.alive} running{', exited: ' + ', '.join(found.dead) if found.dead else ''}")

@@ -319,7 +319,7 @@ def _show_evidence(subject: PredictionInput, found: Evidence) -> None:
     print()
     show_table(
         [
-            Column("KEY", [level.name for level in found.levels]),
+            Column("KEY", [_key(level) for level in found.levels]),
             Column("ID", [level.key for level in found.levels]),
             Column("RUNS", [str(level.runs) for level in found.levels], right=True),
             Column("PREDICTS", [_entry(level, bool(subject.profile)) for level in found.levels], right=True),
@@ -327,14 +327,20 @@ def _show_evidence(subject: PredictionInput, found: Evidence) -> None:
         ]
     )
     runs, where = found.runs[:SHOWN_RUNS], found.answer.level or "group"
-    count = next((level.runs for level in found.levels if level.answers), 0) or next(
-        level.runs for level in reversed(found.levels) if level.name == where
+    shown = next((level for level in found.levels if level.answers and level.runs), None) or next(
+        level for level in reversed(found.levels) if level.name == where
     )
-    print(f"\n{counted(count, 'past run')} with this {where} key in the history" + (", the latest:" if runs else ""))
+    key = f"{shown.name} key{' and profile' if shown.unit is Unit.ITERATIONS else ''}"
+    print(f"\n{counted(shown.runs, 'past run')} with this {key} in the history" + (", the latest:" if runs else ""))
     if runs:
         _show_runs(runs)
     if len(found.placed) > 1 or found.communication:
         _show_communication(subject, found)
+
+
+def _key(level: Level) -> str:
+    """The name of a key; a job with a profile has more keys, whose entries are iterations of this profile."""
+    return f"{level.name} with profile" if level.unit is Unit.ITERATIONS else level.name
 
 
 def _show_communication(subject: PredictionInput, found: Evidence) -> None:

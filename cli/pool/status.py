@@ -56,10 +56,19 @@ def status_command(
 
 def page(status: PoolStatus, now: float, width: int | None) -> Iterator[Line]:
     """The lines of a table in the order of the sweep. width: of the terminal; None: cut nothing."""
+    status = _as_they_are(status)
     for number, text in enumerate(map(safe, head(status, now))):
         yield ((clip(text, width) if width else text, "" if number else "bold"),)
     yield ()
     yield from table_lines(columns(status.trainings), True, width)
+
+
+def _as_they_are(status: PoolStatus) -> PoolStatus:
+    """Without running trainings once the pool has ended: the driver leaves those that it stopped as they were."""
+    if status.state == "running":
+        return status
+    trainings = (replace(each, state="stopped") if each.state == "running" else each for each in status.trainings)
+    return replace(status, trainings=tuple(trainings))
 
 
 def head(status: PoolStatus, now: float) -> Iterator[str]:
@@ -77,7 +86,9 @@ def _state(status: PoolStatus, now: float) -> str:
 
 def _trainings(status: PoolStatus) -> str:
     parts = [
-        f"{status.count(state)} {state}" for state in ("done", "running", "waiting", "failed") if status.count(state)
+        f"{status.count(state)} {state}"
+        for state in ("done", "running", "stopped", "waiting", "failed")
+        if status.count(state)
     ]
     return f"{counted(len(status.trainings), 'training')}: {', '.join(parts)}" if parts else "no trainings"
 

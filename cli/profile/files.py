@@ -23,6 +23,7 @@ from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_FAILURE, AsrptError, InputEr
 from slurm_asrpt.profile.blocks import Block, UncutFile
 from slurm_asrpt.profile.cut import cut_file, even_cut
 from slurm_asrpt.profile.documents import Document, differences, format_document, load_document, to_json, to_values
+from slurm_asrpt.profile.header import MEASURED
 from slurm_asrpt.profile.schema import ProfileFile, library_names, uncut_names
 
 
@@ -33,6 +34,10 @@ class Form(StrEnum):
     JSON = "json"
 
 
+FIGURES = ("gpus", "param_bytes", "iteration_s", "kind", "device")
+"""Of a profile in a list, by their keys in JSON."""
+ASSUMED = " (assumed, not measured)"
+"""Ends the device of the shipped profiles that are computed."""
 FAR_APART = 0.2
 DOUBT = (
     f"the two times differ by more than {FAR_APART:.0%}: the machine was busy, or the blocks are so short that calling "
@@ -53,7 +58,8 @@ def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> No
     """List the available profiles: this site's, then the shipped ones.
 
     ITERATION is in the best placement, all GPUs on one server; for a
-    model that is cut for each job (GPUS: any), on one GPU.
+    model that is cut for each job (GPUS: any), on one GPU. FROM tells
+    whether it was computed or measured, and for which GPU.
 
     \b
     Example:
@@ -75,19 +81,26 @@ def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> No
 def _listed(name: str, where: Sequence[Path], fabric: Fabric) -> dict[str, Any]:
     """A profile's figures: null if it cannot be read. gpus: null also for a model that is cut for each job.
 
-    iteration_s: alpha with all GPUs on one server; of a model that is not cut, on one GPU.
+    iteration_s: alpha with all GPUs on one server; of a model that is not cut, on one GPU. kind: computed or measured.
     """
     try:
         found = load_document(name, where)
     except InputError as error:
-        return {"name": name, "gpus": None, "param_bytes": None, "iteration_s": None, "error": one_line(error)}
+        return {"name": name, **dict.fromkeys(FIGURES), "error": one_line(error)}
+    kind = MEASURED if found.head.provenance.kind == MEASURED else "computed"
+    figures = (*_figures(found, fabric), kind, found.head.device)
+    return {"name": name, **dict(zip(FIGURES, figures, strict=True))}
+
+
+def _figures(found: Document, fabric: Fabric) -> tuple[int | None, float, float]:
+    """GPUs, bytes of parameters, and seconds of an iteration."""
     if isinstance(found, UncutFile):
         size = sum(block.param_bytes for block in found.blocks)
-        return {"name": name, "gpus": None, "param_bytes": size, "iteration_s": found.iteration_s or found.seconds}
+        return None, size, found.iteration_s or found.seconds
     profile = found.profile
     size = profile.tensor * sum(stage.param_bytes for stage in profile.stages)
     together = iteration_time(profile, [0] * profile.gpus, [profile.gpus], fabric)
-    return {"name": name, "gpus": profile.gpus, "param_bytes": size, "iteration_s": together}
+    return profile.gpus, size, together
 
 
 def _print_listed(rows: Sequence[Mapping[str, Any]], site: Container[str]) -> None:
@@ -105,7 +118,8 @@ def _print_listed(rows: Sequence[Mapping[str, Any]], site: Container[str]) -> No
 def _origin(row: Mapping[str, Any], site: bool) -> str:
     if row.get("error"):
         return f"invalid: {safe(row['error'])}"
-    return "this site" if site else "shipped"
+    device = row["device"].removesuffix(ASSUMED)
+    return f"{'this site: ' if site else ''}{row['kind']}, {safe(device)}"
 
 
 def show_command(profile: ProfileArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
@@ -314,6 +328,8 @@ def convert_command(
         raise InputError("--name requires --tp, --pp or --dp; to rename a profile, edit the file")
     form = to or (Form.JSON if output is not None and output.suffix == ".json" else Form.TOML)
     write_text(output, to_json(document) if form is Form.JSON else format_document(document))
+    if output is not None:
+        print(f"wrote {safe(str(output))}: {safe(document.head.name)}")
 
 
 def _cut(document: Document, tensor: int, stages: int, replicas: int, name: str) -> ProfileFile:

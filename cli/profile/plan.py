@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
@@ -19,10 +19,12 @@ from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.profile.blocks import UncutFile
 from slurm_asrpt.profile.cut import cut_file
 from slurm_asrpt.profile.documents import load_uncut
-from slurm_asrpt.profile.plan_costs import Machines
-from slurm_asrpt.profile.planner import Plan, plans
 from slurm_asrpt.profile.schema import format_profile
 from slurm_asrpt.text import counted
+
+if TYPE_CHECKING:
+    from slurm_asrpt.profile.plan_costs import Machines
+    from slurm_asrpt.profile.planner import Plan
 
 MAX_GPUS = 1024
 DEFAULT_PER_NODE = 8
@@ -74,6 +76,8 @@ def plan_command(
       asrpt-profile plan llama-3-70b -g 64 --nodes 8x8
       asrpt-profile plan ./mine.toml -g 8 -w mine-8.toml
     """
+    from slurm_asrpt.profile.planner import plans  # needs numpy, which --help need not wait for
+
     document = load_uncut(profile, folders(config))
     machines = _machines(gpus, memory, nodes, _fabric(inter, intra, config))
     found = plans(document, machines, pipeline, best)
@@ -101,6 +105,8 @@ def _fabric(inter: str, intra: str, config: Path | None) -> Fabric:
 
 
 def _machines(gpus: int, memory: str, nodes: str, fabric: Fabric) -> Machines:
+    from slurm_asrpt.profile.plan_costs import Machines
+
     servers, per_node = -(-gpus // DEFAULT_PER_NODE), min(DEFAULT_PER_NODE, gpus)
     if nodes:
         found = _NODES.fullmatch(nodes)
@@ -116,8 +122,9 @@ def read_amount(option: str, text: str) -> float:
     """Bytes, or bytes per second: 80G, 300GB, 1.25GB/s; bits with a lowercase b: 10Gb, 10Gbit/s. Raises InputError."""
     found = _AMOUNT.fullmatch(text)
     value = float(found[1]) * _FACTORS[found[2]] if found else 0.0
-    if not found or not value > 0:
-        raise InputError(f"{option} {safe(text)}: write an amount such as 80G, 300GB (bytes) or 10Gb (bits)")
+    if not found or not value > 0 or not (found[2] or found[3]):
+        unit = " with its unit" if found and value > 0 else ""
+        raise InputError(f"{option} {safe(text)}: write an amount{unit}, such as 80G, 300GB (bytes) or 10Gb (bits)")
     return value / 8 if (found[3] or "").startswith("b") else value
 
 

@@ -24,7 +24,7 @@ app = Tools(
     help="Replay traces of jobs with the policies of asrptd, and compare them.",
     epilog="""\b
 Examples:
-  asrpt-sim run pai-like:2000 --policy asrpt -o out
+  asrpt-sim run pai-like:2000 --servers 8 --load 0.9 -o out
   asrpt-sim COMMAND --help""",
 )
 

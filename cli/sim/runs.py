@@ -25,10 +25,18 @@ from slurm_asrpt_cli.sim.options import (
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY
 from slurm_asrpt.errors import EXIT_FAILURE, EXIT_INTERRUPTED
-from slurm_asrpt.sim.assumptions import assumptions, no_losses, nobody_consents, nobody_waits, too_large
+from slurm_asrpt.sim.assumptions import (
+    assumptions,
+    no_losses,
+    nobody_consents,
+    nobody_waits,
+    scattered,
+    scattering,
+    too_large,
+)
 from slurm_asrpt.sim.backends import run_local
 from slurm_asrpt.sim.results import Record, check_target, read_meta, run_scenario, save
-from slurm_asrpt.sim.scenario import Scenario, parse_policies, parse_policy
+from slurm_asrpt.sim.scenario import SLURM_FEWEST, Scenario, parse_policies, parse_policy
 from slurm_asrpt.sim.sweep import CELLS, Collected, Sweep, collect, finished, make_sweep, to_run, write_sweep
 from slurm_asrpt.text import counted, slurm_time
 
@@ -36,7 +44,7 @@ Policies = Annotated[
     str,
     typer.Option("--policies", "-p", metavar="POLICIES", help="Comma-separated, or all."),
 ]
-COMPARED = f"{DEFAULT_POLICY},asrpt,slurm-backfill,easy-backfill,fifo,wcs-workload"
+COMPARED = f"{DEFAULT_POLICY},asrpt,slurm-backfill,{SLURM_FEWEST},easy-backfill,fifo,wcs-workload"
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the results to this directory.")
 ]
@@ -63,7 +71,7 @@ def run(
 
     \b
     Examples:
-      asrpt-sim run pai-like:20000 --load 0.9
+      asrpt-sim run pai-like:20000 --servers 50 --load 0.9
       asrpt-sim run jobs.csv -p asrpt --set tau=2 -o out
       asrpt-sim run jobs.csv -p spjf-perfect --json
     """
@@ -84,6 +92,7 @@ def run(
     else:
         print_facts(_facts(record, output), 18)
         _warn(nobody_waits([record.meta["summary"]], record.meta["notes"]["load"]))
+        note(scattered(scattering([{"policy": spec.text, **record.meta["summary"]}])))
         _warn("" if record.interrupted else too_large([record.meta["summary"]]))
         _warn(nobody_consents([spec], scenario.options.consent))
         _warn(no_losses([spec]))
@@ -95,6 +104,11 @@ def run(
 def _warn(text: str) -> None:
     if text:
         say(f"warning: {text}")
+
+
+def note(text: str) -> None:
+    if text:
+        say(f"note: {text}")
 
 
 def _facts(record: Record, output: Path | None) -> list[tuple[str, str]]:
@@ -150,7 +164,6 @@ def compare(
     \b
     Examples:
       asrpt-sim compare philly --servers 16 -p all --load 1
-      asrpt-sim compare jobs.csv --max-gpus-per-user 8
       asrpt-sim compare jobs.csv -p asrpt:tau=0,fifo -o out
     """
     warn_of_plugins()
@@ -165,11 +178,13 @@ def compare(
     if as_json:
         assumed = dict(assumptions(scenario, meta["notes"])) if meta else {}
         bounds = dict(meta["bounds"]) if meta else None
-        print_json({"policies": rows, "bounds": bounds, "assumed": assumed, "failed": found.failed})
+        more = {"assumed": assumed, "scattering": scattering(rows), "failed": found.failed}
+        print_json({"policies": rows, "bounds": bounds, **more})
     elif meta:
         print_figures({"POLICY": [row["policy"] for row in rows]}, rows)
         print_assumptions(scenario, meta["notes"])
         _warn(nobody_waits(rows, meta["notes"]["load"]))
+        note(scattered(scattering(rows)))
         _warn(too_large(rows))
         _warn(nobody_consents(specs, scenario.options.consent))
         _warn(no_losses(specs))

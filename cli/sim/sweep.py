@@ -19,13 +19,13 @@ from slurm_asrpt_cli.sim.options import (
     warn_of_plugins,
     with_perhaps_a_scenario,
 )
-from slurm_asrpt_cli.sim.runs import Policies, leave, print_assumptions, run_cells
+from slurm_asrpt_cli.sim.runs import Policies, leave, note, print_assumptions, run_cells
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY
 from slurm_asrpt.errors import EXIT_FAILURE, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.sim.assumptions import nobody_waits
+from slurm_asrpt.sim.assumptions import nobody_waits, scattered, scattering
 from slurm_asrpt.sim.backends import run_dask, run_local, submit_array
 from slurm_asrpt.sim.results import find_results, read_meta
 from slurm_asrpt.sim.scenario import Scenario, parse_policies, scenario_of
@@ -77,7 +77,7 @@ def sweep(
 
     \b
     Examples:
-      asrpt-sim sweep philly -p all --grid load=0.8,1.1 -o d
+      asrpt-sim sweep philly -p all --grid servers=16,20 -o d
       asrpt-sim sweep jobs.csv --backend slurm -o d
       asrpt-sim sweep --collect d
     """
@@ -145,6 +145,7 @@ def _show(place: Path, made: Sweep, found: Collected, as_json: bool) -> None:
     elif found.rows:
         print_figures({key.upper(): [_text(row[key]) for row in found.rows] for key in made.keys}, found.rows)
         _assumed(place, made)
+        note(scattered(scattering(found.rows)))
 
 
 def _assumed(place: Path, made: Sweep) -> None:

@@ -15,6 +15,7 @@ from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.help import Tool, seldom
 from slurm_asrpt_cli.status.selection import (
     Selection,
+    check_users,
     ordered,
     own_name,
     read_jobs,
@@ -91,6 +92,8 @@ def status(
         return
     users = frozenset([*words(user), *([own_name()] if me else [])])
     chosen = Selection(users, frozenset(words(partition)), read_states(state), read_jobs([*(jobs or []), job]))
+    if explain and chosen.jobs:
+        raise InputError(f"--explain {explain}: explains this job only; leave out the other job IDs, or --explain")
     keys, folder = read_sort(sort), status_folder(config)
     formatted = parsable or long or everybody or no_header or as_json or html or not sys.stdout.isatty()
     if watch:
@@ -136,6 +139,7 @@ def _selected(folder: Path, chosen: Selection, keys: Sequence[tuple[str, bool]])
     else:
         found = of_users(folder, now, chosen.users) if chosen.users else published(folder, now)
     warn_if_stale(found, now)
+    check_users(chosen, found)
     for text in unknown_names(chosen, found):
         print(f"asrpt-status: {text}", file=sys.stderr)
     jobs = [*found.jobs, *ended(folder)] if chosen.asks_for_ended(found.jobs) else found.jobs

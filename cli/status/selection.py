@@ -70,12 +70,22 @@ def own_name() -> str:
         return str(os.getuid())
 
 
+def check_users(chosen: Selection, found: Status) -> None:
+    """Raises InputError if nobody knows any of the users that the selection names."""
+    unknown = _unknown_users(chosen, found)
+    if unknown and len(unknown) == len(chosen.users):
+        raise InputError(f"unknown user {', '.join(map(safe, unknown))}")
+
+
+def _unknown_users(chosen: Selection, found: Status) -> list[str]:
+    return [name for name in sorted(chosen.users - {job.user for job in found.jobs}) if not _is_user(name)]
+
+
 def unknown_names(chosen: Selection, found: Status) -> list[str]:
-    """Users and partitions that the selection names and nobody knows, in words; squeue goes on, too."""
+    """Users and partitions that the selection names and nobody knows, in words; squeue shows the others, too."""
     partitions = {name for node in found.nodes for name in node.partitions} or chosen.partitions
-    users = chosen.users - {job.user for job in found.jobs}
     return [
-        *(f"unknown user {safe(name)}" for name in sorted(users) if not _is_user(name)),
+        *(f"unknown user {safe(name)}" for name in _unknown_users(chosen, found)),
         *(
             f"unknown partition {safe(name)}: it does not exist, or asrptd manages none of its nodes"
             for name in sorted(chosen.partitions - partitions)

@@ -46,8 +46,8 @@ from slurm_asrpt.status.document import Status, read_published, read_status, wit
 from slurm_asrpt.status.reason_texts import LEFT_WORDS, in_words, text_of, why_open
 from slurm_asrpt.text import counted, slurm_time
 
-BUDGET_S = 20.0
-"""CPU seconds for the simulation; without a result by then, there is no start interval."""
+BUDGET_S = 3.0
+"""CPU seconds for the simulation; the rest takes one. In a long queue, the simulated futures are shorter then."""
 PROMISE = "an estimate, not a promise: later jobs may go first, predictions may be wrong, nodes may fail"
 
 

@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from slurm_asrpt.config import group_rules
 from slurm_asrpt.config.location import DEFAULT_PATH, RUN, settings_file
+from slurm_asrpt.config.mode import Mode as Mode
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import registry
 from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
@@ -30,14 +31,6 @@ if TYPE_CHECKING:
 
 DEFAULT_POLICY = "asrpt-gated"
 """The policy if the settings name none."""
-
-
-class Mode(StrEnum):
-    """What asrptd writes to Slurm."""
-
-    SHADOW = "shadow"
-    ORDER = "order"
-    ENFORCE = "enforce"
 
 
 class Client(StrEnum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from slurm_asrpt import __version__
@@ -36,8 +37,10 @@ from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.daemon.record.ended import EndedReports, ended_row
 from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remaining_s, total_iterations
+from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.forecast.sampling import remaining_length
 from slurm_asrpt.predict.conformal import including, rounded_interval
+from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import asked_gpus, gpus_of
 from slurm_asrpt.status.document import (
@@ -388,7 +391,16 @@ def _text(job: ManagedJob, why: Reason) -> str:
     return text_of(why) + (by_slurm_text(job.by_slurm) if waits else "")
 
 
+@lru_cache(maxsize=10_000)
+def _named(nodes: str) -> tuple[str, ...]:
+    """The names in a list of Slurm; cached, since jobs run for many cycles. None of them if it cannot be parsed."""
+    try:
+        return tuple(expand(nodes))
+    except SlurmError:
+        return ()
+
+
 def _nodes(job: ManagedJob, why: Reason) -> dict[str, int]:
     if job.state is JobState.RUNNING:
-        return dict(job.record.gpus_by_node)
+        return dict(job.record.gpus_by_node) or dict.fromkeys(_named(job.record.nodes), 0)
     return dict(job.pin.gpus) if job.pin else dict(why.facts.get("nodes", {}))

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from slurm_asrpt.sim.engine import FEWEST, NODES
 from slurm_asrpt.sim.predictors import PERFECT
 from slurm_asrpt.sim.recorder import preempts
-from slurm_asrpt.sim.scenario import PolicySpec, Scenario
+from slurm_asrpt.sim.scenario import PolicySpec, Scenario, parse_policy
 from slurm_asrpt.sim.workload import H100, KNOWN, UNKNOWN
 from slurm_asrpt.text import counted
 
 WAITING_S = 60.0
 """A simulation in which the 99th percentile of the waits is less compares nothing, seconds."""
+
+SCATTERED = 0.2
+"""The share of the GPU time lost to placement from which a policy is said to scatter jobs."""
 
 SPLITS = "of GPUs over servers: the paper's under asrpt, fifo, spjf, spwf and wcs-*, Slurm's under the others"
 
@@ -95,6 +99,23 @@ def no_losses(specs: Iterable[PolicySpec]) -> str:
     if not blind:
         return ""
     return f"simulated jobs report no loss, so predict=loss changes nothing: {', '.join(blind)}"
+
+
+def scattering(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The policies that lose much to placement because jobs do not say on how many nodes. rows: summaries by policy."""
+    lossy = dict.fromkeys(row["policy"] for row in rows if row["placement_loss"] > SCATTERED)
+    return [policy for policy in lossy if NODES not in parse_policy(policy).settings]
+
+
+def scattered(policies: Iterable[str]) -> str:
+    """A note on such policies, else an empty string."""
+    names = ", ".join(policies)
+    if not names:
+        return ""
+    return (
+        f"jobs request no number of nodes, so these policies scatter them and lose more than {SCATTERED:.0%} of the "
+        f"GPU time (LOST): {names}. POLICY:{NODES}={FEWEST} is what sbatch -N does"
+    )
 
 
 def too_large(summaries: Iterable[Mapping[str, Any]]) -> str:

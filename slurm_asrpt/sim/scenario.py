@@ -19,6 +19,8 @@ from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 from slurm_asrpt.traces import AUTO, check_format
 from slurm_asrpt.traces.sources import column_titles, fingerprint, generated_size, load_trace, no_jobs, path_of
 
+SLURM_FEWEST = f"slurm-backfill:{NODES}={FEWEST}"
+"""Slurm, if users say on how many nodes their jobs should run (``sbatch -N``)."""
 _SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
@@ -84,13 +86,16 @@ def _value(text: str) -> Any:
 
 
 def parse_policies(text: str) -> list[PolicySpec]:
-    """Parse policies separated by commas, or ``all``; ``a:x=1,y=2,b`` is ``a:x=1,y=2`` and ``b``. Raises InputError."""
+    """Parse policies separated by commas, or ``all``; ``a:x=1,y=2,b`` is ``a:x=1,y=2`` and ``b``. Raises InputError.
+
+    all: every policy, and what Slurm does if jobs request their fewest nodes.
+    """
     words: list[str] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         if words and "=" in part and ":" not in part:
             words[-1] += f",{part}" if ":" in words[-1] else f":{part}"
         else:
-            words.extend(policy_names() if part == "all" else [part])
+            words.extend([*policy_names(), SLURM_FEWEST] if part == "all" else [part])
     errors, specs = Collected(), dict[str, PolicySpec]()
     for word in words:
         with errors:

@@ -47,11 +47,13 @@ def read_tasks(text: str) -> tuple[range, ...]:
 
 
 def fold_gpus(nodes: Mapping[str, int]) -> str:
-    """Nodes grouped by their number of GPUs: ``n1:4 n[2-3]:1``."""
+    """Nodes grouped by their number of GPUs: ``n1:4 n[2-3]:1``; those of a job without GPUs by name: ``n1``."""
     by_gpus: dict[int, list[str]] = {}
     for name, gpus in nodes.items():
         by_gpus.setdefault(gpus, []).append(name)
-    return " ".join(f"{_fold(names)}:{gpus}" for gpus, names in sorted(by_gpus.items(), reverse=True))
+    return " ".join(
+        f"{_fold(names)}:{gpus}" if gpus else _fold(names) for gpus, names in sorted(by_gpus.items(), reverse=True)
+    )
 
 
 def _fold(names: Sequence[str]) -> str:

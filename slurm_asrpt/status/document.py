@@ -55,7 +55,8 @@ class JobStatus:
     text: Annotated[str, "The reason as a sentence; empty for a running job."]
     facts: Annotated[dict[str, Any], "The facts behind the reason; the keys depend on the reason."]
     nodes: Annotated[
-        dict[str, int], "GPUs per node: chosen (starting), allocated (running), or last considered (delayed, reserved)."
+        dict[str, int],
+        "GPUs per node, perhaps 0: chosen (starting), allocated (running), or last considered (delayed, reserved).",
     ]
     rank: Annotated[int | None, "Position in the queue, 1 is next; null once started or if left to Slurm."] = None
     start_time: Annotated[float | None, "Start time; null before the start."] = None

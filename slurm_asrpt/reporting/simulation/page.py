@@ -10,7 +10,7 @@ from slurm_asrpt.reporting.html import jobs, render
 from slurm_asrpt.reporting.plot_style import duration
 from slurm_asrpt.reporting.simulation.plots import Picture, plain
 from slurm_asrpt.reporting.simulation.result_digest import Digest, LongWait
-from slurm_asrpt.sim.assumptions import assumptions, nobody_waits
+from slurm_asrpt.sim.assumptions import assumptions, nobody_waits, scattered, scattering
 
 Cell = Callable[[Digest], str]
 
@@ -102,6 +102,9 @@ def _warnings(found: Sequence[Digest], drawn: Sequence[Digest]) -> list[str]:
         says.append(
             f"Hardly a job waits, so policies do not differ; use fewer servers or more load: {', '.join(idle)}."
         )
+    note = scattered(scattering({"policy": digest.scenario.policy, **digest.summary} for digest in found))
+    if note:
+        says.append(f"{note[:1].upper()}{note[1:]}.".replace("(LOST)", "(lost to placement)"))
     if len(drawn) < len(found):
         says.append(f"The pictures show {len(drawn)} of the {len(found)} results: those of one workload, best first.")
     return says

@@ -12,12 +12,12 @@
   const day = (seconds) => local(seconds).toISOString().slice(0, 10);
   const time = (seconds) => local(seconds).toISOString().slice(11, 16);
   const clock = (seconds) => day(seconds) === day(data.written) ? time(seconds) : `${day(seconds).slice(5)} ${time(seconds)}`;
+  // As Slurm and asrpt-status write durations: [days-]hours:minutes:seconds.
   function span(seconds) {
-    const minutes = Math.round(seconds / 60), days = Math.floor(minutes / 1440);
-    if (seconds < 60) return `${Math.round(seconds)} s`;
-    return (days ? `${days}-` : "") + `${pad(Math.floor(minutes % 1440 / 60))}:${pad(minutes % 60)}`;
+    const whole = Math.round(seconds), days = Math.floor(whole / 86400);
+    return (days ? `${days}-` : "") + [whole % 86400 / 3600, whole % 3600 / 60, whole % 60].map(Math.floor).map(pad).join(":");
   }
-  const optional = (value, shown) => value === null ? "" : shown(value);
+  const optional = (value, shown) => value === null ? "-" : shown(value);
   const interval = (job) => optional(job.early, (early) => {
     const late = job.late === null ? "?" : day(job.late) === day(early) ? time(job.late) : clock(job.late);
     return late === time(early) ? clock(early) : `${clock(early)}–${late}`;

@@ -49,7 +49,7 @@ def test_asrptd_logs_its_release_first(tmp_path, monkeypatch, caplog):
     config.write_text("[paths]\n" + "".join(f'{key} = "{tmp_path}/{key}"\n' for key in folders))
     config.chmod(0o600)
     monkeypatch.setattr(asrptd, "wait_to_lead", lambda *_: None)
-    monkeypatch.setattr(asrptd, "stop_on_signals", lambda _: None)
+    monkeypatch.setattr("slurm_asrpt.daemon.main.stop_on_signals", lambda _: None)
     monkeypatch.setattr(sys, "argv", ["asrptd", "--config", str(config)])
     caplog.set_level("INFO", "asrptd")
     with pytest.raises(SystemExit) as ended:

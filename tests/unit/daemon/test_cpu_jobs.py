@@ -9,6 +9,7 @@ import pytest
 
 from slurm_asrpt.audit.inputs import canonical, decide, from_document
 from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.slurm.notation import fold_gpus
 from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
 from slurm_asrpt.slurm.records import Reservation
 from slurm_asrpt.status.reason_texts import text_of
@@ -270,3 +271,13 @@ def test_a_decision_with_kept_room_can_be_repeated(make_bench: Any) -> None:
     decisions, _ = decide(from_document(json.loads(canonical(decided.document))))
     assert json.loads(canonical(decisions)) == json.loads(canonical(decided.answer))
     assert [each["job"] for each in decisions if "start" in each] == ["6"]
+
+
+def test_the_status_names_the_nodes_of_running_jobs_without_gpus(bench: Bench) -> None:
+    small, wide = cpu_job(bench, 8), cpu_job(bench, 100, min_nodes=2)
+    bench.cycle(2)
+    found = {row.job_id: row for row in bench.status(bench.slurm.now).jobs}
+    for job_id, count in ((small, 1), (wide, 2)):
+        names = nodes_of(bench, job_id).split(",")
+        assert (found[job_id].nodes, len(names)) == (dict.fromkeys(names, 0), count)
+    assert fold_gpus(found[small].nodes) == nodes_of(bench, small)  # as squeue writes it

@@ -270,6 +270,19 @@ def test_a_script_gets_its_prediction_and_its_position(site, tmp_path, monkeypat
     assert site.slurm.now - 1 < later["start_earliest"] <= later["start_median"]
 
 
+def test_the_command_takes_a_few_seconds_of_a_login_nodes_cpu_at_most(site, tmp_path, monkeypatch, capsys):
+    budgets = []
+
+    def simulate(snapshot, job, span_for, budget_s, progress):
+        budgets.append(budget_s)
+        return simulate_submission(snapshot, job, span_for, budget_s, progress)
+
+    monkeypatch.setattr("slurm_asrpt_cli.status.what_if.simulate_submission", simulate)
+    assert ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["placement"]
+    assert len(budgets) == 1
+    assert 0 < budgets[0] <= 3.0
+
+
 def test_an_outdated_queue_gives_no_start_time(site, tmp_path, monkeypatch, capsys):
     """Jobs were submitted after the snapshot was published, and asrptd has not published a new one."""
     before = (site.settings.paths.run / PUBLISHED).read_bytes()

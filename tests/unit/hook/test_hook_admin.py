@@ -183,6 +183,19 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     assert done.stderr.count("\n") == 1
 
 
+def test_explain_prediction_says_which_keys_are_those_with_the_profile(config: Path) -> None:
+    (config.parent / "state").mkdir(mode=0o700)
+    usual = {"state": "COMPLETED", "group_id": "0" * 16, "uid": 7, "gpus": 4, "iterations": 300}
+    with History(config.parent / "state" / "history.sqlite") as history:
+        history.record(Run(str(at), at, end_time=at + 100, profile="vgg19-dp4", **usual) for at in (1, 2))
+    assert admin("retrain", "--config", config).returncode == 0
+    shown = admin("explain-prediction", "--config", config, "1").stdout
+    keys = re.findall(r"(?m)^([a-z ]+?) +[0-9a-f]{16} ", shown)
+    assert len(set(keys)) == len(keys) > 5
+    assert {"exact with profile", "group with profile", "exact", "group"} <= set(keys)
+    assert "2 past runs with this group key and profile in the history" in shown
+
+
 def test_explain_prediction_says_how_much_a_job_suffers_on_distant_nodes(config: Path) -> None:
     (config.parent / "state").mkdir(mode=0o700)
     usual = {"state": "COMPLETED", "group_id": "0" * 16, "uid": 7, "gpus": 16, "nodes": {"n1": 8, "n2": 8}}

@@ -55,6 +55,12 @@ def test_a_pool_that_has_ended_and_one_that_is_silent() -> None:
     assert text(page(STATUS, 190.0, None))[0].startswith("job 17 running, but silent for 1.5 min: ")
 
 
+def test_no_training_runs_once_the_pool_has_stopped() -> None:
+    lines = text(page(replace(STATUS, state="stopped", job_id=""), 9999.0, None))
+    assert lines[0] == "stopped: 4 trainings: 1 done, 1 stopped, 1 waiting, 1 failed"
+    assert lines[5] == "a-lr=0.2  stopped     3/9      1.5  -"
+
+
 def test_the_live_view_fits_the_terminal_and_shows_what_runs_first() -> None:
     lines = text(live_lines(STATUS, 101.0, 50, 6))
     assert max(map(len, lines)) <= 50

@@ -59,7 +59,8 @@ def test_list_shows_gpus_parameters_and_iteration_time_of_each_profile(asrpt_pro
     title, *lines = asrpt_profile("list")[1].splitlines()
     assert title.split() == ["PROFILE", "GPUS", "PARAMETERS", "ITERATION", "FROM"]
     rows = {line.split()[0]: line.split()[1:] for line in lines}
-    assert rows["vgg19"] == ["any", "575", "MB", "377", "ms", "shipped"]
+    assert rows["vgg19"] == ["any", "575", "MB", "377", "ms", "computed,", "NVIDIA", "A100", "80", "GB"]
+    assert rows["vgg19-h100"][-5:] == ["measured,", "NVIDIA", "H100", "80GB", "HBM3"]
     assert rows["vgg19-dp4"][0] == "4"
 
 
@@ -71,7 +72,7 @@ def test_list_shows_the_sites_profiles_and_those_that_cannot_be_read(asrpt_profi
     code, out, _ = asrpt_profile("list", "--config", "asrpt.toml")
     rows = {line.split()[0]: line for line in out.splitlines()}
     assert code == 0
-    assert rows["mine"].endswith("this site")
+    assert rows["mine"].endswith("this site: computed, NVIDIA A100 80 GB")
     assert "invalid: " in rows["broken"]
 
 
@@ -121,7 +122,7 @@ def test_diff_has_an_exit_status(asrpt_profile) -> None:  # type: ignore[no-unty
 
 
 def test_convert_round_trip(asrpt_profile, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    assert asrpt_profile("convert", "gpt-13b", "-o", "a.json")[0] == 0
+    assert asrpt_profile("convert", "gpt-13b", "-o", "a.json")[:2] == (0, "wrote a.json: gpt-13b\n")
     assert asrpt_profile("convert", "a.json", "-o", "b.toml")[0] == 0
     assert asrpt_profile("diff", "gpt-13b", "b.toml")[:2] == (0, "")
     assert json.loads((tmp_path / "a.json").read_text())["name"] == "gpt-13b"
@@ -212,16 +213,23 @@ def test_run_needs_few_packages_besides_torch() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("80G", 80e9), ("300GB", 300e9), ("10Gb", 1.25e9), ("10Gbit/s", 1.25e9), ("1.5 GB/s", 1.5e9), ("512", 512.0)],
+    [("80G", 80e9), ("300GB", 300e9), ("10Gb", 1.25e9), ("10Gbit/s", 1.25e9), ("1.5 GB/s", 1.5e9), ("512B", 512.0)],
 )
 def test_amounts_are_bytes_or_bits(text: str, value: float) -> None:
     assert read_amount("--x", text) == value
 
 
-@pytest.mark.parametrize("text", ["", "0G", "G", "-1G", "1e9", "80 GiB", "1GB/h", "9" * 20])
+@pytest.mark.parametrize("text", ["", "0G", "G", "-1G", "1e9", "80 GiB", "1GB/h", "9" * 20, "10", "80"])
 def test_an_invalid_amount_is_rejected(text: str) -> None:
     with pytest.raises(InputError, match="write an amount"):
         read_amount("--x", text)
+
+
+@pytest.mark.parametrize("option", ["--inter", "--intra", "--memory-per-gpu"])
+def test_plan_takes_no_amount_without_a_unit(asrpt_profile, option: str) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = asrpt_profile("plan", "vgg19", "-g", "8", option, "10")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"{option} 10: write an amount with its unit, such as 80G, 300GB (bytes) or 10Gb (bits)" in err
 
 
 def test_values_have_three_digits() -> None:

@@ -137,6 +137,38 @@ def test_a_warning_where_nobody_waits(sim: Sim, tmp_path: Path) -> None:
     assert sim("run", "philly", "--servers", "4").stderr == ""
 
 
+EXAMPLE = re.compile(r"asrpt-sim ((?:run|compare|sweep) (?:philly|pai-like)\S* .*)")
+
+
+@pytest.mark.parametrize("command", ["", "run", "compare", "sweep"])
+def test_the_examples_of_the_help_compare_something(
+    command: str, sim: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = EXAMPLE.findall(sim(*filter(None, [command]), "--help").stdout)
+    assert len(found) == 1
+    assert "hardly a job waits" not in sim(*found[0].split()).stderr
+
+
+def test_a_note_on_policies_that_scatter_jobs(sim: Sim, tmp_path: Path) -> None:
+    policies = ("-p", "slurm-backfill,slurm-backfill:nodes=fewest,asrpt-gated")
+    arguments = ("pai-like:1000", "--servers", "8", "--load", "0.9", "--single-gpu", "0")
+    done = sim("compare", *arguments, *policies, "-o", tmp_path / "c")
+    assert "note: jobs request no number of nodes" in done.stderr
+    assert "(LOST): slurm-backfill. POLICY:nodes=fewest is what sbatch -N does" in done.stderr
+    assert json.loads(sim("compare", *arguments, *policies, "--json").stdout)["scattering"] == ["slurm-backfill"]
+    assert "note: " in sim("run", *arguments, "-p", "slurm-backfill").stderr
+    assert sim("run", *arguments, "-p", "slurm-backfill:nodes=fewest").stderr == ""
+    assert "(LOST): slurm-backfill." in sim("sweep", *arguments, *policies, "-o", tmp_path / "s", "-j", "1").stderr
+    sim("report", tmp_path / "c", "-o", tmp_path / "page.html")
+    assert "slurm-backfill. POLICY:nodes=fewest is what sbatch -N does." in (tmp_path / "page.html").read_text()
+
+
+def test_compare_has_slurm_with_the_fewest_nodes_among_its_policies(sim: Sim) -> None:
+    found = json.loads(sim("compare", *SMALL, "--json").stdout)["policies"]
+    assert "slurm-backfill:nodes=fewest" in [row["policy"] for row in found]
+
+
 def test_the_share_in_use_while_jobs_arrive_is_near_the_load(sim: Sim) -> None:
     """The share up to the last end is small where one long job outlasts all others."""
     found = json.loads(sim("run", "pai-like:4000", "--load", "0.9", "--servers", "40", "--json").stdout)["summary"]
@@ -333,7 +365,7 @@ def test_startup_imports_nothing_slow() -> None:
 
 
 def test_a_pipe_gets_full_output_without_a_progress_bar(sim: Sim) -> None:
-    done = sim("compare", *SMALL, "-p", "fifo,spjf")
+    done = sim("compare", *SMALL, "-p", "fifo,spjf", "--models", "none")
     assert done.stderr == ""
     assert "ENDED" in done.stdout
 

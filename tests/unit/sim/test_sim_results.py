@@ -163,7 +163,7 @@ def test_policies_by_text(text: str, expected: list[str]) -> None:
 def test_all_policies_are_all() -> None:
     from slurm_asrpt.core.policies import policy_names
 
-    assert [spec.name for spec in parse_policies("all")] == list(policy_names())
+    assert [spec.text for spec in parse_policies("all")] == [*policy_names(), "slurm-backfill:nodes=fewest"]
 
 
 @pytest.mark.parametrize(

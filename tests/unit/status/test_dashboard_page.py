@@ -188,6 +188,10 @@ def test_filters_and_order(show: Show) -> None:
     assert cells(browser, "running", "Job") == ["1", "2"]
     assert cells(browser, "running", "Nodes") == ["n1:4", "n2:8"]
     assert cells(browser, "who", "User") == ["carol", "ann", "bob"]
+    assert cells(browser, "queue", "Waited") == ["00:01:00"] * 4  # as asrpt-status writes it
+    assert [bool(text.strip("-")) for text in cells(browser, "queue", "Starts")] == [True, True, False, False]
+    assert cells(browser, "queue", "Starts")[2:] == cells(browser, "queue", "Runtime")[2:] == ["-", "-"]
+    assert cells(browser, "running", "Time left") == ["01:00:00", "-"]
     assert cells(browser, "who", "GPUs waiting") == ["17", "8", "2"]
     put(browser, "gpus", "8")
     assert cells(browser, "queue", "Job") == ["3", "5_1"]

@@ -308,6 +308,22 @@ def test_an_unknown_user_is_named_and_the_others_are_shown_as_by_squeue(settings
     assert [line.split("|")[1] for line in answer.stdout.splitlines()] == ["17"]
 
 
+@pytest.mark.parametrize("more", [[], ["--json"], ["--html", "-"]])
+def test_an_unknown_user_alone_is_an_error_as_in_squeue(settings: Path, more: list[str]) -> None:
+    answer = run(settings, "-u", "nosuch,nobodyxyz", *more)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr == "asrpt-status: unknown user nobodyxyz, nosuch\n"
+
+
+@pytest.mark.parametrize("others", [["8", "9"], ["-j", "8"]])
+def test_explain_takes_one_job(settings: Path, others: list[str]) -> None:
+    answer = run(settings, *others, "--explain", "17")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr == (
+        "asrpt-status: --explain 17: explains this job only; leave out the other job IDs, or --explain\n"
+    )
+
+
 def test_an_unknown_partition_is_named() -> None:
     found = replace(STATUS, nodes=[NodeStatus("n1", 4, 4, "", ["gpu", "other"])])
     chosen = Selection(partitions=frozenset(("gpu", "nosuch", "other")))
