@@ -23,7 +23,7 @@ def add_commands(app: typer.Typer) -> None:
 
 def boost_command(
     job: Annotated[str, typer.Argument(metavar="JOB", help="A job ID; of an array, all its pending tasks.")],
-    undo: Annotated[bool, typer.Option("--undo", help="Take the job back to the priority that it had.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="The job goes before others no longer.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -31,7 +31,8 @@ def boost_command(
 
     Subtracts a billion from the job's nice value, so Slurm and
     asrptd obey it in all modes, and squeue and sprio show it.
-    With priority/basic, it sets the job's priority instead.
+    With priority/basic, it sets the job's priority instead,
+    and --undo gives the job that of a new one.
     Boosted jobs are ordered by predicted work.
 
     \b
@@ -72,4 +73,5 @@ def _tell(job: str, changed: list[JobRecord], undo: bool, as_json: bool) -> None
     else:
         jobs = f"job {job}" if ids == [job] else counted(len(ids), "job")
         verb = "go" if len(ids) > 1 else "goes"
-        print(f"{jobs} {'no longer ' if undo else ''}{verb} before all others: {' '.join(ids)}")
+        which = "" if ids == [job] else f": {' '.join(ids)}"
+        print(f"{jobs} {'no longer ' if undo else ''}{verb} before all others{which}")

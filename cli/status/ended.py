@@ -71,7 +71,7 @@ def facts_of(job: JobStatus, said: Review) -> Facts:
 
 
 def _waited(said: Review) -> str:
-    parts = [f"{slurm_time(seconds)} for {safe(what)}" for what, seconds in said.waits]
+    parts = [f"{slurm_time(min(seconds, said.waited_s))} for {safe(what)}" for what, seconds in said.waits]
     if said.not_recorded_s:
         parts.append(f"{slurm_time(said.not_recorded_s)} before this asrptd was started")
     return f"{slurm_time(said.waited_s)}{': ' * bool(parts)}{', '.join(parts)}"

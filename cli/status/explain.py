@@ -112,8 +112,11 @@ def _ahead(ahead: Ahead) -> str:
 def _ends(ends: Sequence[Ending]) -> str:
     """When enough GPUs become free, according to the predictions of the running jobs."""
     named = ", ".join(safe(each.job_id) for each in ends[:3]) + (", ..." if len(ends) > 3 else "")
-    last = ends[-1].remaining_s
-    when = f"in about {slurm_time(last)}" if last is not None else "at an unknown time"
+    last = ends[-1]
+    if last.remaining_s is not None:
+        when = f"in about {slurm_time(last.remaining_s)}"
+    else:
+        when = f"by its time limit at {date(last.limit_end)}" if last.limit_end else "at an unknown time"
     return f"enough after job{'s' * (len(ends) > 1)} {named} {'end' if len(ends) > 1 else 'ends'}, {when}"
 
 

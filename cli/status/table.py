@@ -107,7 +107,7 @@ def date(seconds: float | None) -> str:
 
 def _start(job: JobStatus) -> str:
     """The start time, or the interval in which the job is expected to start."""
-    if job.start_earliest is not None:
+    if job.start_earliest is not None and job.state != Phase.ENDED:
         return clock_interval(job.start_earliest, job.start_latest, time.time())
     return UNKNOWN if job.start_time is None else slurm_clock(job.start_time, time.time())
 

@@ -61,7 +61,7 @@ class WhatIf:
     predicted_mean: the iterations that the order of the queue uses, and the predicted runtime; 0: predicted_iterations.
     trouble: why there is no placement or start. note: a problem with the prediction.
     unused_profile: why asrptd ignores the profile. array: the task IDs of a job array, of which this is the first task.
-    slurm_chooses: why Slurm will choose its nodes at its turn.
+    slurm_chooses: why Slurm will choose its nodes at its turn. mode: who decides, if asrptd does not.
     not_before: its own begin time (--begin), if that is in the future: what follows then is not simulated.
     """
 
@@ -94,6 +94,7 @@ class WhatIf:
     communicates: bool = False
     slurm_chooses: str = ""
     not_before: float | None = None
+    mode: str = ""
 
 
 def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_json: bool) -> None:
@@ -169,7 +170,10 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         return WhatIf(**known, reason="begin", why=in_words("begin", {}), not_before=record.eligible_time)
     with progress("simulating", SAMPLES) as told:
         newcomer = simulate_submission(snapshot, job, lambda alpha: _span(tag, alpha, snapshot.unknown), BUDGET_S, told)
-    return _with(WhatIf(**known, as_of=snapshot.now), _with_lacks(newcomer, job, status, snapshot))
+    found = _with(WhatIf(**known, as_of=snapshot.now), _with_lacks(newcomer, job, status, snapshot))
+    if status.mode == Mode.ENFORCE:
+        return found
+    return replace(found, mode=f"mode {status.mode}: Slurm decides; this is what mode enforce would do")
 
 
 def _communicating(job: Job, submission: Submission, snapshot: Snapshot) -> Job:
@@ -305,6 +309,7 @@ def _show(found: WhatIf) -> None:
         ("Position", f"{found.rank} in the queue" if found.rank else ""),
         ("Placement", _placement(found)),
         ("Note", safe(found.note) if found.note else ""),
+        ("Mode", safe(found.mode) if found.mode else ""),
         ("As of", _age(found.as_of) if found.as_of else ""),
         ("Reliability", PROMISE if found.as_of else ""),
     ]

@@ -129,6 +129,7 @@ class JobRows:
             predicted_run_high_s=high * pace if pace and high else None,
             submit_time=record.submit_time,
             start_time=record.start_time if job.state is JobState.RUNNING else None,
+            limit_end=_limit_end(job),
             state=str(why.phase),
             reason=why.kind,
             text=_text(job, why),
@@ -404,3 +405,9 @@ def _nodes(job: ManagedJob, why: Reason) -> dict[str, int]:
     if job.state is JobState.RUNNING:
         return dict(job.record.gpus_by_node) or dict.fromkeys(_named(job.record.nodes), 0)
     return dict(job.pin.gpus) if job.pin else dict(why.facts.get("nodes", {}))
+
+
+def _limit_end(job: ManagedJob) -> float | None:
+    """When the time limit ends a running job."""
+    record = job.record
+    return record.start_time + record.time_limit if job.state is JobState.RUNNING and record.time_limit else None

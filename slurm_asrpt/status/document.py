@@ -138,6 +138,7 @@ class JobStatus:
         bool, "It is among the next jobs (daemon.release_ahead): it waits without a lease, and Slurm starts it."
     ] = False
     end_time: Annotated[float | None, "When it ended; null before. status.json has no ended jobs."] = None
+    limit_end: Annotated[float | None, "When its time limit ends a running job; null if it has none."] = None
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,16 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Ending:
-    """A running job whose GPUs will become free. remaining_s: in seconds, None if unknown."""
+    """A running job whose GPUs will become free.
+
+    remaining_s: predicted, in seconds; None if unknown. limit_end: when its time limit ends it, seconds since the epoch;
+    None if it has none.
+    """
 
     job_id: str
     gpus: int
     remaining_s: float | None
+    limit_end: float | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +156,6 @@ def _ends(found: Status, job: JobStatus) -> list[Ending]:
     for one in running:
         if have >= job.gpus:
             break
-        chosen.append(Ending(one.job_id, one.gpus, one.remaining_s))
+        chosen.append(Ending(one.job_id, one.gpus, one.remaining_s, one.limit_end))
         have += one.gpus
     return chosen if have >= job.gpus else []

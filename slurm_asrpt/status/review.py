@@ -147,7 +147,7 @@ def _helps(job: JobStatus, waits: Mapping[str, float], waited: float) -> list[st
         found.append((HELPS_A_WAIT if job.gpus > 1 else HELPS_ONE_GPU).get(kind, ""))
     if waited >= LONG_WAIT_S and job.group and job.gpus and not job.predicted_iterations:
         found.append(
-            "a prediction: it had none when it was submitted; asrpt-admin retrain makes one from runs that have ended"
+            "a prediction: it had none when it was submitted; asrpt learns from ended runs, usually every hour"
         )
     if len(job.nodes) > 1 and job.gpus and not job.profile:
         found.append(

@@ -62,7 +62,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_a_boost_takes_a_billion_from_the_nice_value_and_undo_gives_it_back(run) -> None:
     slurm = Slurm(JOB, replace(JOB, job_id="8", number=8))
-    assert run(slurm, "7") == "job 7 goes before all others: 7\n"
+    assert run(slurm, "7") == "job 7 goes before all others\n"
     assert [job.nice for job in slurm.records] == [100 - 10**9, 100]
     assert "is boosted already" in run(slurm, "7")
     assert json.loads(run(slurm, "7", "--undo", "--json")) == {"boosted": False, "changed": ["7"]}

@@ -283,6 +283,14 @@ def test_the_command_takes_a_few_seconds_of_a_login_nodes_cpu_at_most(site, tmp_
     assert 0 < budgets[0] <= 3.0
 
 
+def test_in_other_modes_the_answer_says_who_decides(site, tmp_path, monkeypatch, capsys):
+    assert ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["mode"] == ""
+    status = replace(site.status(site.slurm.now, site.forecaster(lambda data, budget_s: NoAnswer())), mode="shadow")
+    write_status(site.settings.paths.run, status)
+    told = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["mode"]
+    assert told == "mode shadow: Slurm decides; this is what mode enforce would do"
+
+
 def test_an_outdated_queue_gives_no_start_time(site, tmp_path, monkeypatch, capsys):
     """Jobs were submitted after the snapshot was published, and asrptd has not published a new one."""
     before = (site.settings.paths.run / PUBLISHED).read_bytes()

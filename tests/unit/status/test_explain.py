@@ -282,3 +282,16 @@ def test_reason_texts_need_only_the_facts_of_their_kind():
         facts = {name: example.get(name, 2) for name in names}
         assert in_words(kind, facts)
         assert change_of(kind, facts) or kind == "running"
+
+
+def test_an_end_that_nobody_predicts_is_bounded_by_the_time_limit(gated: Bench, capsys) -> None:
+    gated.slurm.submit(12, 0, time_limit=600.0)
+    gated.cycle(3)
+    waiting = gated.slurm.submit(4, 100)
+    gated.cycle(2)
+    found = status(gated)
+    said = explain(found, row(found, waiting))
+    started = next(job.start_time for job in found.jobs if job.start_time)
+    assert [(each.remaining_s, each.limit_end) for each in said.ends] == [(None, started + 600.0)]
+    explain_command(found, row(found, waiting), as_json=False)
+    assert "ends, by its time limit at " in " ".join(capsys.readouterr().out.split())
