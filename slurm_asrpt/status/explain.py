@@ -32,8 +32,8 @@ class Ahead:
 class Ending:
     """A running job whose GPUs will become free.
 
-    remaining_s: predicted, in seconds; None if unknown. limit_end: when its time limit ends it, seconds since the epoch;
-    None if it has none.
+    remaining_s: predicted, in seconds; None if unknown. limit_end: when its time limit ends it, in seconds since the
+    epoch; None if it has none.
     """
 
     job_id: str
