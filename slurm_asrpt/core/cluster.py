@@ -71,6 +71,7 @@ class Node:
     index: its position in Slurm's node table, which decides how Slurm splits GPUs.
     speed: speed of its GPUs relative to the reference GPU; a speed in the job's profile takes precedence.
     switches: the switches above it, from level 1; a block of Slurm's topology/block is one, too.
+    weight: as in Slurm: a job starts on nodes of a larger one only if those of less do not suffice.
 
     Raises ValueError for a speed that is not a finite number above 0.
     """
@@ -81,6 +82,7 @@ class Node:
     gpu_type: str = ""
     speed: float = 1.0
     switches: tuple[str, ...] = ()
+    weight: int = 1
 
     def __post_init__(self) -> None:
         if not 0 < self.speed < float("inf"):

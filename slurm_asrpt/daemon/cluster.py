@@ -261,4 +261,5 @@ def _free_indexes(record: NodeRecord) -> int:
 
 def _server(record: NodeRecord, speeds: Mapping[str, float], switches: tuple[str, ...]) -> Node:
     """A node as policies see it. speeds: by GPU type, from the settings."""
-    return Node(record.name, record.gpus, record.index, record.gpu_type, speeds.get(record.gpu_type, 1.0), switches)
+    speed = speeds.get(record.gpu_type, 1.0)
+    return Node(record.name, record.gpus, record.index, record.gpu_type, speed, switches, record.weight)

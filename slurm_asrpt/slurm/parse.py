@@ -297,6 +297,7 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
             indexes_used=gpu_indexes(raw.get("GresUsed", "")),
             threads=_threads(raw),
             tmp_disk=int(raw.get("TmpDisk", 0)),
+            weight=int(raw.get("Weight", 1)),
             types=tuple(GpuType(kind, types[kind], used.get(kind, 0)) for kind in types) if len(types) > 1 else (),
         )
     except (KeyError, ValueError) as error:

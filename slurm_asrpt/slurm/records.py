@@ -164,7 +164,7 @@ class NodeRecord:
     gpu_type: "" if it has several. types: these; empty if all its GPUs are of one type.
     other_gres: it has shards or MPS, or only some of its GPUs have a type.
     features: the active ones. indexes_used: the GPUs in use, as a mask; 0 if they are not shown.
-    threads: CPUs of a core, of which Slurm allocates all or none. tmp_disk: MiB.
+    threads: CPUs of a core, of which Slurm allocates all or none. tmp_disk: MiB. weight: jobs go to the least first.
     """
 
     name: str
@@ -184,6 +184,7 @@ class NodeRecord:
     indexes_used: int = 0
     threads: int = 1
     tmp_disk: int = 0
+    weight: int = 1
 
     @property
     def parts(self) -> tuple[NodeRecord, ...]:

@@ -566,3 +566,33 @@ def test_with_contention_a_job_on_one_server_slows_down_no_neighbor():
         bench.occupy("a", 1e6, n0=1)
         bench.occupy("b", 1e5, n1=1)
         assert bench.submit(job("1", 2, 10, **request)).decide() == {"1": {"n1": 2}}
+
+
+# nodes with weights
+
+
+def weighted(*weights):
+    """A bench with servers of four GPUs."""
+    bench = Bench(*[4] * len(weights))
+    nodes = [replace(node, weight=weight) for node, weight in zip(bench.view.nodes, weights, strict=True)]
+    bench.view = ClusterView(nodes)
+    bench.policy.cluster_changed(nodes, 0.0)
+    return bench
+
+
+def test_servers_of_a_larger_weight_are_used_last():
+    bench = weighted(100, 1, 50)
+    bench.submit(job("1", 3, 10), job("2", 2, 20), job("3", 4, 30), job("4", 1, 40))
+    assert bench.decide() == {"1": {"n1": 3}, "2": {"n2": 2}, "3": {"n0": 4}, "4": {"n1": 1}}
+
+
+def test_a_job_on_several_servers_gets_the_lightest_that_suffice():
+    bench = weighted(100, 1, 50, 1)
+    assert bench.submit(job("1", 8, 10)).decide() == {"1": {"n1": 4, "n3": 4}}
+    assert bench.submit(job("2", 8, 10)).decide() == {"2": {"n0": 4, "n2": 4}}
+
+
+def test_a_job_does_not_wait_for_a_lighter_server():
+    bench = weighted(100, 1)
+    bench.occupy("9", 100.0, n1=4)
+    assert bench.submit(job("1", 4, 10)).decide() == {"1": {"n0": 4}}

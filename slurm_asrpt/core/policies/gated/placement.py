@@ -22,15 +22,32 @@ class Placer:
     def __init__(self, nodes: Sequence[Node], fabric: Fabric, gate: float, contention: NicContention | None) -> None:
         self._nodes, self._fabric, self._gate, self._contention = nodes, fabric, gate, contention
         self._singles: dict[tuple[JobProfile, int], Placement] = {}  # placements on one server of a group of equal size
+        self._by_weight = _by_weight(nodes)
 
     def find(
         self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, protected: int
     ) -> Placement | None:
         """The placement on the ``allowed`` servers of a choice, given the predicted end; None if it cannot start there.
 
-        protected: the servers of which the job must not delay the time at which they will be free, as a mask.
+        protected: the servers of which the job must not delay the time at which they will be free, as a mask. As in
+        Slurm, servers of a larger weight are tried only if those of less do not suffice.
         """
         allowed &= choice.group.mask
+        if len(self._by_weight) <= 1:
+            return self._find(job, choice, servers, allowed, end, protected)
+        tried = 0
+        for light in self._by_weight:
+            among = allowed & light
+            if among != tried:
+                found = self._find(job, choice, servers, among, end, protected)
+                if found is not None:
+                    return found
+            tried = among
+        return None
+
+    def _find(
+        self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, protected: int
+    ) -> Placement | None:
         if choice.group.size and servers.plain(job):
             return self._packed(job, choice, servers, allowed, end, protected)
         allowed = servers.free_later(allowed, end, protected)
@@ -151,3 +168,9 @@ class Placer:
         """The job, on no other servers than these."""
         names, wanted = frozenset([self._nodes[at].name for at in bits(among)]), job.request.candidates
         return replace(job, request=replace(job.request, candidates=names if wanted is None else names & wanted))
+
+
+def _by_weight(nodes: Sequence[Node]) -> list[int]:
+    """The servers up to each weight, as masks, the least weight first; all servers if their weights are equal."""
+    weights = [node.weight for node in nodes]
+    return [sum(1 << at for at, own in enumerate(weights) if own <= weight) for weight in sorted(set(weights))]

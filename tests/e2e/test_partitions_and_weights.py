@@ -1,4 +1,4 @@
-"""Partitions with limits of their own on a real Slurm: jobs that name several, and one that wants two nodes."""
+"""Partitions with limits of their own, and nodes with weights, on a real Slurm."""
 
 from __future__ import annotations
 
@@ -52,3 +52,14 @@ def test_a_partition_that_refuses_one_job_holds_no_others(lab: Cluster) -> None:
 def test_a_job_gets_the_nodes_that_its_partition_wants(lab: Cluster) -> None:
     job_id = lab.submit("-p", "wide", "--gpus=2", script="sleep 1")
     assert lab.wait(job_id, "COMPLETED", timeout=30).nodes == "n[1-2]"
+
+
+def test_nodes_of_a_larger_weight_are_used_last(lab: Cluster) -> None:
+    lab.scontrol("update", "NodeName=n[1-2]", "Weight=100")
+    first = [lab.submit("-p", "gpu", "--gpus=1", "-N1", script="sleep 12") for _ in range(4)]
+    started = [lab.wait(job_id, "RUNNING", timeout=30) for job_id in first]
+    assert {job.nodes for job in started} == {"n3", "n4"}
+    last = lab.submit("-p", "gpu", "--gpus=2", "-N1", script="sleep 1")
+    assert lab.wait(last, "COMPLETED", timeout=30).nodes == "n1"
+    lab.cancel(*first)
+    lab.scontrol("update", "NodeName=n[1-2]", "Weight=1")
