@@ -40,7 +40,8 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.pool.arrays import Packed
-from slurm_asrpt.pool.driver import Driver, Ending, Plan
+from slurm_asrpt.pool.driver import Driver, Plan
+from slurm_asrpt.pool.ending import Ending
 from slurm_asrpt.pool.folder import CHECKPOINT, PoolFolder
 from slurm_asrpt.pool.slurm_job import local_keepers
 from slurm_asrpt.pool.snapshot import Checkpoint, Snapshot, read_checkpoint, write_checkpoint

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from slurm_asrpt_cli._app.tables import Column, safe, show_table
 
-from slurm_asrpt.reporting.shares import cells
-from slurm_asrpt.sim.shares import Share
+if TYPE_CHECKING:
+    from slurm_asrpt.sim.shares import Share
 
 MOST_ROWS = 20
 """Rows of a table: half of them those with the largest gain, half those with the largest loss."""
@@ -16,6 +17,8 @@ TITLES = ("JOBS", "GPU_HOURS", "WAIT_SLURM", "WAIT_ASRPTD", "RATIO", "LATER", "V
 
 def show_shares(group: str, found: Sequence[Share]) -> None:
     """Print a blank line, and a row for each user, account or size. Nothing if there is none."""
+    from slurm_asrpt.reporting.shares import cells
+
     if not found:
         return
     if len(found) > MOST_ROWS:

@@ -6,15 +6,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slurm_asrpt_cli.admin.access import find_user, read_file
 
-from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.hook.attachments import read_attachments
-from slurm_asrpt.hook.group import Hints, attached, describe, parse_comment
 from slurm_asrpt.hook.job_script import directives, gpus_asked, job_name
-from slurm_asrpt.predict.evidence import PredictionInput
 from slurm_asrpt.profile.sizes import Sizes
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config.settings import Settings
+    from slurm_asrpt.hook.group import Hints
+    from slurm_asrpt.predict.evidence import PredictionInput
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,9 @@ class Submission:
 
 def as_submitted(settings: Settings, script: Path, given: AsSbatch) -> Submission:
     """Raises InputError."""
+    from slurm_asrpt.hook.group import attached, describe, parse_comment
+    from slurm_asrpt.predict.evidence import PredictionInput
+
     text = read_file(script)
     hints = parse_comment(os.fsencode(directives(text).get("comment", "") if given.comment is None else given.comment))
     uid, user_name = find_user(given.user)

@@ -11,10 +11,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.tables import GAP, Column, fold_nodes, print_prose, safe, show_table
@@ -22,13 +21,14 @@ from slurm_asrpt_cli.admin.access import of_asrptd
 from slurm_asrpt_cli.status.table import gpu_hours
 
 from slurm_asrpt.audit.trail import Entry, entries, size
-from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
-from slurm_asrpt.reporting import audit
 from slurm_asrpt.slurm.notation import read_time
 from slurm_asrpt.status.reason_texts import LEFT_WORDS, in_words
 from slurm_asrpt.text import counted, slurm_time
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config.settings import Settings
 
 SCHEMA = 1
 BIG = 32 << 20
@@ -89,6 +89,8 @@ def audit_command(
       asrpt-admin audit --user ann --since now-2hours
       asrpt-admin audit --since 11/20 --html audit.html
     """
+    from slurm_asrpt.reporting import audit
+
     now = time.time()
     begin = read_time(since or "today", now) if since or not job else 0.0
     asked = Asked(of_asrptd(config), begin, read_time(until, now), _split(job), _split(user))
@@ -154,6 +156,8 @@ NOTHING_OF_IT = "no entries for that job: asrptd did not manage it, or the audit
 
 def _show(found: Sequence[Entry], nothing: str) -> None:
     """nothing: the message if there are no entries."""
+    from rich.console import Console
+
     if not found:
         print_prose(nothing)
         return

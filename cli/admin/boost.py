@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli.admin.access import of_asrptd
 
 from slurm_asrpt.errors import InputError, SlurmError
-from slurm_asrpt.slurm import writeback
-from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 from slurm_asrpt.text import counted
+
+if TYPE_CHECKING:
+    from slurm_asrpt.slurm.cli import CliClient
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -40,6 +41,9 @@ def boost_command(
       asrpt-admin boost 4711
       asrpt-admin boost 4711 --undo
     """
+    from slurm_asrpt.slurm import writeback
+    from slurm_asrpt.slurm.cli import CliClient
+
     client = CliClient(of_asrptd(config).slurm)
     records = [record for record in client.jobs() if job in (record.job_id, record.array_id)]
     waiting = [record for record in records if record.state == PENDING]

@@ -7,46 +7,37 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.tables import Column, print_prose, safe, show_table
 from slurm_asrpt_cli.admin.access import asking_slurm, of_asrptd, read_history
 
-from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import AsrptError, printable
 from slurm_asrpt.forecast.calibration import Calibration, calibration
-from slurm_asrpt.predict.bandwidths import (
-    BEYOND,
-    CONDITION,
-    INTER,
-    INTRA,
-    Array,
-    Fitted,
-    Observed,
-    errors,
-    figures_of,
-    fit,
-    held_out,
-    is_bandwidth,
-    observe,
-    with_levels,
-)
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.notation import read_past
 from slurm_asrpt.text import counted
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config.settings import Settings
+    from slurm_asrpt.predict.bandwidths import (
+        Array,
+        Fitted,
+        Observed,
+    )
 
 FEWEST_RUNS, FEWEST_PLACES = 10, 3
 FEW = 30
 """Fewer starts than these are too few for a percentage."""
 WORTH_IT = 0.9, 0.005
 """New figures are recommended if the error falls below this share of the old one, and by at least this much."""
-SETTINGS = {INTER: "inter_bytes_per_s", INTRA: "intra_bytes_per_s"}
+SETTINGS = {"inter": "inter_bytes_per_s", "intra": "intra_bytes_per_s"}
+"""By their names in ``predict.bandwidths``."""
 
 
 class TooFewError(AsrptError):
@@ -79,6 +70,8 @@ def calibrate_command(
     Example:
       asrpt-admin calibrate --since 7d
     """
+    from slurm_asrpt.predict.bandwidths import errors, figures_of, fit, held_out
+
     settings = of_asrptd(config)
     observed, left, fabric = _observed(settings, int(read_past(since, time.time())), shortest)
     runs = sum(one.runs for one in observed)
@@ -119,6 +112,8 @@ def _better(found: dict[str, Any]) -> bool:
 def _observed(settings: Settings, since: int, shortest: float) -> tuple[list[Observed], Counter[str], Fabric]:
     """The runs, the number of unused ones by reason, and the fabric of the settings, with all levels of Slurm's
     topology."""
+    from slurm_asrpt.predict.bandwidths import CONDITION, observe, with_levels
+
     with read_history(settings) as history:
         runs = history.runs_where(CONDITION, (since, shortest))
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
@@ -143,12 +138,16 @@ def _left_out(left: Counter[str]) -> str:
 
 def _shares(off: Array) -> dict[str, float]:
     """Median and 90th percentile of the absolute relative error."""
+    import numpy as np
+
     if not off.size:
         return {}
     return {"median": float(np.median(np.abs(off))), "p90": float(np.quantile(np.abs(off), 0.9))}
 
 
 def _show(before: dict[str, float], fitted: Fitted) -> None:
+    from slurm_asrpt.predict.bandwidths import is_bandwidth
+
     names = [*filter(is_bandwidth, before), *(name for name in fitted.spread if not is_bandwidth(name))]
     sure = [name in fitted.spread for name in names]
     show_table(
@@ -161,6 +160,8 @@ def _show(before: dict[str, float], fitted: Fitted) -> None:
 
 
 def _figure(name: str, value: float) -> str:
+    from slurm_asrpt.predict.bandwidths import is_bandwidth
+
     return f"{value / 1e9:.4g} GB/s" if is_bandwidth(name) else f"{value:.3g}"
 
 
@@ -183,6 +184,8 @@ def _show_errors(found: dict[str, object]) -> None:
 
 
 def _advise(fitted: Fitted, better: bool) -> None:
+    from slurm_asrpt.predict.bandwidths import is_bandwidth
+
     if not fitted.spread or not better:
         print("not better than the current settings: keep them")
         return
@@ -197,6 +200,8 @@ def _advise(fitted: Fitted, better: bool) -> None:
 
 def _bandwidths(fitted: Fitted) -> list[str]:
     """The lines of asrpt.toml. Bandwidths beyond the first level are one list."""
+    from slurm_asrpt.predict.bandwidths import BEYOND
+
     lines = [f"{key} = {fitted.figures[name]:.4g}" for name, key in SETTINGS.items() if name in fitted.spread]
     if any(name.startswith(BEYOND) for name in fitted.spread):
         speeds = [f"{value:.4g}" for name, value in fitted.figures.items() if name.startswith(BEYOND)]

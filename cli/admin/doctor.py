@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import patience
 from slurm_asrpt_cli._app.tables import print_prose
 
-from slurm_asrpt.config.settings import Settings, load_settings
 from slurm_asrpt.daemon.leader import LOCK_NAME, held
-from slurm_asrpt.daemon.setup import configured_policy
-from slurm_asrpt.doctor import Here, State, examine, take_snapshot
 from slurm_asrpt.errors import EXIT_FAILURE, InputError, one_line, printable
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config.settings import Settings
+    from slurm_asrpt.doctor import Here
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -36,6 +38,9 @@ def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> 
       asrpt-admin doctor
       asrpt-admin doctor --json
     """
+    from slurm_asrpt.config.settings import load_settings
+    from slurm_asrpt.doctor import State, examine, take_snapshot
+
     settings = load_settings(config)
     with patience("waiting for Slurm"):
         snapshot = take_snapshot(settings)
@@ -53,6 +58,9 @@ def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> 
 
 def here(settings: Settings) -> Here:
     """What this machine knows of asrptd: a login node has no lock of it."""
+    from slurm_asrpt.daemon.setup import configured_policy
+    from slurm_asrpt.doctor import Here
+
     try:
         configured_policy(settings)
         refuses = ""

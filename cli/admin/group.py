@@ -8,17 +8,19 @@ from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli.admin.access import find_user, read_file
 
-from slurm_asrpt.config.settings import Settings, load_settings
 from slurm_asrpt.errors import InputError, printable
-from slurm_asrpt.hook.group import Dissected, differences, dissect, parse_comment
 from slurm_asrpt.hook.job_script import directives, gpus_asked, job_name
 from slurm_asrpt.hook.tag import render_features
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config.settings import Settings
+    from slurm_asrpt.hook.group import Dissected
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -46,6 +48,8 @@ def group_command(
       asrpt-admin group train.sh
       asrpt-admin group --diff monday.sh tuesday.sh
     """
+    from slurm_asrpt.config.settings import load_settings
+
     if diff and len(scripts) != 2:
         raise InputError(f"--diff compares two scripts, not {len(scripts)}; give two")
     settings = load_settings(config)
@@ -61,6 +65,8 @@ def group_command(
 
 
 def _dissect(path: Path, name: str | None, uid: int, settings: Settings) -> Dissected:
+    from slurm_asrpt.hook.group import dissect, parse_comment
+
     script = read_file(path)
     hints = parse_comment(os.fsencode(directives(script).get("comment", "")))
     job = os.fsencode(name or job_name(script, path))
@@ -88,6 +94,8 @@ def _show(path: Path, dissected: Dissected) -> None:
 
 
 def _show_diff(paths: list[Path], found: list[Dissected], as_json: bool) -> None:
+    from slurm_asrpt.hook.group import differences
+
     one, two = found
     reasons = differences(one, two)
     if as_json:

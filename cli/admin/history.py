@@ -21,7 +21,6 @@ from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import Told, progress
 from slurm_asrpt_cli.admin.access import history_path, of_asrptd, read_history
 
-from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, printable
 from slurm_asrpt.files import replacing
 from slurm_asrpt.history import maintenance
@@ -30,6 +29,7 @@ from slurm_asrpt.slurm.notation import read_past
 from slurm_asrpt.text import counted
 
 if TYPE_CHECKING:  # pandas takes a while, and stats or forget do without
+    from slurm_asrpt.config.settings import Settings
     from slurm_asrpt.history.csv_json import Output, Row
     from slurm_asrpt.history.importing import Counts, Importer
 

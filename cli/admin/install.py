@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
@@ -18,16 +18,15 @@ from slurm_asrpt_cli._app.tables import Column, safe, show_table
 from slurm_asrpt_cli.admin.access import asking_slurm
 from slurm_asrpt_cli.admin.switch import tell_of
 
-from slurm_asrpt import switch
-from slurm_asrpt.config.location import DEFAULT_PATH, ENVIRONMENT_VARIABLE
-from slurm_asrpt.config.settings import Settings, load_settings
-from slurm_asrpt.daemon.disable import disable
+from slurm_asrpt.config.location import DEFAULT_PATH, DEFAULT_UNITS, ENVIRONMENT_VARIABLE
 from slurm_asrpt.daemon.leader import held
 from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, InputError, SlurmError, one_line, printable
-from slurm_asrpt.install import Step, apply, check, lines, remove
-from slurm_asrpt.install.site import DEFAULT_SLURM, DEFAULT_UNITS, Site
-from slurm_asrpt.install.slurm_conf import Line, State
-from slurm_asrpt.slurm.cli import CliClient
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config.settings import Settings
+    from slurm_asrpt.install import Step
+    from slurm_asrpt.install.site import Site
+    from slurm_asrpt.install.slurm_conf import Line
 
 SERVICES = "asrptd asrpt-retrain.timer"
 GUESSED = (
@@ -68,6 +67,8 @@ def install_command(
       asrpt-admin install --apply
       asrpt-admin install --remove
     """
+    from slurm_asrpt.install import apply, check, lines, remove
+
     if look + put + take != 1:
         raise InputError("give one of --check, --apply and --remove")
     site = _site(root, slurm_dir, units, user, config)
@@ -87,6 +88,9 @@ def install_command(
 
 
 def _site(root: Path, slurm_dir: Path | None, units: Path, user: str, config: Path | None) -> Site:
+    from slurm_asrpt.config.settings import Settings, load_settings
+    from slurm_asrpt.install.site import Site
+
     root = root.absolute()
     path = config or Path(os.environ.get(ENVIRONMENT_VARIABLE, DEFAULT_PATH))
     there = root / path.absolute().relative_to("/")
@@ -100,6 +104,8 @@ def _site(root: Path, slurm_dir: Path | None, units: Path, user: str, config: Pa
 
 def _folder(*files: str) -> Path:
     """The directory of the first slurm.conf with an absolute path."""
+    from slurm_asrpt.install.site import DEFAULT_SLURM
+
     return next((Path(file).parent for file in files if file.startswith("/")), DEFAULT_SLURM)
 
 
@@ -116,6 +122,9 @@ def _ask(settings: Settings) -> dict[str, str]:
 
 def _hand_back(site: Site, quiet: bool) -> None:
     """Release pending jobs. Raises AsrptError while asrptd runs, because it needs its files."""
+    from slurm_asrpt.daemon.disable import disable
+    from slurm_asrpt.slurm.cli import CliClient
+
     settings = site.settings
     if site.root != Path("/") or not settings.paths.state.is_dir():
         return
@@ -129,11 +138,15 @@ def _hand_back(site: Site, quiet: bool) -> None:
 
 def _forget_the_switch(site: Site) -> None:
     """Let a later installation start enabled."""
+    from slurm_asrpt import switch
+
     if site.root == Path("/") and site.settings.paths.state.is_dir():
         switch.turn_on(site.settings.paths.state)
 
 
 def _complete(steps: Sequence[Step], wanted: Sequence[Line]) -> bool:
+    from slurm_asrpt.install.slurm_conf import State
+
     return {*(step.state for step in steps), *(line.state for line in wanted)} <= {State.PRESENT}
 
 
@@ -160,6 +173,8 @@ def _show(steps: Sequence[Step], wanted: Sequence[Line], take: bool, root: Path,
 
 
 def _show_lines(wanted: Sequence[Line], take: bool, site: Site) -> None:
+    from slurm_asrpt.install.slurm_conf import State
+
     conf = site.slurm / "slurm.conf"
     if not site.config:
         snippet = "etc/slurm.conf.snippet of the source"
@@ -178,6 +193,8 @@ def _show_lines(wanted: Sequence[Line], take: bool, site: Site) -> None:
 
 def show_next(steps: Sequence[Step], wanted: Sequence[Line], site: Site) -> None:
     """The next manual step. enable --now would leave an asrptd of an older release running."""
+    from slurm_asrpt.install.slurm_conf import State
+
     if any(step.state is not State.PRESENT for step in steps):
         print("\nNext: asrpt-admin install --apply")
     elif not _complete([], wanted):

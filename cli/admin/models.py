@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.help import App
@@ -16,10 +16,11 @@ from slurm_asrpt_cli._app.tables import Column, safe, show_table
 from slurm_asrpt_cli.admin.access import of_asrptd
 
 from slurm_asrpt.errors import AsrptError
-from slurm_asrpt.predict.model_store import ListedModel, Model, ModelInfo, list_models
-from slurm_asrpt.predict.retrain import RetrainReport, activate, models_folder, rollback
-from slurm_asrpt.predict.retrain import retrain as learn
 from slurm_asrpt.text import UNKNOWN, counted
+
+if TYPE_CHECKING:
+    from slurm_asrpt.predict.model_store import ListedModel, Model, ModelInfo
+    from slurm_asrpt.predict.retrain import RetrainReport
 
 app = App(
     help="List the stored models, activate one, or roll back to the last good one.",
@@ -53,6 +54,8 @@ def retrain_command(
       asrpt-admin retrain --json
       asrpt-admin retrain --force
     """
+    from slurm_asrpt.predict.retrain import retrain as learn
+
     settings = of_asrptd(config, trusted=True)
     with progress("learning", settings.predict.trees) as advance:
         report = learn(settings, time.time(), advance, force)
@@ -92,6 +95,9 @@ def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> No
     Example:
       asrpt-admin models list
     """
+    from slurm_asrpt.predict.model_store import list_models
+    from slurm_asrpt.predict.retrain import models_folder
+
     found = list_models(models_folder(of_asrptd(config)))
     if as_json:
         print(json.dumps([asdict(listed) for listed in found]))
@@ -139,6 +145,8 @@ def activate_command(
     Example:
       asrpt-admin models activate 20261121T081502.120000Z
     """
+    from slurm_asrpt.predict.retrain import activate
+
     _announce(activate(of_asrptd(config, trusted=True), name), as_json)
 
 
@@ -153,6 +161,8 @@ def rollback_command(config: ConfigOption = None, as_json: JsonOption = False) -
     Example:
       asrpt-admin models rollback
     """
+    from slurm_asrpt.predict.retrain import rollback
+
     _announce(rollback(of_asrptd(config, trusted=True)), as_json)
 
 

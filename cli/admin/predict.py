@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption, with_options
@@ -18,24 +18,22 @@ from slurm_asrpt_cli._app.submission import AsSbatch, Submission, as_submitted
 from slurm_asrpt_cli._app.tables import Column, safe, show_table
 from slurm_asrpt_cli.admin.access import asking_slurm, history_path, of_asrptd, read_history
 
-from slurm_asrpt.config.settings import Settings, load_settings
-from slurm_asrpt.core.convergence import STOP_SHARE, Convergence, convergence
 from slurm_asrpt.core.units import Unit
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.history.store import Run
-from slurm_asrpt.hook import table
 from slurm_asrpt.hook.tag import parse_tag, render_features
-from slurm_asrpt.predict.communication import from_bytes
 from slurm_asrpt.predict.conformal import RunConformal
-from slurm_asrpt.predict.evidence import Evidence, Level, PredictionInput, evidence
-from slurm_asrpt.predict.model_store import ModelError, active_name, load_beliefs
-from slurm_asrpt.predict.retrain import models_folder
-from slurm_asrpt.predict.sensitivity import NOTHING, Beliefs
 from slurm_asrpt.slurm.records import JobRecord
-from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.spool import read_losses, read_progress
 from slurm_asrpt.status.learned_texts import communication_text
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config.settings import Settings
+    from slurm_asrpt.core.convergence import Convergence
+    from slurm_asrpt.hook import table
+    from slurm_asrpt.predict.evidence import Evidence, Level, PredictionInput
+    from slurm_asrpt.predict.sensitivity import Beliefs
 
 
 def _as_sbatch(
@@ -110,6 +108,9 @@ def predict_command(
       asrpt-admin predict --user alice --job-name bert \\
         train.sh --lr 0.1
     """
+    from slurm_asrpt.config.settings import load_settings
+    from slurm_asrpt.hook import table
+
     settings = load_settings(config)
     submission = as_submitted(settings, jobscript, given)
     target = settings.paths.hook / table.FILE_NAME
@@ -196,6 +197,8 @@ def explain_command(
       asrpt-admin explain-prediction 4711
       asrpt-admin explain-prediction --plot run.png train.sh
     """
+    from slurm_asrpt.predict.evidence import evidence
+
     settings = of_asrptd(config)
     if _JOB_ID.fullmatch(job) and not Path(job).exists():
         _nothing_of_a_script(given)
@@ -231,6 +234,8 @@ def _note_misplaced(given: AsSbatch) -> None:
 
 def _reported(settings: Settings, job: str, found: Evidence) -> Convergence | None:
     """What the job's reported losses tell; None if there are none that we can read."""
+    from slurm_asrpt.core.convergence import convergence
+
     if not _JOB_ID.fullmatch(job):
         return None
     number = _number(settings, job)
@@ -245,6 +250,8 @@ def _number(settings: Settings, job_id: str) -> str:
 
 
 def _show_loss(loss: Convergence) -> None:
+    from slurm_asrpt.core.convergence import STOP_SHARE
+
     (first, began), (last, now) = loss.points[0], loss.points[-1]
     print(f"\nloss: {began:.4g} at iteration {first}, {now:.4g} at {last} ({counted(len(loss.points), 'report')})")
     if loss.curve is None or loss.ends is None:
@@ -266,6 +273,8 @@ def _nothing_of_a_script(given: AsSbatch) -> None:
 
 def _entries(settings: Settings) -> dict[str, table.Entry]:
     """Raises AsrptError."""
+    from slurm_asrpt.hook import table
+
     try:
         return table.read_table(settings.paths.hook / table.FILE_NAME)
     except (OSError, ValueError) as error:
@@ -275,6 +284,11 @@ def _entries(settings: Settings) -> dict[str, table.Entry]:
 
 def _beliefs(settings: Settings) -> Beliefs:
     """Those of the active model; none if it cannot be read."""
+    from slurm_asrpt.predict.communication import from_bytes
+    from slurm_asrpt.predict.model_store import ModelError, active_name, load_beliefs
+    from slurm_asrpt.predict.retrain import models_folder
+    from slurm_asrpt.predict.sensitivity import NOTHING
+
     models = models_folder(settings)
     try:
         data = load_beliefs(models, active_name(models)) if settings.predict.communication else b""
@@ -286,6 +300,9 @@ def _beliefs(settings: Settings) -> Beliefs:
 
 def _of_job(settings: Settings, job_id: str) -> PredictionInput:
     """Raises InputError for a job that neither the history nor Slurm knows, or without a tag."""
+    from slurm_asrpt.predict.evidence import PredictionInput
+    from slurm_asrpt.slurm.request import gpus_of
+
     runs: list[Run] = []
     if history_path(settings).exists():
         with read_history(settings) as history:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.tables import Column, fold_nodes, print_prose, safe, show_table
 from slurm_asrpt_cli.admin.access import of_asrptd
 
-from slurm_asrpt.audit import snapshot as snapshots
-from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.daemon.leader import held
 from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, printable
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.status.reason_texts import in_words
 from slurm_asrpt.text import counted
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config.settings import Settings
 
 PATIENCE_S = 60.0
 _OUTCOMES = {"start": "starts", "interrupt": "is preempted", "wait": "waits"}
@@ -47,6 +48,8 @@ def snapshot_command(
     Example:
       asrpt-admin snapshot -o today.json
     """
+    from slurm_asrpt.audit import snapshot as snapshots
+
     settings = of_asrptd(config, trusted=True)
     data = _ask(settings)
     found = snapshots.from_bytes(data, str(settings.paths.state / snapshots.FILE_NAME))
@@ -60,6 +63,8 @@ def snapshot_command(
 
 def _ask(settings: Settings) -> bytes:
     """Raises AsrptError if asrptd is not running, or the state directory is not readable."""
+    from slurm_asrpt.audit import snapshot as snapshots
+
     state = settings.paths.state
     try:
         if not held(state):
@@ -84,6 +89,8 @@ def replay_command(
       asrpt-admin replay today.json
       asrpt-admin replay --json today.json
     """
+    from slurm_asrpt.audit import snapshot as snapshots
+
     then = snapshots.read(file)
     now, others = snapshots.replay(then, str(file))
     changed = snapshots.difference(then.decisions, now)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
@@ -19,19 +19,18 @@ from slurm_asrpt_cli._app.tables import Column, print_prose, safe, show_table
 from slurm_asrpt_cli.admin.access import asking_slurm, of_asrptd, read_history
 
 from slurm_asrpt.audit.trail import jobs_and_modes
-from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, SlurmError, one_line
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.profile.documents import load_named
-from slurm_asrpt.reporting import shadow as shadow_page
-from slurm_asrpt.reporting.what_if import COLUMNS, cell
-from slurm_asrpt.sim import shadow, what_if
-from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.notation import read_past
-from slurm_asrpt.slurm.site import Site
-from slurm_asrpt.traces.accounting import parse_limits, parse_site, read_text
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config.settings import Settings
+    from slurm_asrpt.sim import shadow, what_if
+    from slurm_asrpt.slurm.limits import SiteLimits
+    from slurm_asrpt.slurm.site import Site
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -65,6 +64,9 @@ def shadow_command(
       asrpt-admin shadow-report
       asrpt-admin shadow-report --since 30days --html w.html
     """
+    from slurm_asrpt.reporting import shadow as shadow_page
+    from slurm_asrpt.sim import shadow, what_if
+
     settings = of_asrptd(config)
     if html and not html.resolve().parent.is_dir():
         raise InputError(f"--html {html}: no such directory; name a file in an existing one")
@@ -100,6 +102,8 @@ def _runs(settings: Settings, begin: int) -> list[Run]:
 
 def _servers(settings: Settings) -> shadow.Servers:
     """The servers that asrptd manages, in any state. Raises SlurmError, InputError."""
+    from slurm_asrpt.sim import shadow
+
     managed = set(settings.slurm.partitions)
     with asking_slurm(settings) as slurm:
         nodes = [node for node in slurm.nodes() if node.partitions & managed and node.gpus]
@@ -113,6 +117,8 @@ def _servers(settings: Settings) -> shadow.Servers:
 def _site(settings: Settings, file: Path | None) -> tuple[tuple[Site, str] | None, str]:
     """The site in a file, else that of the Slurm that answers, with its source; and why it is unknown. Raises
     InputError."""
+    from slurm_asrpt.traces.accounting import parse_site, read_text
+
     if file:
         return (parse_site(read_text(file), str(file)), str(file)), ""
     try:
@@ -124,6 +130,8 @@ def _site(settings: Settings, file: Path | None) -> tuple[tuple[Site, str] | Non
 
 def _limits(site: tuple[Site, str] | None, file: Path | None) -> SiteLimits | None:
     """The limits in a file, else those of the site, if any. Raises InputError."""
+    from slurm_asrpt.traces.accounting import parse_limits, read_text
+
     if file:
         return parse_limits(read_text(file), str(file))
     return site[0].limits if site and site[0].limits.any else None
@@ -131,6 +139,9 @@ def _limits(site: tuple[Site, str] | None, file: Path | None) -> SiteLimits | No
 
 def _notes(settings: Settings, found: shadow.Report, begin: int) -> tuple[list[str], set[str]]:
     """Remarks on the data, and the modes other than shadow that asrptd was in."""
+    from slurm_asrpt.config.settings import Mode
+    from slurm_asrpt.sim import shadow
+
     replayed = {job.partition("@")[0] for job in found.past.jobs["job_id"]}
     events = Counter[str]()
     seen, modes = jobs_and_modes(settings.paths.state, ("left", "vanished"), begin)
@@ -140,6 +151,8 @@ def _notes(settings: Settings, found: shadow.Report, begin: int) -> tuple[list[s
 
 
 def _show(found: shadow.Report, notes: Sequence[str]) -> None:
+    from slurm_asrpt.reporting.what_if import COLUMNS
+
     print_prose(found.headline)
     print()
     titles = [Column("", list(COLUMNS.values()))]
@@ -152,4 +165,6 @@ def _show(found: shadow.Report, notes: Sequence[str]) -> None:
 
 
 def _figures(outcome: what_if.Outcome) -> list[str]:
+    from slurm_asrpt.reporting.what_if import COLUMNS, cell
+
     return [cell(name, outcome.figures[name]) for name in COLUMNS]

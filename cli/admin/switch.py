@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli.admin.access import of_asrptd
 
-from slurm_asrpt import switch
-from slurm_asrpt.daemon.disable import Released, disable, release_if_gone
 from slurm_asrpt.daemon.leader import held
 from slurm_asrpt.errors import EXIT_FAILURE
-from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.text import counted
+
+if TYPE_CHECKING:
+    from slurm_asrpt.daemon.disable import Released
 
 DISABLED = "asrptd writes nothing more to Slurm"
 
@@ -40,6 +41,9 @@ def disable_command(config: ConfigOption = None, as_json: JsonOption = False) ->
     Example:
       asrpt-admin disable
     """
+    from slurm_asrpt.daemon.disable import disable
+    from slurm_asrpt.slurm.cli import CliClient
+
     settings = of_asrptd(config)
     with progress("handing back waiting jobs") as tell:
         done = disable(settings, CliClient(settings.slurm), tell)
@@ -58,6 +62,9 @@ def release_command(config: ConfigOption = None, as_json: JsonOption = False) ->
     Example:
       asrpt-admin release
     """
+    from slurm_asrpt.daemon.disable import release_if_gone
+    from slurm_asrpt.slurm.cli import CliClient
+
     settings = of_asrptd(config)
     done = release_if_gone(settings, CliClient(settings.slurm))
     if done is not None:
@@ -94,6 +101,8 @@ def enable_command(config: ConfigOption = None, as_json: JsonOption = False) -> 
     Example:
       asrpt-admin enable
     """
+    from slurm_asrpt import switch
+
     settings = of_asrptd(config)
     state = settings.paths.state
     was, running = switch.turn_on(state), held(state)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.pool.folder import PoolFolder
-from slurm_asrpt.pool.sweep import checked, read_sweep
 from slurm_asrpt.text import counted
+
+if TYPE_CHECKING:
+    pass
 
 SweepArgument = Annotated[Path, typer.Argument(metavar="SWEEP", help="Sweep file of the pool.")]
 
@@ -33,6 +34,9 @@ def add_command(
     Example:
       asrpt-pool add sweep.toml more.toml
     """
+    from slurm_asrpt.pool.folder import PoolFolder
+    from slurm_asrpt.pool.sweep import checked, read_sweep
+
     sweep, added = read_sweep(path), read_sweep(more)
     if not added.trainings:
         raise InputError(f"{more}: no [[training]] to add")
@@ -52,6 +56,9 @@ def stop_command(path: SweepArgument) -> None:
     Example:
       asrpt-pool stop sweep.toml
     """
+    from slurm_asrpt.pool.folder import PoolFolder
+    from slurm_asrpt.pool.sweep import read_sweep
+
     folder = PoolFolder(read_sweep(path).folder)
     folder.read_status()
     if not folder.running:

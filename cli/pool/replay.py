@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import typer
 from slurm_asrpt_cli._app.tables import safe
 from slurm_asrpt_cli.pool.control import SweepArgument
 
-from slurm_asrpt.core.rounds.feed import Assigned
-from slurm_asrpt.core.rounds.policies import make_round_policy, round_policy_names
 from slurm_asrpt.errors import EXIT_FAILURE, InputError
-from slurm_asrpt.pool.decisions import RecordedRun, read_runs
-from slurm_asrpt.pool.folder import PoolFolder
-from slurm_asrpt.pool.sweep import read_sweep
-from slurm_asrpt.sim.rounds_replay import Difference, replay_rounds
 from slurm_asrpt.text import counted
+
+if TYPE_CHECKING:
+    from slurm_asrpt.core.rounds.feed import Assigned
+    from slurm_asrpt.pool.decisions import RecordedRun
+    from slurm_asrpt.sim.rounds_replay import Difference
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -34,6 +34,10 @@ def replay_command(path: SweepArgument) -> None:
     Example:
       asrpt-pool replay sweep.toml
     """
+    from slurm_asrpt.pool.decisions import read_runs
+    from slurm_asrpt.pool.folder import PoolFolder
+    from slurm_asrpt.pool.sweep import read_sweep
+
     runs = read_runs(PoolFolder(read_sweep(path).folder).decisions)
     lines = [_line(run) for run in runs]
     for line, _ in lines:
@@ -44,6 +48,9 @@ def replay_command(path: SweepArgument) -> None:
 
 def _line(run: RecordedRun) -> tuple[str, bool]:
     """What came out, and whether the decisions are the same."""
+    from slurm_asrpt.core.rounds.policies import make_round_policy, round_policy_names
+    from slurm_asrpt.sim.rounds_replay import replay_rounds
+
     if run.policy not in round_policy_names():
         raise InputError(f"the record is of a policy that is not here: {run.policy!r}")
     found = replay_rounds(make_round_policy(run.policy, fleet=run.fleet, jobs=()), run.fleet, run.decisions)

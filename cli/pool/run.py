@@ -6,18 +6,19 @@ import asyncio
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli._app.tables import safe
 
 from slurm_asrpt.errors import EXIT_FAILURE, EXIT_INTERRUPTED, InputError
-from slurm_asrpt.pool.board import State
-from slurm_asrpt.pool.driver import Driver, Ending, Plan
-from slurm_asrpt.pool.folder import PoolFolder
-from slurm_asrpt.pool.slurm_job import SlurmJob, local_keepers, this_job
-from slurm_asrpt.pool.sweep import Sweep, check_policy, read_sweep
+from slurm_asrpt.pool.ending import Ending
 from slurm_asrpt.text import counted
+
+if TYPE_CHECKING:
+    from slurm_asrpt.pool.driver import Driver, Plan
+    from slurm_asrpt.pool.slurm_job import SlurmJob
+    from slurm_asrpt.pool.sweep import Sweep
 
 EXIT_CODES = {
     Ending.TERMINATED: 128 + signal.SIGTERM,
@@ -51,6 +52,11 @@ def run_command(
       sbatch -N2 -n8 --gpus-per-task=1 --wrap 'exec asrpt-pool run sweep.toml'
       asrpt-pool run sweep.toml --slots 2
     """
+    from slurm_asrpt.pool.board import State
+    from slurm_asrpt.pool.driver import Driver
+    from slurm_asrpt.pool.slurm_job import this_job
+    from slurm_asrpt.pool.sweep import check_policy, read_sweep
+
     sweep, job = read_sweep(path), this_job()
     if policy:
         check_policy("--policy", policy)
@@ -69,6 +75,10 @@ def run_command(
 
 
 def _plan(sweep: Sweep, job: SlurmJob | None, slots: int) -> Plan:
+    from slurm_asrpt.pool.driver import Plan
+    from slurm_asrpt.pool.folder import PoolFolder
+    from slurm_asrpt.pool.slurm_job import local_keepers
+
     common = (sweep.settings, sweep.trainings, str(sweep.code), PoolFolder(sweep.folder))
     if job is None:
         return Plan(*common, local_keepers(slots))
@@ -81,6 +91,8 @@ def _tell(line: str) -> None:
 
 
 def _summary(driver: Driver, ending: Ending, failed: int) -> str:
+    from slurm_asrpt.pool.board import State
+
     trainings = driver.board.trainings.values()
     done = sum(each.state is State.DONE for each in trainings)
     left = len(trainings) - done - failed

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli._app.options import JsonOption
@@ -15,10 +15,11 @@ from slurm_asrpt_cli._app.tables import Column, Line, clip, print_lines, safe, s
 from slurm_asrpt_cli.pool.control import SweepArgument
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.pool.folder import PoolFolder
-from slurm_asrpt.pool.status import PoolStatus, TrainingStatus, parse_status
-from slurm_asrpt.pool.sweep import read_sweep
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time, span
+
+if TYPE_CHECKING:
+    from slurm_asrpt.pool.folder import PoolFolder
+    from slurm_asrpt.pool.status import PoolStatus, TrainingStatus
 
 EVERY_S = 1.0
 STALE_S = 15.0
@@ -45,6 +46,10 @@ def status_command(
       asrpt-pool status sweep.toml
       asrpt-pool status sweep.toml --watch
     """
+    from slurm_asrpt.pool.folder import PoolFolder
+    from slurm_asrpt.pool.status import parse_status
+    from slurm_asrpt.pool.sweep import read_sweep
+
     folder = PoolFolder(read_sweep(path).folder)
     if as_json:
         print(json.dumps(folder.read_status()))
@@ -118,6 +123,8 @@ def columns(trainings: tuple[TrainingStatus, ...]) -> list[Column]:
 
 def _watch(folder: PoolFolder) -> None:
     """Draw the status until Ctrl-C. Raises InputError without a terminal."""
+    from slurm_asrpt.pool.status import parse_status
+
     if not sys.stdout.isatty():
         raise InputError("--watch needs a terminal; in a pipe or script use --json")
     from rich.console import Console

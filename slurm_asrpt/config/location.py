@@ -9,6 +9,7 @@ from pathlib import Path
 DEFAULT_PATH = Path("/etc/slurm/asrpt.toml")
 ENVIRONMENT_VARIABLE = "ASRPT_CONFIG"
 RUN = Path("/run/asrpt")
+DEFAULT_UNITS = Path("/etc/systemd/system")
 
 
 def settings_file(named: Path | None) -> Path | None:

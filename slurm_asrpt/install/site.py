@@ -17,7 +17,6 @@ from slurm_asrpt.install import job_submit
 from slurm_asrpt.shipped import ETC, HOOKS, shipped
 
 UNITS = ("asrptd.service", "asrpt-release.service", "asrpt-retrain.service", "asrpt-retrain.timer")
-DEFAULT_UNITS = Path("/etc/systemd/system")
 DEFAULT_SLURM = Path("/etc/slurm")
 _DEFAULTS = PathSettings()
 _PLAIN = re.compile(r"/[A-Za-z0-9._/+-]*")

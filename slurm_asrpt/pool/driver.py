@@ -7,7 +7,6 @@ others, from snapshots that never change.
 from __future__ import annotations
 
 import asyncio
-import enum
 import os
 import secrets
 import signal
@@ -42,6 +41,7 @@ from slurm_asrpt.pool.board import (
 )
 from slurm_asrpt.pool.connection import Connection
 from slurm_asrpt.pool.decisions import DecisionLog, RecordedRun
+from slurm_asrpt.pool.ending import Ending
 from slurm_asrpt.pool.executor import LOG, NEXT, RENEWAL
 from slurm_asrpt.pool.folder import PoolFolder
 from slurm_asrpt.pool.keeper import ADDRESS, KEY
@@ -63,17 +63,6 @@ END_S = 3.0
 
 Keepers = Sequence[tuple[list[str], Mapping[str, str]]]
 """Commands that start keepers, and what their environment has in addition."""
-
-
-class Ending(enum.StrEnum):
-    """Why a pool ended."""
-
-    DONE = "done"
-    STOPPED = "stopped"
-    LIMIT = "time limit"
-    TERMINATED = "terminated"
-    INTERRUPTED = "interrupted"
-    LOST = "no slots left"
 
 
 SIGNALS = {signal.SIGTERM: Ending.TERMINATED, signal.SIGHUP: Ending.TERMINATED, signal.SIGINT: Ending.INTERRUPTED}
