@@ -141,10 +141,12 @@ def _fabric(fabric: Fabric) -> dict[str, Any]:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    """A node; its speed only if it is not 1, as on most nodes, and its switches only if Slurm has a topology."""
+    """A node; its speed and weight only if they are not 1, and its switches only if Slurm has a topology."""
     whole: dict[str, Any] = {"name": node.name, "gpus": node.gpus, "index": node.index, "gpu_type": node.gpu_type}
     if node.speed != 1.0:
         whole["speed"] = node.speed
+    if node.weight != 1:
+        whole["weight"] = node.weight
     return {**whole, "switches": list(node.switches)} if node.switches else whole
 
 

@@ -320,7 +320,7 @@ def test_bands_weights_and_turns_of_jobs_are_replayed() -> None:
 
 
 FABRIC = Fabric(1.25e9, 300e9, beyond=(6.25e8, 3.1e8), domain=4, across=2.5e10)
-NODE = Node("n1", 8, 3, "a100", 1.7, ("leaf1", "top"))
+NODE = Node("n1", 8, 3, "a100", 1.7, ("leaf1", "top"), 100)
 JOB = Job(
     JobId("7_1"),
     "ann",
