@@ -10,7 +10,7 @@ from slurm_asrpt.errors import AsrptError, one_line, printable
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.history.store import DamagedError, History, HistoryError
 from slurm_asrpt.hook import hook_conf, table
-from slurm_asrpt.predict.model_store import ModelError, active_name, load_model
+from slurm_asrpt.predict.model_store import ModelError, active_name, load_info, load_model
 from slurm_asrpt.predict.predictors import TRAINING_STATES
 from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.predict.validation import Drift, drift
@@ -121,7 +121,7 @@ def recent_drift(settings: Settings) -> Drift:
     """
     models, path = models_folder(settings), settings.paths.state / HISTORY_NAME
     name = active_name(models)
-    expected = load_model(models, name).info.error if name else None
+    expected = load_info(models, name).error if name else None
     if not path.exists():
         return drift([], expected)
     with History(path, read_only=True) as history:

@@ -12,6 +12,8 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,22 +119,35 @@ def save_model(models: Path, data: bytes, info: ModelInfo, now: float, beliefs: 
 
 def load_model(models: Path, name: str) -> Model:
     """A stored model, verified. Raises ModelError, and InputError if there is no such model."""
-    if not _is_name(name) or not (models / name).is_dir():
-        raise InputError(f"{printable(name)}: no such model; asrpt-admin models list shows them")
-    try:
-        owners = _owners(models)
-        check_trusted_folder(models / name, owners)
-        raw: dict[str, Any] = json.loads(read_trusted(models / name / _META, owners))
-        info = ModelInfo(**raw)
-        data = read_trusted(models / name / _DATA, owners)
+    info = load_info(models, name)
+    with _readable(models / name):
+        data = read_trusted(models / name / _DATA, _owners(models))
         if check_sum(info, data) != info.sha256:
             raise ModelError(f"{models / name}: its checksum does not match", _REMEDY)
         return Model(name, info, _table_of(info, data))
+
+
+def load_info(models: Path, name: str) -> ModelInfo:
+    """The description of a stored model, without its table. Raises as ``load_model``; the checksum is not checked."""
+    if not _is_name(name) or not (models / name).is_dir():
+        raise InputError(f"{printable(name)}: no such model; asrpt-admin models list shows them")
+    with _readable(models / name):
+        owners = _owners(models)
+        check_trusted_folder(models / name, owners)
+        raw: dict[str, Any] = json.loads(read_trusted(models / name / _META, owners))
+        return ModelInfo(**raw)
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """The errors of the block, which reads a model's folder, as ModelError."""
+    try:
+        yield
     except OSError as error:
         remedy = "fix its owner and mode" if isinstance(error, PermissionError) else _REMEDY
-        raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename})", remedy) from error
+        raise ModelError(f"{folder}: refused: {error.strerror} ({error.filename})", remedy) from error
     except (ValueError, TypeError, RecursionError) as error:
-        raise ModelError(f"{models / name}: its description cannot be read ({error})", _REMEDY) from error
+        raise ModelError(f"{folder}: its description cannot be read ({error})", _REMEDY) from error
 
 
 def load_beliefs(models: Path, name: str) -> bytes:
