@@ -109,11 +109,6 @@ class DaemonSettings(Section):
         "quarter of a core at most. Estimates that take long are made less often: they run for a tenth of the time at "
         "most. 0: no estimates.",
     )
-    forecast_cpu_s: Annotated[float, Field(ge=0, le=3600)] = Field(
-        0.0,
-        description="CPU time for one estimate of all start times, in seconds. With more, jobs far back in a long "
-        "queue get an estimate with an upper end, too, but less often. 0: a quarter of forecast_s.",
-    )
     lease_s: Annotated[int, Field(ge=5, le=86400)] = Field(
         600,
         description="Duration of a lease. If asrptd stops, Slurm schedules waiting jobs after this time at the latest. "

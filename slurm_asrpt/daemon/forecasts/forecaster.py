@@ -1,7 +1,7 @@
 """Start-time forecasts. A separate process computes them; cycles start it and collect its answer.
 
-A process gets ``daemon.forecast_cpu_s`` of CPU time, at low priority, and at most the share BUDGET of a core. One
-process runs at a time, and nothing waits for it. The pause after a long computation is longer, so that forecasts
+A process gets the share BUDGET of ``daemon.forecast_s`` as CPU time, at low priority, and at most that share of a core.
+One process runs at a time, and nothing waits for it. The pause after a long computation is longer, so that forecasts
 take at most the share DUTY of a core on average.
 """
 
@@ -41,7 +41,7 @@ LOG = logging.getLogger("asrptd")
 BUDGET = 0.25
 DUTY = 0.1
 TIMEOUT = 10
-"""Timeout of a process, in multiples of the interval between two."""
+"""Timeout of a process, in multiples of ``forecast_s``."""
 
 
 _Named = TypeVar("_Named", Waiting, PendingTasks, Consenting)
@@ -119,10 +119,7 @@ class Forecaster:
         begin: Callable[[bytes, float], Computation] = Process,
     ) -> None:
         """private_jobs: users may see only their own jobs. begin: starts a computation with a budget in seconds."""
-        known = settings.daemon
-        self.every_s = max(known.forecast_s, known.forecast_cpu_s / DUTY) if known.forecast_s else 0.0
-        self._cpu_s = known.forecast_cpu_s or BUDGET * known.forecast_s
-        self._mode = mode
+        self.every_s, self._mode = settings.daemon.forecast_s, mode
         self._run, self._private, self._begin = settings.paths.run, private_jobs, begin
         self._jobs, self._cluster, self._recent, self._snapshots = jobs, cluster, recent, snapshots
         self._running: _Running | None = None
@@ -184,7 +181,7 @@ class Forecaster:
         jobs = {str(each.job.id): self._jobs[each.job.id].admitted for each in snapshot.waiting}
         for rest in snapshot.arrays:
             jobs |= dict.fromkeys(map(str, rest.asked), self._jobs[rest.job.id].admitted)
-        self._running = _Running(now, jobs, self._begin(to_json(snapshot), self._cpu_s))
+        self._running = _Running(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
 
     def _pick_up(self, now: float) -> None:
         running = self._running

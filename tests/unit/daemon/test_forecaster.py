@@ -197,31 +197,6 @@ def test_long_forecasts_take_at_most_a_tenth_of_a_core(forecasts, computations, 
     assert len(computations.snapshots) == 3
 
 
-def test_with_more_cpu_time_forecasts_are_made_less_often(make_bench, computations):
-    bench = make_bench(policy="asrpt-gated", release_ahead=0, forecast_cpu_s=60.0)
-    forecasts = ForecastBench(bench, computations)
-    forecasts.slurm.submit(12, 100)
-    forecasts.slurm.submit(4, 50)
-    assert bench.status(forecasts.slurm.now, forecasts.forecaster).forecast_s == 10 * 60.0  # a tenth of a core
-    for _ in range(10):
-        forecasts.cycle(59.0)
-        computations.answers.append({})
-    assert (len(computations.snapshots), computations.budget_s) == (1, 60.0)
-    for _ in range(3):
-        forecasts.cycle(59.0)
-    assert len(computations.snapshots) == 2
-
-
-@pytest.mark.parametrize(("cpu_s", "every_s"), [(0.0, EVERY_S), (1.0, EVERY_S), (7.0, 70.0)])
-def test_how_often_forecasts_are_made(make_bench, cpu_s, every_s):
-    bench = make_bench(policy="asrpt-gated", forecast_cpu_s=cpu_s)
-    assert bench.scheduling.forecaster.every_s == every_s
-
-
-def test_no_forecasts_whatever_their_cpu_time(make_bench):
-    assert make_bench(forecast_s=0, forecast_cpu_s=7.0).scheduling.forecaster.every_s == 0
-
-
 def test_an_old_estimate_is_withdrawn(forecasts, waiting):
     forecasts.estimate(waiting, forecasts.slurm.now + 3000, None, None)
     forecasts.slurm.tick(withdrawn_after(EVERY_S) - 10)
