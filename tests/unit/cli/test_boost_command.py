@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from slurm_asrpt_cli.admin import app
-from slurm_asrpt_cli.admin import boost as admin_boost
 from typer.testing import CliRunner
 
+from slurm_asrpt.slurm import cli
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.records import JobRecord, Update
 from slurm_asrpt.slurm.writeback import BOOSTED_PRIORITY
@@ -52,7 +52,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     config.write_text(f'[paths]\nstate = "{tmp_path}"\n')
 
     def run(slurm: Slurm, *words: str, code: int = 0) -> str:
-        monkeypatch.setattr(admin_boost, "CliClient", slurm)
+        monkeypatch.setattr(cli, "CliClient", slurm)
         done = CliRunner().invoke(app, ["boost", *words, "--config", str(config)])
         assert done.exit_code == code or (code and done.exception), done.output
         return done.output if done.exception is None or not str(done.exception) else str(done.exception)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from slurm_asrpt_cli.admin import app
-from slurm_asrpt_cli.admin import switch as admin_switch
 from typer.testing import CliRunner
 
 from slurm_asrpt import switch
+from slurm_asrpt.daemon import disable as daemon_disable
 from slurm_asrpt.daemon.disable import Released
 from slurm_asrpt.daemon.leader import LeaderLock
 
@@ -31,7 +31,7 @@ def run(config: Path, *words: str, code: int = 0) -> str:
 
 @pytest.mark.parametrize(("refused", "code"), [([], 0), (["7", "9"], 1)])
 def test_disable_reports_released_and_refused_jobs(config, monkeypatch, refused, code) -> None:
-    monkeypatch.setattr(admin_switch, "disable", lambda *_: Released("asrptd", ["5", "6"], refused))
+    monkeypatch.setattr(daemon_disable, "disable", lambda *_: Released("asrptd", ["5", "6"], refused))
     text = run(config, "disable", code=code)
     assert "asrptd handed 2 waiting jobs back" in text
     assert ("7 9" in text) is bool(refused)
@@ -52,7 +52,7 @@ def test_enable_reports_the_mode_and_whether_asrptd_runs(config: Path, tmp_path:
 
 
 def test_release_tells_who_was_handed_back_or_that_asrptd_is_there(config: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(admin_switch, "release_if_gone", lambda *_: Released("asrpt-admin", ["5"], ["7"]))
+    monkeypatch.setattr(daemon_disable, "release_if_gone", lambda *_: Released("asrpt-admin", ["5"], ["7"]))
     assert "handed 1 waiting job back to Slurm; the next asrptd" in run(config, "release", code=1)
     monkeypatch.undo()
     lead = LeaderLock(tmp_path / "state")
