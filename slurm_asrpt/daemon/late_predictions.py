@@ -46,6 +46,8 @@ class LatePredictions:
         except (OSError, ImportError, ValueError) as error:  # no Lua, or a file of the hook that others can write
             self._todo = []
             self._log.trouble(f"{one_line(error)}; waiting jobs without a prediction get none")
+        else:
+            self._log.over()
 
     def _look_up(self, there: Mapping[str, ManagedJob], now: float) -> None:
         """Look up some of the jobs. Raises OSError, ImportError, ValueError."""

@@ -110,12 +110,16 @@ def test_without_the_hooks_lua_jobs_wait_without_a_prediction(bench: Bench, monk
     def refused(*_: object) -> None:
         raise PermissionError(1, "others could have written it", "job_submit_asrpt.lua")
 
-    monkeypatch.setattr(late_predictions.table, "lookup", refused)
-    write_table(bench, {GROUPS[0]: 100.0})
-    bench.cycle(2)
+    with monkeypatch.context() as patched:
+        patched.setattr(late_predictions.table, "lookup", refused)
+        write_table(bench, {GROUPS[0]: 100.0})
+        bench.cycle(2)
     assert [predicted(bench, job_id) for job_id in unseen] == [0, 0, 0]
     assert caplog.text.count("waiting jobs without a prediction get none") == 1
-    monkeypatch.undo()
     write_table(bench, {GROUPS[0]: 120.0})
     bench.cycle(2)
     assert predicted(bench, unseen[0]) == 120
+    monkeypatch.setattr(late_predictions.table, "lookup", refused)
+    write_table(bench, {GROUPS[1]: 100.0})
+    bench.cycle(2)
+    assert caplog.text.count("waiting jobs without a prediction get none") == 2
