@@ -61,7 +61,7 @@ def read_any_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str], wh
     job = _on_enough_nodes(job, nodes)
     try:
         exact = read_request(job, nodes, partitions)
-        why = why or ("shape" if _is_spoilt_by_pins(job, exact, nodes) else "")
+        why = why or ("mincpus" if _is_spoilt_by_pins(job, exact, nodes) else "")
         return replace(exact, by_slurm=why, one_task_per_gpu=exact.one_task_per_gpu and not why)
     except LeftToSlurm as verdict:
         if verdict.why == "mixed":

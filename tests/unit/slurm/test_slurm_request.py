@@ -276,3 +276,18 @@ def test_a_job_that_no_single_type_holds_is_left_to_slurm():
 def test_contiguous_nodes_may_have_several_types():
     found = split_ask(tres_per_node="gres:gpu:a100:2", min_nodes=2, contiguous=True)
     assert found.request.within == ({"n1:a100", "n2:a100"}, {"n2:a100", "n3"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "by_slurm"),
+    [
+        ({"tres_per_job": "gres:gpu:16", "tasks": 1, "min_cpus_per_node": 8}, "mincpus"),
+        ({"tres_per_job": "gres:gpu:16", "tasks": 2, "min_cpus_per_node": 8}, ""),
+        ({"tres_per_job": "gres:gpu:8", "tasks": 1, "min_cpus_per_node": 8}, ""),
+        ({"tres_per_job": "gres:gpu:16", "tasks": 1}, ""),
+    ],
+)
+def test_slurm_chooses_the_nodes_where_a_pin_would_raise_the_tasks_of_a_job_with_mincpus(fields, by_slurm):
+    """Lowered again, they would keep Slurm from ever starting it (BadConstraints)."""
+    job = dataclasses.replace(BASE, **{"cpus": 1, "min_nodes": 1, "max_nodes": 0, **fields})
+    assert read_any_request(job, NODES, ["gpu"]).by_slurm == by_slurm
