@@ -3,7 +3,8 @@
 To find where it loses. Each seed draws a log and a cluster of 1 to 16 servers of 8 GPUs: groups of recurring jobs with
 a size and a typical run time each, how much the run times within a group differ, whether jobs fail in their first
 minute, whether jobs come one by one, in batches, in waves or by the day, time limits or none, and a load. The first
-half of the jobs is there to learn from. No setting of a policy was chosen on these logs; other seeds are other logs.
+half of the jobs is there to learn from. ``--laboratory`` draws other logs: one or two servers, a daily cycle, and jobs
+that need a whole server among small ones. No setting of a policy was chosen on these logs; other seeds are other logs.
 
 Ratios are those of the policy under test over the best by mean completion time of the others, whose jobs request their
 fewest nodes: ``mean_ratio``, ``p99_wait_ratio`` (waits below a minute count as one), and ``size_ratio``: the largest of
@@ -44,6 +45,14 @@ PREDICTORS = ("expected", PERFECT, SHUFFLED)
 KEYS = ("mean_ratio", "p99_wait_ratio", "size_ratio")
 GOALS = {"mean_ratio": 1.02, "p99_wait_ratio": 1.2, "size_ratio": 1.1}
 LONGEST_S = 5 * 86_400.0
+LABORATORIES = 10_000
+"""Added to their seeds, so that they are no others' seeds."""
+SHARES = {
+    "many whole": [0.4, 0.15, 0.15, 0.3],
+    "some whole": [0.55, 0.15, 0.15, 0.15],
+    "few whole": [0.8, 0.08, 0.07, 0.05],
+}
+"""Of the groups of a laboratory, those with 1, 2, 4 and 8 GPUs."""
 
 
 def draw(seed: int) -> tuple[Trace, dict[str, Any]]:
@@ -61,8 +70,33 @@ def draw(seed: int) -> tuple[Trace, dict[str, Any]]:
         "limits": bool(rng.random() < 0.5),
         "load": float(rng.choice([0.7, 0.9, 1.0, 1.3])),
     }
+    return _trace(rng, about, *_groups(rng, about)), about
+
+
+def draw_laboratory(seed: int) -> tuple[Trace, dict[str, Any]]:
+    """A log of one or two servers of 8 GPUs, some of whose groups need all of one, and what it is like."""
+    rng = np.random.default_rng(LABORATORIES + seed)
+    groups = 30
+    about: dict[str, Any] = {
+        "seed": seed,
+        "servers": int(rng.choice([1, 2])),
+        "jobs": 600,
+        "groups": groups,
+        "sizes": str(rng.choice([*SHARES])),
+        "spread": float(rng.choice([0.3, 0.8])),
+        "failing": float(rng.choice([0.0, 0.25])),
+        "arrivals": "days",
+        "limits": bool(rng.random() < 0.5),
+        "load": float(rng.choice([0.7, 0.85, 1.0])),
+    }
+    gpus = rng.choice([1, 2, 4, GPUS], groups, p=SHARES[about["sizes"]])
+    seconds = np.exp(rng.normal(np.log(rng.choice([600, 3600, 10800])), rng.choice([0.8, 1.5]), groups))
+    return _trace(rng, about, gpus, seconds), about
+
+
+def _trace(rng: Rng, about: Mapping[str, Any], gpus: Any, seconds: Any) -> Trace:
+    """The jobs of groups with these GPUs and typical seconds."""
     count = 2 * about["jobs"]
-    gpus, seconds = _groups(rng, about)
     submit, group = _arrivals(rng, about, count)
     lasts = seconds[group] * np.exp(rng.normal(0, about["spread"], count))
     lasts = np.where(rng.random(count) < about["failing"], rng.uniform(1, 60, count), lasts)
@@ -78,7 +112,7 @@ def draw(seed: int) -> tuple[Trace, dict[str, Any]]:
     )
     if about["limits"]:
         jobs["time_limit_s"] = 60 * np.ceil(jobs["duration_s"] / rng.uniform(0.05, 1, count) / 60)
-    return clean(f"random-{seed}", jobs), about
+    return clean(f"random-{about['seed']}", jobs)
 
 
 def _groups(rng: Rng, about: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -124,10 +158,10 @@ def workload(trace: Trace, about: Mapping[str, Any], predictor: str) -> Workload
     return replace(made, table=shuffled(made, about["seed"])) if predictor == SHUFFLED else made
 
 
-def play(seed: int, under_test: str, predictors: Sequence[str]) -> list[dict[str, Any]]:
+def play(seed: int, laboratory: bool, under_test: str, predictors: Sequence[str]) -> list[dict[str, Any]]:
     """The cells of a log: one for each kind of predictions."""
     warnings.simplefilter("ignore")
-    trace, about = draw(seed)
+    trace, about = draw_laboratory(seed) if laboratory else draw(seed)
     others = [name + FEWEST for name in BASELINES]
     cells = []
     for predictor in predictors:
@@ -196,6 +230,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--policy", default=DEFAULT_POLICY, help="under test, such as asrpt-gated:KEY=VALUE")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=60, help="logs (default %(default)s: five minutes on two cores)")
+    parser.add_argument(
+        "--laboratory", action="store_true", help="one or two servers, whose largest jobs need a whole one"
+    )
     parser.add_argument("--predictors", nargs="+", choices=PREDICTORS, default=PREDICTORS)
     parser.add_argument("-j", "--workers", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -207,7 +244,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         parser.error(one_line(error))
     seeds = range(chosen.first, chosen.first + chosen.seeds)
-    work = Parallel(chosen.workers, return_as="generator")(delayed(play)(one, text, chosen.predictors) for one in seeds)
+    work = Parallel(chosen.workers, return_as="generator")(
+        delayed(play)(one, chosen.laboratory, text, chosen.predictors) for one in seeds
+    )
     shown = track(work, "simulating", total=len(seeds), console=Console(stderr=True))
     cells = [cell for found in shown for cell in found]
     if chosen.json:

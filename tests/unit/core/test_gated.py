@@ -247,6 +247,15 @@ def test_a_job_beside_others_that_will_be_followed_by_more_goes_first():
     assert bench.decide() == {"2": {"n0": 1}}
 
 
+@pytest.mark.parametrize(("larger", "started"), [(1, {"b": {"n0": 2}}), (20, {})])
+def test_a_job_that_can_run_beside_more_others_later_waits_if_many_larger_ones_do(larger, started):
+    """Six of eight GPUs would be in use beside job b; after one of the larger jobs, 7.2."""
+    bench = Bench(8)
+    bench.submit(job("a", 4, 100)).decide()
+    bench.submit(*(job(str(number), 8, 30) for number in range(larger)), job("b", 2, 150))
+    assert bench.decide() == started
+
+
 def test_a_job_goes_first_if_it_delays_a_larger_one_by_little():
     bench = Bench(8)
     bench.submit(job("a", 1, 100)).decide()

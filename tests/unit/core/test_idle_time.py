@@ -29,11 +29,24 @@ def test_shared_idle_time_is_the_least_mean(idle: float, works: list[float]) -> 
     assert works[0] * (1 - 1e-9) <= shared(idle, iter(works)) <= idle + works[0]
 
 
-@given(st.floats(0, 1e9), st.integers(1, 1000), st.floats(0.01, 1000), st.integers(0, 1000))
-def test_a_job_pays_for_the_gpus_that_nobody_uses_beside_it(work, larger, waiting, in_use) -> None:
-    found = of_delay(work, larger, waiting, in_use)
-    assert found == pytest.approx(work * max(1.0, larger / (waiting + in_use)))
-    assert of_delay(work, larger, waiting, in_use + 1) <= found <= of_delay(work, larger + 1, waiting, in_use)
+USED = st.floats(0.01, 1000)
+
+
+@given(st.floats(0, 1e9), st.integers(1, 1000), USED, USED)
+def test_a_job_pays_for_the_gpus_that_nobody_uses_beside_it(work, larger, beside, later) -> None:
+    found = of_delay(work, larger, 1, beside, later)
+    assert found == pytest.approx(work * max(1.0, larger / beside))
+    assert of_delay(work, larger, 1, beside + 1, later) <= found <= of_delay(work, larger + 1, 1, beside, later)
+
+
+@given(st.floats(0, 1e9), st.integers(1, 1000), st.integers(1, 1000), USED, USED)
+def test_other_larger_jobs_pay_for_what_it_uses_more_of_now_than_later(work, larger, jobs, beside, later) -> None:
+    first, found = (of_delay(work, larger, number, beside, later) for number in (1, jobs))
+    if beside >= min(later, larger):  # it saves nothing by waiting
+        assert found == first
+    else:
+        saved = first - of_delay(work, larger, 1, later, later)
+        assert found == pytest.approx(first + (jobs - 1) * saved)
 
 
 def test_reservations_that_lead_to_starts_as_predicted_make_the_ratio_one() -> None:

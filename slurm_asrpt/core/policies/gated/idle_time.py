@@ -1,7 +1,7 @@
 """GPU time that idles for a job counts as its work.
 
 For a job with a reservation, what idles until it begins (decision 0049); for a job that would delay a larger one, what
-it leaves idle of the GPUs that this one needs (decision 0050).
+it leaves idle of the GPUs that this one needs (decisions 0050, 0052).
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ FADE = 0.98
 """What a reservation counts less with each later one of its size."""
 
 
-def of_delay(work: float, larger: int, waiting: float, in_use: float = 0.0) -> float:
-    """The work of a job that occupies GPUs for which a job of ``larger`` GPUs waits.
+def of_delay(work: float, larger: int, jobs: int, beside: float, later: float) -> float:
+    """The work of a job that occupies GPUs for which so many jobs of ``larger`` GPUs wait.
 
-    It is the time of all these GPUs, shared with the jobs beside it in proportion to what they use of it.
-    waiting: how many of these GPUs it and the waiting smaller jobs could use while it runs, averaged. in_use: how many
-    running jobs use, which are followed by others.
+    It is the time of all these GPUs, shared with the jobs beside it in proportion to what they use of it. The first of
+    the larger jobs waits for all of it, the others for what it is more now than later.
+    beside: how many of these GPUs it and the jobs beside it use. later: the same if it runs after the first of the
+    larger jobs, beside those that come meanwhile.
     """
-    beside = waiting + in_use
-    return work * max(1.0, larger / beside) if beside else work
+    now, then = (max(1.0, larger / used) if used else 1.0 for used in (beside, later))
+    return work * (now + (jobs - 1) * max(0.0, now - then))
 
 
 def shared(idle: float, works: Iterable[float]) -> float:

@@ -1,4 +1,4 @@
-"""Whether a job of asrpt-gated that could start lets a larger one go first (docs/decisions/0050)."""
+"""Whether a job of asrpt-gated that could start lets a larger one go first (docs/decisions/0050, 0052)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def lets_larger_go_first(decision: OneDecision, entry: Waiting, placement: Place
     mask = sum([servers.view.bits[name] for name in placement.gpus])
     if delay <= 0.0 or not held.mask & mask or jobs.running.any_outlived_by_far(bits(held.mask), now):
         return False
-    work = _work_of_delay(entry, larger, jobs.queue, _in_use(decision, held.mask)) * delay / lasts
+    beside = jobs.queue.beside(entry, larger.job.gpus) + _in_use(decision, held.mask)
+    later = beside * (1.0 + larger.seconds / entry.seconds)  # as many come again in each of its run times
+    work = _work_of_delay(entry, larger, jobs.queue, beside, later) * delay / lasts
     if work <= work_with_idle(decision, larger, held):
         return False
     decision.yielding[entry.job.id] = entry.key_with(work)
@@ -41,13 +43,17 @@ def larger_ahead(entry: Waiting, queue: Waitlist, sizes: FirstBySize, largest: i
     largest: GPUs of the largest server.
     """
     larger = sizes.larger(entry, largest)
-    return None if larger is None or _work_of_delay(entry, larger, queue) <= larger.key[1] else larger
+    if larger is None:
+        return None
+    alone = queue.beside(entry, larger.job.gpus)  # nothing runs beside it
+    most = _work_of_delay(entry, larger, queue, alone, later=larger.job.gpus)
+    return larger if most > larger.key[1] else None
 
 
-def _work_of_delay(entry: Waiting, larger: Waiting, queue: Waitlist, in_use: int = 0) -> float:
-    """The work of a job if it delays a larger one for its whole runtime. in_use: GPUs on that one's servers."""
-    waiting = queue.beside(entry, larger.job.gpus)
-    return of_delay(entry.key[1], larger.job.gpus, waiting, in_use)
+def _work_of_delay(entry: Waiting, larger: Waiting, queue: Waitlist, beside: float, later: float) -> float:
+    """The work of a job if it delays a larger one, and those of its size, for its whole runtime."""
+    jobs = queue.number_of(entry.key[0], larger.job.gpus)
+    return of_delay(entry.key[1], larger.job.gpus, jobs, beside, later)
 
 
 def _in_use(decision: OneDecision, mask: int) -> int:

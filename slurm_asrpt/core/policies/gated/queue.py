@@ -214,6 +214,10 @@ class Waitlist:
                     used += sum(works[:at]) / work + gpus * (len(works) - at) if work else gpus * len(works)
         return used
 
+    def number_of(self, rank: float, gpus: int) -> int:
+        """How many jobs of this rank need so many GPUs, without those that a limit holds."""
+        return sum([len(line.works.get((rank, gpus), ())) for line in self.lines.values()])
+
     def clear(self) -> list[Waiting]:
         """Remove all jobs. Returns their entries."""
         entries = list(self.entries.values())
