@@ -13,6 +13,7 @@ COMMANDS = {
     "attach": Listed("profile.attach", "Attach a profile to jobs; without options, list them."),
     "list": Listed("profile.files", "List the available profiles."),
     "show": Listed("profile.files", "Show a profile and where the time goes."),
+    "graph": Listed("profile.graph", "Draw which GPUs communicate, and where Heavy-Edge puts them."),
     "diff": Listed("profile.files", "Show how two profiles differ; exit status 1 if they do."),
     "validate": Listed("profile.files", "Check profile files; print all errors, with line and fix."),
     "convert": Listed("profile.files", "Write a profile as TOML or JSON, or a model cut into stages."),
