@@ -26,8 +26,8 @@ from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.core.sensitivity import planned
 from slurm_asrpt.core.units import Unit
 from slurm_asrpt.daemon.forecasts.run_lengths import span_of
-from slurm_asrpt.daemon.jobs.admission import queued_marks, request_of, with_prediction
 from slurm_asrpt.daemon.jobs.managed_job import predicted
+from slurm_asrpt.daemon.jobs.policy_job import queued_marks, request_of, with_prediction
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.forecast.estimate import SAMPLES

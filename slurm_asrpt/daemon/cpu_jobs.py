@@ -69,7 +69,7 @@ class CpuJobs:
                 continue
             brief = kept.is_brief(job.job.time_limit, now)
             if job.job.request.brief != brief:
-                job.requests(self._cluster.share(replace(job.job.request, brief=brief)))
+                job.request_is(self._cluster.share(replace(job.job.request, brief=brief)))
                 self._feed.changed(job.job, now)
 
     def why_waits(self, job: ManagedJob, why: Reason, now: float) -> Reason:

@@ -13,12 +13,12 @@ from slurm_asrpt.core.preemptable import take_what_is_free
 from slurm_asrpt.daemon import placements
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.cpu_jobs import CpuJobs
-from slurm_asrpt.daemon.jobs.admission import explain_wait
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import with_cause
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.jobs.wait_reasons import explain_wait
 from slurm_asrpt.daemon.power_saving import startup_of
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.record import decisions

@@ -8,6 +8,7 @@ from slurm_asrpt.daemon.jobs.arrays import beyond_limits
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.jobs.turns import Turns
 from slurm_asrpt.daemon.late_predictions import LatePredictions
 from slurm_asrpt.daemon.loss_sizes import LossSizes
 from slurm_asrpt.daemon.policy_feed import PolicyFeed
@@ -25,6 +26,7 @@ class Eligibility:
         self,
         jobs: JobTable,
         admission: Admission,
+        turns: Turns,
         feed: PolicyFeed,
         loss_sizes: LossSizes,
         preemption: Preemption,
@@ -33,7 +35,8 @@ class Eligibility:
         mode: OperatingMode,
     ) -> None:
         self.feed = feed
-        self._jobs, self._admission, self._loss_sizes, self._preemption = jobs, admission, loss_sizes, preemption
+        self._jobs, self._admission, self._turns = jobs, admission, turns
+        self._loss_sizes, self._preemption = loss_sizes, preemption
         self._predictions, self._audit, self._mode = predictions, audit, mode
 
     def update(self, now: float) -> None:
@@ -42,7 +45,7 @@ class Eligibility:
         self._predictions.follow(pending, now)
         self._admission.rank(pending, now)
         eligible = self._within_arrays([job for job in pending if self._is_eligible(job, now)], now)
-        turns = self._admission.give_turns(eligible, self._jobs.in_state(JobState.PINNED), now)
+        turns = self._turns.give(eligible, self._jobs.in_state(JobState.PINNED), now)
         if not self.feed.resumed:
             self.feed.resume(eligible, now)
         for job in turns:

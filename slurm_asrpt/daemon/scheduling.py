@@ -21,6 +21,7 @@ from slurm_asrpt.daemon.forecasts.snapshot import SnapshotMaker
 from slurm_asrpt.daemon.jobs.admission import Admission
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.jobs.turns import Turns
 from slurm_asrpt.daemon.late_predictions import LatePredictions
 from slurm_asrpt.daemon.lifecycle import JobLifecycle, RunRecorder
 from slurm_asrpt.daemon.loss_sizes import LossSizes
@@ -91,7 +92,9 @@ def assemble(
     admission = Admission(settings, cluster, rules, profiles, communication, mode)
     loss_sizes = LossSizes(policy, jobs, progress, audit)
     late = LatePredictions(settings.paths.hook, audit)
-    eligibility = Eligibility(jobs, admission, feed, loss_sizes, preemption, late, audit, mode)
+    eligibility = Eligibility(
+        jobs, admission, Turns(cluster, rules, mode), feed, loss_sizes, preemption, late, audit, mode
+    )
     cpu_jobs = CpuJobs(jobs, cluster, feed, audit, policy.bands)
     decider = Decider(settings, policy, jobs, cluster, rules, preemption, cpu_jobs, audit, mode)
 

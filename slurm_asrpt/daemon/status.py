@@ -27,12 +27,13 @@ from slurm_asrpt.daemon.cpu_jobs import CpuJobs
 from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.run_lengths import predicted_interval, run_of
-from slurm_asrpt.daemon.jobs.admission import deadline_is_near, explain_wait, unless_reserved
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.priorities import with_cause
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.jobs.turns import deadline_is_near
+from slurm_asrpt.daemon.jobs.wait_reasons import explain_wait, unless_reserved
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.daemon.record.ended import EndedReports, ended_row

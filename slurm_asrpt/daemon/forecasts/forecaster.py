@@ -178,9 +178,9 @@ class Forecaster:
             return
         self._due = now + self.every_s
         snapshot = self._snapshots.make(now)
-        jobs = {str(each.job.id): self._jobs[each.job.id].admitted for each in snapshot.waiting}
+        jobs = {str(each.job.id): self._jobs[each.job.id].made_from for each in snapshot.waiting}
         for rest in snapshot.arrays:
-            jobs |= dict.fromkeys(map(str, rest.asked), self._jobs[rest.job.id].admitted)
+            jobs |= dict.fromkeys(map(str, rest.asked), self._jobs[rest.job.id].made_from)
         self._running = _Running(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
 
     def _pick_up(self, now: float) -> None:
@@ -210,7 +210,7 @@ class Forecaster:
                 self._waits[job_id] = job.forecast
             if job.state in (JobState.PINNED, JobState.RUNNING):
                 continue  # its forecast no longer changes
-            changed = job_id in self._known and self._known[job_id][0] != job.admitted
+            changed = job_id in self._known and self._known[job_id][0] != job.made_from
             if job.state is not JobState.QUEUED or changed:
                 job.forecast_is(None)
             if job.forecast is None:
@@ -243,8 +243,8 @@ class Forecaster:
         return self._valid(f"{job.record.job_id}_{tasks[-1][-1]}", job, now) if tasks else None
 
     def _valid(self, name: str, job: ManagedJob, now: float) -> Forecast | None:
-        admitted, forecast = self._known.get(name, (None, None))
-        if forecast is None or not _waits(job) or admitted != job.admitted:
+        made_from, forecast = self._known.get(name, (None, None))
+        if forecast is None or not _waits(job) or made_from != job.made_from:
             return None
         is_over = forecast.latest is not None and forecast.latest < now
         return forecast if now <= forecast.made + withdrawn_after(self.every_s) and not is_over else None

@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.cpu_jobs import WAITS_FOR_CPUS, CpuJob
-from slurm_asrpt.core.job import Job, Request
+from slurm_asrpt.core.job import Job, PreemptionClass, Request
 from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies.base import Reason
 from slurm_asrpt.core.priorities import DEFAULT, Standing
@@ -62,9 +62,33 @@ def predicted(tag: Tag, job: Job | None, alpha: float) -> Tag:
     return tag.in_iterations(alpha)
 
 
+class Terms(NamedTuple):
+    """What the request of a job follows from: as long as this is the same, the job need not be admitted again.
+
+    request: ``request_values`` of its record. avoided: nodes where it has just failed to start. reserved: nodes that
+    reservations keep from it. within: the nodes of each reservation in which it may run. components: the values of
+    those of a heterogeneous job. interruptible: whether it may be preempted by asrptd. communication: as its runs have
+    taught.
+    """
+
+    request: tuple[object, ...]
+    tag: Tag | None
+    avoided: frozenset[str]
+    reserved: frozenset[str]
+    within: tuple[frozenset[str], ...]
+    preemption: PreemptionClass | None
+    components: tuple[object, ...]
+    interruptible: bool
+    communication: Belief | None
+
+
 @dataclass(eq=False, kw_only=True)
 class ManagedJob(SavedJob):
-    """The state of a job. The fields of ``SavedJob`` survive a restart; these do not."""
+    """The state of a job. The fields of ``SavedJob`` survive a restart; these do not.
+
+    Methods that change it are named for what has happened to the job (``pinned``, ``started``), or ``NAME_is`` if they
+    only set a value.
+    """
 
     record: JobRecord
     submit_time: float = 0.0  # of the record
@@ -73,7 +97,7 @@ class ManagedJob(SavedJob):
     one_task_per_gpu: bool = False  # each rank has one GPU
     standing: Standing = DEFAULT  # its priority under the rules of the site
     in_slurms_order: bool = False  # it goes when Slurm's own order has its turn, and not by its work
-    admitted: Any = None  # the values that these two were made from
+    made_from: Terms | tuple[()] | None = None  # what these two follow from; (): nodes have changed
     reservations: tuple[Reservation, ...] = ()  # those whose nodes it must not use now
     admitted_by: tuple[Reservation, ...] = ()  # that which it names, or magnetic ones in which it may run
     unrestricted: Job | None = None  # the job with the nodes of these reservations; None without any
@@ -164,34 +188,33 @@ class ManagedJob(SavedJob):
 
     def nodes_changed(self) -> None:
         """The nodes have changed, so the job must be admitted again."""
-        self.admitted = () if self.admitted is not None else None
+        self.made_from = () if self.made_from is not None else None
 
-    def near(self, reservations: tuple[Reservation, ...], admitted_by: tuple[Reservation, ...]) -> None:
+    def reservations_are(self, reservations: tuple[Reservation, ...], admitted_by: tuple[Reservation, ...]) -> None:
         """The reservations whose nodes it must not use now, and those in which it may run."""
         self.reservations, self.admitted_by = reservations, admitted_by
 
-    def admit(
+    def admitted(
         self,
         job: Job,
         unrestricted: Job | None,
         requested: JobRequest,
-        made_from: object,
+        terms: Terms,
         in_slurms_order: bool,
         alpha: float,
-        communication: Belief | None,
     ) -> None:
-        """Set the policy's job, and the values that it was made from. alpha: as ``reference_alpha``."""
-        self.reference_alpha, self.communication = alpha, communication
+        """Set the policy's job, and what it follows from. alpha: as ``reference_alpha``."""
+        self.reference_alpha, self.communication = alpha, terms.communication
         self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, requested.one_task_per_gpu
         self.in_slurms_order = in_slurms_order
-        self.admitted, self.cpu_job, self.by_slurm = made_from, None, requested.by_slurm
+        self.made_from, self.cpu_job, self.by_slurm = terms, None, requested.by_slurm
 
-    def admit_without_gpus(self, job: CpuJob, made_from: object, by_slurm: str = "") -> None:
-        """Set what it requests, and the values that this was made from. by_slurm: why Slurm must choose its nodes."""
-        self.cpu_job, self.admitted = job, made_from
+    def admitted_without_gpus(self, job: CpuJob, terms: Terms, by_slurm: str = "") -> None:
+        """Set what it requests, and what this follows from. by_slurm: why Slurm must choose its nodes."""
+        self.cpu_job, self.made_from = job, terms
         self.job, self.unrestricted, self.one_task_per_gpu, self.by_slurm = None, None, False, by_slurm
 
-    def ranked(self, band: int, weight: float, charges: Charges) -> bool:
+    def rank_is(self, band: int, weight: float, charges: Charges) -> bool:
         """Set its priority and what it counts against limits; its request is as before. Returns whether they differ."""
         if self.cpu_job is not None:
             if (self.cpu_job.band, self.cpu_job.charges) == (band, charges):
@@ -206,14 +229,14 @@ class ManagedJob(SavedJob):
             self.unrestricted = replace(self.unrestricted, band=band, weight=weight, charges=charges)
         return True
 
-    def has_turn(self, turn: float | None) -> bool:
+    def turn_is(self, turn: float | None) -> bool:
         """Set its turn in Slurm's own order; None if it goes by its work. Returns whether it has changed."""
         if self.job is None or self.job.turn == turn:
             return False
         self.job = replace(self.job, turn=turn)
         return True
 
-    def requests(self, request: Request) -> None:
+    def request_is(self, request: Request) -> None:
         """Set its request, which differs from the one that it was admitted with in ``brief`` only."""
         if self.job is not None:
             self.job = replace(self.job, request=request)
@@ -274,7 +297,7 @@ class ManagedJob(SavedJob):
         self.follow(record)
         self.original, self.site_factor, self.confined = None, None, False
 
-    def unbounded_as(self, most: int) -> None:
+    def unbounded_is(self, most: int) -> None:
         """What is about to be written as its maximum of nodes in place of none; 0: it has one."""
         self.unbounded = most
 
@@ -376,7 +399,7 @@ class ManagedJob(SavedJob):
     def site_factor_is(self, factor: int | None) -> None:
         self.site_factor = factor
 
-    def stands(self, standing: Standing) -> None:
+    def standing_is(self, standing: Standing) -> None:
         """Set its priority under the rules of the site."""
         self.standing = standing
 
@@ -384,7 +407,7 @@ class ManagedJob(SavedJob):
         """Set its priority in Slurm, 0 while it is held. The first one is kept."""
         self.first_priority = (self.first_priority or priority) if priority else 0
 
-    def was_handed_over(self, done: bool) -> None:
+    def handed_over_is(self, done: bool) -> None:
         """Set whether the hook's lease on a job that is left to Slurm has been removed."""
         self.handed_over = done
 

@@ -42,7 +42,7 @@ class PriorityWatch:
         if self._reader.site.priorities != self._site:
             self._site, self._changes = self._reader.site.priorities, self._changes + 1
         for job in jobs:
-            job.stands(self._standing(job, now))
+            job.standing_is(self._standing(job, now))
         if len(self._known) > 2 * len(jobs):
             self._known = {job.record.job_id: self._known[job.record.job_id] for job in jobs}
         if len(self._shared) > 2 * len(jobs):

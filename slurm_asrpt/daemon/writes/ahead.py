@@ -15,10 +15,10 @@ from itertools import pairwise
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.cpu_jobs import CpuJobs
-from slurm_asrpt.daemon.jobs.admission import waits_for_slurm
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR, JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.jobs.wait_reasons import waits_for_slurm
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.writes.leases import Leases
 from slurm_asrpt.daemon.writes.order import factor_for, new_priorities

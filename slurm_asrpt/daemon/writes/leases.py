@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.daemon.jobs.admission import LEASE_SLACK_S
 from slurm_asrpt.daemon.jobs.arrays import ArraySplit
+from slurm_asrpt.daemon.jobs.begin_times import LEASE_SLACK_S
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable

@@ -75,7 +75,7 @@ class Pins:
         if job.by_slurm:
             return writeback.not_next_for_slurm(job.record.job_id, before, self._slurm.multifactor)
         unbounded = max(self._limits.most_nodes(job.record) or len(self._cluster.nodes), before.min_nodes)
-        job.unbounded_as(0 if before.max_nodes else unbounded)
+        job.unbounded_is(0 if before.max_nodes else unbounded)
         nodes = max(len(_nodes(job)), job.record.min_nodes)  # after a restart, the record has those of the pin
         return writeback.unpin(job.record.job_id, before, unbounded, nodes, self._slurm)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slurm_asrpt.config.settings import Mode
-from slurm_asrpt.daemon.jobs.admission import LEASE_SLACK_S, is_lease
+from slurm_asrpt.daemon.jobs.begin_times import LEASE_SLACK_S, is_lease
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.record.audit import AuditWriter

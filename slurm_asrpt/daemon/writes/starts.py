@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from slurm_asrpt.config.settings import DaemonSettings
 from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon.cluster import CLEANING_S
-from slurm_asrpt.daemon.jobs.admission import follow_begin_time, lost_its_tag
 from slurm_asrpt.daemon.jobs.arrays import next_splits
+from slurm_asrpt.daemon.jobs.begin_times import follow_begin_time, lost_its_tag
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
@@ -185,7 +185,7 @@ class Starts:
         self._leases.note(waiting, errors[len(fenced) : len(updates)])
         others = [*waiting, *left]
         for job, error in zip(others, errors[len(fenced) :], strict=False):
-            job.was_handed_over(job.state is JobState.LEFT_TO_SLURM and not error)
+            job.handed_over_is(job.state is JobState.LEFT_TO_SLURM and not error)
         names = [*(job.record.job_id for job in others), *(task.job_id for task in intended.tasks)]
         for job_id, error in zip(names, errors[len(fenced) :], strict=True):
             if error:
