@@ -28,7 +28,7 @@ from joblib import Parallel, delayed
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, with_reference_gpus
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.placement.selection import placement_on
+from slurm_asrpt.core.placement.mapping import placement_on
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.engine import PlainRun, Result, Runner, simulate_named
 from slurm_asrpt.sim.metrics import bounds

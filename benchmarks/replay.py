@@ -40,7 +40,7 @@ from benchmarks.training_rounds import TrainingJob, measure, play, submit
 from slurm_asrpt.config.settings import DEFAULT_POLICY
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.placement.selection import best_alpha
+from slurm_asrpt.core.placement.best_alpha import best_alpha
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lab.asrptd import asrptd
 from slurm_asrpt.lab.cluster import Lab

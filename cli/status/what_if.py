@@ -21,7 +21,7 @@ from slurm_asrpt.config.settings import Mode, Settings, load_settings
 from slurm_asrpt.core.capacity import too_large
 from slurm_asrpt.core.cluster import Node, with_reference_gpus
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.placement.selection import BestAlphas, fits
+from slurm_asrpt.core.placement.best_alpha import BestAlphas, fits
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.core.sensitivity import planned
 from slurm_asrpt.core.units import Unit

@@ -7,7 +7,7 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import Node, host_of
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.placement.selection import fits
+from slurm_asrpt.core.placement.best_alpha import fits
 
 
 def too_large(job: Job, usable: Sequence[Node], known: Sequence[Node]) -> dict[str, Any]:

@@ -15,14 +15,8 @@ from operator import itemgetter
 from slurm_asrpt.core.cluster import ClusterView, Fabric, MappingCache, Placement
 from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile, Request
 from slurm_asrpt.core.limits import Headroom
-from slurm_asrpt.core.placement.selection import (
-    Strategy,
-    has_room,
-    least_alpha,
-    mapping_on,
-    place,
-    placement_on,
-)
+from slurm_asrpt.core.placement.mapping import mapping_on, placement_on
+from slurm_asrpt.core.placement.selection import Strategy, has_room, least_alpha, place
 from slurm_asrpt.core.placement.splitter import Split, fill
 from slurm_asrpt.core.topology import blocks_of, most_together
 

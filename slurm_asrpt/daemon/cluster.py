@@ -14,7 +14,7 @@ from slurm_asrpt.core.cluster import ClusterView, Node, host_of, with_reference_
 from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room
 from slurm_asrpt.core.domains import lowest
 from slurm_asrpt.core.job import Job, Request
-from slurm_asrpt.core.placement.selection import BestAlphas, alpha_by_type, fits
+from slurm_asrpt.core.placement.best_alpha import BestAlphas, alpha_by_type, fits
 from slurm_asrpt.slurm.records import NodeRecord
 from slurm_asrpt.slurm.topology import Topology
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, host_of
 from slurm_asrpt.core.domains import Layouts, layouts_of
 from slurm_asrpt.core.job import JobProfile, Request
-from slurm_asrpt.core.placement.selection import placement_on
+from slurm_asrpt.core.placement.mapping import placement_on
 from slurm_asrpt.core.preemptable import take_what_is_free
 from slurm_asrpt.core.sensitivity import UNKNOWN, Spread, spread_of
 from slurm_asrpt.core.timing.pipeline import iteration_time

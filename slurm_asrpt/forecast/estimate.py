@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.placement.selection import BestAlphas
+from slurm_asrpt.core.placement.best_alpha import BestAlphas
 from slurm_asrpt.forecast.arrays import PendingTasks, TaskFeed
 from slurm_asrpt.forecast.conformal import StartInterval
 from slurm_asrpt.forecast.replay import Arrival, Replay

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.placement.selection import best_alpha, fits
+from slurm_asrpt.core.placement.best_alpha import best_alpha, fits
 from slurm_asrpt.core.policies.base import Reason
 from slurm_asrpt.core.policies.base import Start as Decided
 from slurm_asrpt.forecast.conformal import StartInterval

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from slurm_asrpt.core.cluster import Fabric, Node
-from slurm_asrpt.core.placement.selection import mapping_on
+from slurm_asrpt.core.placement.mapping import mapping_on
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.engine import OnStart, PlainRun, Progress, Runner, Scheduler
 from slurm_asrpt.sim.job_table import JobTable

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request, trusted_job
 from slurm_asrpt.core.limits import Charges
-from slurm_asrpt.core.placement.selection import best_alpha, fewest_servers, fits
+from slurm_asrpt.core.placement.best_alpha import best_alpha, fewest_servers, fits
 from slurm_asrpt.sim.predictors import Learning
 
 Floats = NDArray[np.float64]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import ANYWHERE, UNPROFILED, Job, JobId, JobProfile, unprofiled
-from slurm_asrpt.core.placement.selection import fits
+from slurm_asrpt.core.placement.best_alpha import fits
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import Origin, Run

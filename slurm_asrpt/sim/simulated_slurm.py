@@ -11,7 +11,7 @@ from typing import Any
 
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.multifactor import ROOT, Claim, Leaf, ShareTree
-from slurm_asrpt.core.policies.slurm_backfill import SlurmBackfill
+from slurm_asrpt.core.policies.slurm_backfill.policy import SlurmBackfill
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.slurm.limits import parse_tres
 from slurm_asrpt.slurm.priorities import SitePriorities, Weights, fixed_points

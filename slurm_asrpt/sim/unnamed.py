@@ -14,7 +14,7 @@ import numpy as np
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, with_reference_gpus
 from slurm_asrpt.core.job import Job, JobId, unprofiled
-from slurm_asrpt.core.placement.selection import BestAlphas
+from slurm_asrpt.core.placement.best_alpha import BestAlphas
 from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies.base import Decision, Start
 from slurm_asrpt.core.sensitivity import planned, seconds_per_gigabyte, slowest_server_s

@@ -21,7 +21,7 @@ from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies import policy_names
-from slurm_asrpt.core.policies.slurm_backfill import SlurmOptions
+from slurm_asrpt.core.policies.slurm_backfill.options import SlurmOptions
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.sim import simulated_slurm, site_limits

@@ -9,7 +9,7 @@ import pytest
 
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.multifactor import Leaf, Multifactor, Usage, fair_tree
-from slurm_asrpt.core.policies.slurm_backfill import SlurmOptions
+from slurm_asrpt.core.policies.slurm_backfill.options import SlurmOptions
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.sim import simulated_slurm
 from slurm_asrpt.slurm.limits import parse_tres

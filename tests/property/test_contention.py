@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage, unprofiled
+from slurm_asrpt.core.placement.mapping import placement_on
 from slurm_asrpt.core.placement.nic_sharing import SharedTimes
-from slurm_asrpt.core.placement.selection import placement_on
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.core.policies.nic_contention import NicContention

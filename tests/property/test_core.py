@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import AllReduce, Job, JobId, JobProfile, Request, Stage, unprofiled
+from slurm_asrpt.core.placement.best_alpha import best_alpha, fits, worst_alpha
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, worst_alpha
+from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.asrpt.virtual_machine import VirtualMachine
 from slurm_asrpt.core.policies.base import Start

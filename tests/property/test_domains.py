@@ -10,8 +10,9 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.domains import layout_of, layouts_of, lowest, packed
 from slurm_asrpt.core.free_index import Plan, quick_place
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Pipeline, Stage, unprofiled
+from slurm_asrpt.core.placement.best_alpha import best_alpha, fits
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, undivided_servers
+from slurm_asrpt.core.placement.selection import Strategy, place, undivided_servers
 from slurm_asrpt.core.timing.pipeline import iteration_time, stage_costs, worst_iteration_time
 from tests.property.test_levels import cases, experts, stages
 from tests.reference import domains as reference

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.placement.selection import fewest_servers, fits
+from slurm_asrpt.core.placement.best_alpha import fewest_servers, fits
 from tests.benches.gated import Bench, job
 from tests.examples import examples
 

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, with_reference_gpus
 from slurm_asrpt.core.free_index import quick_place
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, placement_on
+from slurm_asrpt.core.placement.best_alpha import best_alpha, fits
+from slurm_asrpt.core.placement.mapping import placement_on
+from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.speed import at_speed
 from slurm_asrpt.sim.engine import simulate_named

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage, unprofiled
-from slurm_asrpt.core.placement.selection import best_alpha
+from slurm_asrpt.core.placement.best_alpha import best_alpha
 from slurm_asrpt.core.sensitivity import (
     UNKNOWN,
     communicating,

@@ -7,7 +7,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
-from slurm_asrpt.core.policies.slurm_backfill import Timetable
+from slurm_asrpt.core.policies.slurm_backfill.timetable import Timetable
 from tests.benches.gated import Bench
 
 sizes = st.lists(st.sampled_from([2, 4]), min_size=1, max_size=5)

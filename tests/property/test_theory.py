@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, Stage
-from slurm_asrpt.core.placement.selection import worst_alpha
+from slurm_asrpt.core.placement.best_alpha import worst_alpha
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobProfile, Stage, unprofiled
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, within_each
+from slurm_asrpt.core.placement.best_alpha import best_alpha, fits
+from slurm_asrpt.core.placement.selection import Strategy, place, within_each
 from slurm_asrpt.core.policies import policy_names
 from tests.benches.gated import Bench, job
 from tests.examples import examples

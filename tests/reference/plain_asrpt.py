@@ -14,7 +14,8 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, id_key
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, worst_alpha
+from slurm_asrpt.core.placement.best_alpha import best_alpha, fits, worst_alpha
+from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason
 
 Key = tuple[float, float, tuple[int, ...], JobId]

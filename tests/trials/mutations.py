@@ -52,7 +52,8 @@ PARTS = {
          "unit/core/test_blocks_of_servers.py", "property/test_core.py", "property/test_algorithm1.py"),
     ),
     "selection": Part(
-        ("placement/splitter.py", "placement/selection.py", "free_index.py"),
+        ("placement/splitter.py", "placement/selection.py", "placement/mapping.py", "placement/best_alpha.py",
+         "free_index.py"),
         ("unit/core/test_selection.py", "unit/core/test_tensor_groups.py", "unit/core/test_blocks_of_servers.py",
          "unit/core/test_explain_shapes.py", "unit/core/test_gpu_types.py", "property/test_freeindex.py",
          "property/test_mixed_gpus.py", "property/test_within.py", "property/test_limits.py",
@@ -85,7 +86,7 @@ PARTS = {
          "property/test_gated_promise.py", "property/test_interruptions_promise.py"),
     ),
     "backfill": Part(
-        ("policies/easy_backfill.py", "policies/slurm_backfill.py", "multifactor.py"),
+        ("policies/easy_backfill.py", "policies/limit_tree.py", "policies/slurm_backfill/*.py", "multifactor.py"),
         ("unit/core/test_slurm_backfill.py", "unit/core/test_multifactor.py", "unit/core/test_baselines.py",
          "property/test_slurm_backfill_stops.py", "property/test_limits.py", "property/test_priorities.py",
          "property/test_simulation.py"),

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId, JobProfile
+from slurm_asrpt.core.placement.best_alpha import best_counts, candidate_nodes, ways
 from slurm_asrpt.core.placement.nic_sharing import SharedTimes
-from slurm_asrpt.core.placement.selection import Strategy, best_counts, candidate_nodes, place, ways
+from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.timing.contention import Pace
 from slurm_asrpt.core.timing.ring import Linear
 from slurm_asrpt.core.timing.speed import at_speed, slowest

@@ -19,7 +19,8 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, id_key
 from slurm_asrpt.core.limits import Held
-from slurm_asrpt.core.placement.selection import BestAlphas, Strategy
+from slurm_asrpt.core.placement.best_alpha import BestAlphas
+from slurm_asrpt.core.placement.selection import Strategy
 from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies.base import (
     Decision,

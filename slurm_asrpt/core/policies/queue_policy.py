@@ -9,7 +9,8 @@ from typing import Any
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.placement.selection import Strategy, fits
+from slurm_asrpt.core.placement.best_alpha import fits
+from slurm_asrpt.core.placement.selection import Strategy
 from slurm_asrpt.core.policies.base import (
     Decision,
     Phase,

@@ -34,7 +34,7 @@ BUILT_IN: Mapping[str, str] = {
     "fifo": "slurm_asrpt.core.policies.priority_queue:Fifo",
     "hlas": "slurm_asrpt.core.policies.hlas.policy:Hlas",
     "sjf-bco-online": "slurm_asrpt.core.policies.sjf_bco.policy:SjfBcoOnline",
-    "slurm-backfill": "slurm_asrpt.core.policies.slurm_backfill:SlurmBackfill",
+    "slurm-backfill": "slurm_asrpt.core.policies.slurm_backfill.policy:SlurmBackfill",
     "spjf": "slurm_asrpt.core.policies.priority_queue:Spjf",
     "spwf": "slurm_asrpt.core.policies.priority_queue:Spwf",
     "wcs-duration": "slurm_asrpt.core.policies.priority_queue:WcsDuration",

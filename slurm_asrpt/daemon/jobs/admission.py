@@ -14,7 +14,7 @@ from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import NOTHING, Job
 from slurm_asrpt.core.limits import Charges, together
-from slurm_asrpt.core.placement.selection import fits
+from slurm_asrpt.core.placement.best_alpha import fits
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.communication import LearnedCommunication, with_communication

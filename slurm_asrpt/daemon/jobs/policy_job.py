@@ -10,7 +10,7 @@ from functools import lru_cache
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, unprofiled
-from slurm_asrpt.core.placement.selection import fits
+from slurm_asrpt.core.placement.best_alpha import fits
 from slurm_asrpt.daemon.jobs.managed_job import predicted
 from slurm_asrpt.daemon.profiles import MAX_PROFILES, Profiles
 from slurm_asrpt.hook.tag import LEASED, Tag

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile
-from slurm_asrpt.core.placement.selection import best_alpha
+from slurm_asrpt.core.placement.best_alpha import best_alpha
 from slurm_asrpt.profile.schema import library_names, load_profile
 
 

@@ -9,7 +9,8 @@ from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.limits import Headroom
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
-from slurm_asrpt.core.policies.easy_backfill import ANY, LimitTree
+from slurm_asrpt.core.policies.easy_backfill import ANY
+from slurm_asrpt.core.policies.limit_tree import LimitTree
 from slurm_asrpt.status.reason_texts import text_of
 
 FABRIC = Fabric(1.25e9, 300e9)

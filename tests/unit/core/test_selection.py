@@ -5,7 +5,8 @@ import pytest
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage, unprofiled
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, best_counts, fits, place
+from slurm_asrpt.core.placement.best_alpha import best_alpha, best_counts, fits
+from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.placement.splitter import Split, fill
 
 FABRIC = Fabric(1.25e9, 300e9)

@@ -9,7 +9,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.core.policies.slurm_backfill import grouped
+from slurm_asrpt.core.policies.slurm_backfill.timetable import grouped
 
 FABRIC = Fabric(1.25e9, 300e9)
 ONE_NODE = Request(max_nodes=1)

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request, Stage
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, worst_alpha
+from slurm_asrpt.core.placement.best_alpha import best_alpha, fits, worst_alpha
+from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.placement.splitter import fill
 from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.daemon.jobs.saved_state import JobState

@@ -16,7 +16,7 @@ from slurm_asrpt.audit.trail import jobs_and_modes
 from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage, unprofiled
-from slurm_asrpt.core.placement.selection import best_alpha
+from slurm_asrpt.core.placement.best_alpha import best_alpha
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import History, Origin, Run

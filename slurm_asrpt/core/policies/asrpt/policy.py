@@ -10,7 +10,8 @@ from typing import Any
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, capacity, with_reference_gpus
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
+from slurm_asrpt.core.placement.best_alpha import best_alpha, fits, worst_alpha
+from slurm_asrpt.core.placement.selection import Strategy
 from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies.asrpt.fifo import Fifo
 from slurm_asrpt.core.policies.asrpt.options import AsrptOptions

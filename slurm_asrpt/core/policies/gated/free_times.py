@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.placement.selection import candidate_nodes, fewest_servers, offers
+from slurm_asrpt.core.placement.best_alpha import candidate_nodes, fewest_servers
+from slurm_asrpt.core.placement.selection import offers
 from slurm_asrpt.core.policies.gated.reach import Reach
 from slurm_asrpt.core.policies.gated.servers import Servers, bits
 from slurm_asrpt.core.policies.running_jobs import RunningJobs

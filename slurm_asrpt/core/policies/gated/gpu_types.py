@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from slurm_asrpt.core.cluster import Node, kinds_of, with_reference_gpus
 from slurm_asrpt.core.job import ANYWHERE, Job
-from slurm_asrpt.core.placement.selection import fits
+from slurm_asrpt.core.placement.best_alpha import fits
 from slurm_asrpt.core.policies.gated.free_times import FreeTimes
 from slurm_asrpt.core.policies.gated.reach import Reach
 from slurm_asrpt.core.policies.gated.servers import bits

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.placement.selection import packed_alpha
+from slurm_asrpt.core.placement.best_alpha import packed_alpha
 from slurm_asrpt.core.policies.gated.gpu_types import Choices
 from slurm_asrpt.core.policies.gated.placement import Placer
 from slurm_asrpt.core.policies.gated.reach import Reach

@@ -11,7 +11,7 @@ from operator import or_
 
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.limits import Charges
-from slurm_asrpt.core.placement.selection import candidate_nodes
+from slurm_asrpt.core.placement.best_alpha import candidate_nodes
 from slurm_asrpt.core.policies.gated.decision import OneDecision
 from slurm_asrpt.core.policies.gated.gpu_types import able_mask
 from slurm_asrpt.core.policies.gated.jobs import Jobs

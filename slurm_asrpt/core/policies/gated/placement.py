@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from slurm_asrpt.core.cluster import Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobProfile
-from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on, undivided_servers
+from slurm_asrpt.core.placement.mapping import placement_on
+from slurm_asrpt.core.placement.selection import Strategy, offers, place, undivided_servers
 from slurm_asrpt.core.policies.gated.gpu_types import Choice
 from slurm_asrpt.core.policies.gated.servers import Servers, bits
 from slurm_asrpt.core.policies.nic_contention import NicContention

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.domains import packed
 from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.placement.best_alpha import best_counts, candidate_nodes, fewest_servers
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
-from slurm_asrpt.core.placement.selection import best_counts, candidate_nodes, fewest_servers
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.speed import at_speed, slowest
 from slurm_asrpt.core.topology import switches_of

@@ -20,8 +20,9 @@ from typing import Any
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId, id_key
+from slurm_asrpt.core.placement.best_alpha import BestAlphas
 from slurm_asrpt.core.placement.nic_sharing import SharedTimes
-from slurm_asrpt.core.placement.selection import BestAlphas, Strategy, place, within_each
+from slurm_asrpt.core.placement.selection import Strategy, place, within_each
 from slurm_asrpt.core.policies.base import (
     Decision,
     Phase,

@@ -1,0 +1,1 @@
+"""slurm-backfill: Slurm's own scheduling (docs/decisions/0035)."""
