@@ -18,7 +18,7 @@ from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies import power_saving
 from slurm_asrpt.core.policies.base import Decision, Preempt, Reason, Start
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
-from slurm_asrpt.core.preemptable import Preemptable
+from slurm_asrpt.core.slurm_preemption import Preemptable
 
 T = TypeVar("T")
 MAX_GPUS = 100_000

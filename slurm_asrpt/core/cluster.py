@@ -14,7 +14,7 @@ from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.topology import switches_of
 
 if TYPE_CHECKING:
-    from slurm_asrpt.core.preemptable import Preemptable
+    from slurm_asrpt.core.slurm_preemption import Preemptable
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class CpuJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ExpectedEnd:
     """What becomes free at a time, in seconds. rooms: by node. whole: nodes that are idle then, with all they have."""
 
     time: float
@@ -184,30 +184,28 @@ class CpuStock:
         """Keep this room from jobs that are not brief."""
         self._kept = kept.rooms
 
-    def room_to_keep(self, job: CpuJob, releases: Sequence[Release]) -> KeptRoom:
+    def room_to_keep(self, job: CpuJob, ends: Sequence[ExpectedEnd]) -> KeptRoom:
         """The room to keep for a job that cannot start yet, on the nodes where it can start first.
 
         It is what the job needs beyond what will be free there in time, so that others may use the rest.
 
-        releases: of the running jobs, soonest first. If they do not make room, it is kept where least is missing.
+        ends: of the running jobs, soonest first. If they do not make room, it is kept where least is missing.
         """
-        count = bisect_left(
-            range(len(releases) + 1), True, key=lambda n: bool(self._after(releases[:n]).nodes_for(job))
-        )
-        then = self._after(releases[:count])
+        count = bisect_left(range(len(ends) + 1), True, key=lambda n: bool(self._after(ends[:n]).nodes_for(job)))
+        then = self._after(ends[:count])
         nodes = then.nodes_for(job) or then._most_free(job)
-        start = releases[count - 1].time if 0 < count <= len(releases) else _INF if count else 0.0
+        start = ends[count - 1].time if 0 < count <= len(ends) else _INF if count else 0.0
         need = Room(_INF, _INF) if job.whole_nodes else job.share(max(1, len(nodes)))
         return KeptRoom(job, start, {name: self._rooms[name].less(then._rooms[name].less(need)) for name in nodes})
 
-    def _after(self, releases: Sequence[Release]) -> CpuStock:
+    def _after(self, ends: Sequence[ExpectedEnd]) -> CpuStock:
         """The same after these."""
         rooms, idle = dict(self._rooms), set(self._idle)
-        for release in releases:
-            for name in release.rooms.keys() & rooms.keys():
-                rooms[name] = rooms[name].plus(release.rooms[name])
-            for name in release.whole.keys() & rooms.keys():
-                rooms[name] = release.whole[name]
+        for end in ends:
+            for name in end.rooms.keys() & rooms.keys():
+                rooms[name] = rooms[name].plus(end.rooms[name])
+            for name in end.whole.keys() & rooms.keys():
+                rooms[name] = end.whole[name]
                 idle.add(name)
         return CpuStock(rooms, self._free_gpus, frozenset(idle), self._not_up)
 

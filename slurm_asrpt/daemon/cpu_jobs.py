@@ -11,12 +11,12 @@ from slurm_asrpt.core.job import ANYWHERE, Request
 from slurm_asrpt.core.placement.selection import has_room
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.expected_ends import expected_ends
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.policy_feed import PolicyFeed
 from slurm_asrpt.daemon.record.audit import AuditWriter
-from slurm_asrpt.daemon.releases import releases
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
@@ -52,7 +52,7 @@ class CpuJobs:
         stock = self._stock(view)
         nodes = stock.nodes_for(first.cpu_job)
         if not nodes:
-            self._keep(stock.room_to_keep(first.cpu_job, releases(self._jobs, self._cluster, now)), view, now)
+            self._keep(stock.room_to_keep(first.cpu_job, expected_ends(self._jobs, self._cluster, now)), view, now)
             return []
         for name, room in stock.start(first.cpu_job, nodes).items():
             view.set_aside(name, *room)
@@ -107,7 +107,7 @@ class CpuJobs:
             if shape not in full:
                 full[shape] = kept is not None and not brief and bool(stock.nodes_for(asked, brief=True))
             if kept is None:
-                kept = self._stock(view).room_to_keep(asked, releases(self._jobs, self._cluster, now))
+                kept = self._stock(view).room_to_keep(asked, expected_ends(self._jobs, self._cluster, now))
                 stock.keep(kept)
             elif full[shape]:
                 job.waits(kept.why(now))

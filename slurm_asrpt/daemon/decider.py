@@ -9,7 +9,7 @@ from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Phase, Policy, Preempt, Reason, Start, Wait, reason
-from slurm_asrpt.core.preemptable import take_what_is_free
+from slurm_asrpt.core.slurm_preemption import take_what_is_free
 from slurm_asrpt.daemon import placements
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.cpu_jobs import CpuJobs

@@ -8,8 +8,8 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, host_
 from slurm_asrpt.core.domains import Layouts, layouts_of
 from slurm_asrpt.core.job import JobProfile, Request
 from slurm_asrpt.core.placement.mapping import placement_on
-from slurm_asrpt.core.preemptable import take_what_is_free
 from slurm_asrpt.core.sensitivity import UNKNOWN, Spread, spread_of
+from slurm_asrpt.core.slurm_preemption import take_what_is_free
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.speed import at_speed, slowest
 from slurm_asrpt.core.topology import blocks_in

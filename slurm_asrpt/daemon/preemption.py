@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.policies.base import Policy, Preempt, Run, may_interrupt
+from slurm_asrpt.core.policies.base import Policy, Preempt, PreemptibleRun, may_interrupt
 from slurm_asrpt.daemon.checkpoint_times import CheckpointTimes
 from slurm_asrpt.daemon.cluster import CLEANING_S, ClusterState
 from slurm_asrpt.daemon.jobs.consent import Consent
@@ -84,7 +84,7 @@ class Preemption:
         waiting = {JobId(t.record.job_id): t.service.past for t in jobs if t.service.past and not t.service.began}
         policy.served(waiting, [*(run for _, run in self.preemptible()), *self._cleaning(now)], now)
 
-    def preemptible(self) -> Iterator[tuple[ManagedJob, Run]]:
+    def preemptible(self) -> Iterator[tuple[ManagedJob, PreemptibleRun]]:
         """The jobs that the policy may preempt; none outside of mode enforce."""
         if not may_interrupt(self._policy):
             return
@@ -93,13 +93,13 @@ class Preemption:
             if job.interruption is not None or not self.why_never(job):
                 yield job, _run(job)
 
-    def _cleaning(self, now: float) -> Iterator[Run]:
+    def _cleaning(self, now: float) -> Iterator[PreemptibleRun]:
         """The GPUs of nodes that clean up after a job, while it does not last unusually long."""
         rooms = self._cluster.cleaning if self._mode.enforcing else {}
         self._since = {name: self._since.get(name, now) for name in rooms}
         for name, (gpus, held) in rooms.items():
             if now < self._since[name] + CLEANING_S:
-                yield Run(JobId(name), {name: gpus}, 0.0, 0.0, now, ending=True, held=held, cleaning=True)
+                yield PreemptibleRun(JobId(name), {name: gpus}, 0.0, 0.0, now, ending=True, held=held, cleaning=True)
 
     def consents(self, job: ManagedJob) -> bool:
         """Whether its owner, partition or QOS lets the job be preempted."""
@@ -262,9 +262,9 @@ class Preemption:
         self._audit.record(now, event, job.record.job_id, user=job.record.user, **facts)
 
 
-def _run(job: ManagedJob) -> Run:
+def _run(job: ManagedJob) -> PreemptibleRun:
     record, service = job.record, job.service
-    return Run(
+    return PreemptibleRun(
         job_id=JobId(record.job_id),
         gpus=dict(record.gpus_by_node),
         service=service.past,

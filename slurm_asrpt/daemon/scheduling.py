@@ -36,12 +36,12 @@ from slurm_asrpt.daemon.slurm_writer import SlurmWriter
 from slurm_asrpt.daemon.state import StateSaver, StateStore, saved_adjustment
 from slurm_asrpt.daemon.status import JobRows, StatusBuilder
 from slurm_asrpt.daemon.topology import TopologyWatch
-from slurm_asrpt.daemon.writes.ahead import ReleaseAhead
 from slurm_asrpt.daemon.writes.leases import Fences, Leases
 from slurm_asrpt.daemon.writes.order import OrderWriter
 from slurm_asrpt.daemon.writes.pins import Pins
 from slurm_asrpt.daemon.writes.rank_maps import RankMaps
 from slurm_asrpt.daemon.writes.release import Release
+from slurm_asrpt.daemon.writes.release_ahead import ReleaseAhead
 from slurm_asrpt.daemon.writes.starts import Starts, StartWithdrawal
 from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig

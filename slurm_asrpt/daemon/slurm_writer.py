@@ -7,9 +7,9 @@ from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.state import StateSaver
-from slurm_asrpt.daemon.writes.ahead import ReleaseAhead
 from slurm_asrpt.daemon.writes.order import OrderWriter
 from slurm_asrpt.daemon.writes.release import Release
+from slurm_asrpt.daemon.writes.release_ahead import ReleaseAhead
 from slurm_asrpt.daemon.writes.starts import Starts, StartWithdrawal
 from slurm_asrpt.switch import OperatingMode
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies.base import Policy, Run, Start, may_interrupt
+from slurm_asrpt.core.policies.base import Policy, PreemptibleRun, Start, may_interrupt
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
 
 
@@ -18,7 +18,7 @@ from slurm_asrpt.core.preemption_costs import PreemptionCosts
 class Consenting:
     """A running job that the policy may preempt. job: as it would wait again. alpha: its seconds per iteration."""
 
-    run: Run
+    run: PreemptibleRun
     job: Job
     alpha: float
 
@@ -85,7 +85,7 @@ class PreemptibleJobs:
         if job.interruptible and self._policy is not None:
             service, times = (before.service, before.interruptions) if before else (0.0, 0)
             rate = job.gpus * min(self._speeds[name] for name in placement.gpus)
-            self._runs[job.id] = Run(job.id, placement.gpus, service, rate, now, times, held=job.request)
+            self._runs[job.id] = PreemptibleRun(job.id, placement.gpus, service, rate, now, times, held=job.request)
             self._begun[job.id] = _Begun(job, placement.alpha, pause_s)
             self._changed = True
         return pause_s

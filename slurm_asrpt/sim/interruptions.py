@@ -13,7 +13,7 @@ import numpy as np
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies.base import Preempt, PreemptivePolicy, Run, Start, Wait, may_interrupt
+from slurm_asrpt.core.policies.base import Preempt, PreemptibleRun, PreemptivePolicy, Start, Wait, may_interrupt
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.sim.engine import OnStart, PlainRun, PolicyError, Preemptions, Progress, Result, Runner, Scheduler
 from slurm_asrpt.sim.job_table import JobTable
@@ -60,7 +60,7 @@ class InterruptedRun(PlainRun):
         self.costs, self.consenting = costs, frozenset(consenting) if may_interrupt(policy) else frozenset[int]()
         self.coming = (replace(job, interruptible=int(job.id) in self.consenting) for job in self.coming)
         self.parts: dict[int, Part] = {}
-        self.runs: dict[JobId, Run] = {}  # of consenting jobs
+        self.runs: dict[JobId, PreemptibleRun] = {}  # of consenting jobs
         self.attained: dict[JobId, float] = {}  # of jobs that wait again
         self.first = array("d", [math.nan]) * len(table)
         self.end = array("d", [math.nan]) * len(table)
@@ -102,7 +102,7 @@ class InterruptedRun(PlainRun):
         self.attained.pop(job.id, None)
         if row in self.consenting:
             rate = job.gpus * min(self.speeds[name] for name in placement.gpus)
-            run = Run(job.id, placement.gpus, part.gpu_s, rate, now, part.interruptions, held=job.request)
+            run = PreemptibleRun(job.id, placement.gpus, part.gpu_s, rate, now, part.interruptions, held=job.request)
             self.runs[job.id] = run
 
     def _schedule(self, row: int, time: float, job: Job, gpus: Mapping[str, int]) -> None:

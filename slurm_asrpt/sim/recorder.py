@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.core.policies.base import Decision, Policy, PreemptivePolicy, Run, Wait, may_interrupt
+from slurm_asrpt.core.policies.base import Decision, Policy, PreemptibleRun, PreemptivePolicy, Wait, may_interrupt
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.sim.contention import runner_of
 from slurm_asrpt.sim.domains import with_domains
@@ -115,7 +115,7 @@ class RecordedPreemptivePolicy(RecordedPolicy):
 
     interrupts = True
 
-    def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
+    def served(self, waiting: Mapping[JobId, float], runs: Sequence[PreemptibleRun], now: float) -> None:
         if isinstance(self._policy, PreemptivePolicy):
             self._policy.served(waiting, runs, now)
 

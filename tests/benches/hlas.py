@@ -13,7 +13,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId, id_key, unprofiled
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.core.policies.base import Preempt, PreemptivePolicy, Run, Start
+from slurm_asrpt.core.policies.base import Preempt, PreemptibleRun, PreemptivePolicy, Start
 from slurm_asrpt.core.policies.hlas.policy import Hlas
 
 FABRIC = Fabric(1.25e9, 300e9)
@@ -48,9 +48,9 @@ class SimulatedJob:
     def ends(self) -> float:
         return self.began + (self.work - self.had) / self.job.gpus
 
-    def run(self) -> Run:
+    def run(self) -> PreemptibleRun:
         assert self.placement is not None
-        return Run(
+        return PreemptibleRun(
             self.job.id, self.placement.gpus, self.had, self.job.gpus, self.began, self.interruptions,
             ending=self.stops < math.inf, held=self.job.request,
         )  # fmt: skip

@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Release, Room
+from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, ExpectedEnd, Room
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 
 NAMES = ("n1", "n2", "n3")
@@ -124,7 +124,7 @@ def test_no_job_that_may_start_delays_it(
     """The nodes have 24 CPUs each. Jobs behind the first one start if they are brief, or beside it."""
     used = {name: sum(count for _, at, count in running if at == name) for name in NAMES}
     stock = CpuStock({n: Room(max(0.0, 24.0 - used[n]), inf) for n in NAMES}, dict.fromkeys(NAMES, 4), frozenset())
-    left = [Release(float(end), {name: Room(float(count), 0.0)}) for end, name, count in sorted(running)]
+    left = [ExpectedEnd(float(end), {name: Room(float(count), 0.0)}) for end, name, count in sorted(running)]
     head = asking_for(cpus, nodes)
     if max(used.values()) > 24 or stock.nodes_for(head):
         return
@@ -135,6 +135,6 @@ def test_no_job_that_may_start_delays_it(
         found = stock.nodes_for(asking_for(count), brief)
         if found:
             taken = stock.start(asking_for(count), found)
-            left += [Release(float(limit), taken)] if limit is not None else []
+            left += [ExpectedEnd(float(limit), taken)] if limit is not None else []
     after = stock.room_to_keep(head, sorted(left, key=lambda each: each.time))
     assert after.start <= kept.start

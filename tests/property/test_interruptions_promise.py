@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Node, Placement
 from slurm_asrpt.core.job import Job, JobId, unprofiled
-from slurm_asrpt.core.policies.base import Preempt, Run, Start
+from slurm_asrpt.core.policies.base import Preempt, PreemptibleRun, Start
 from slurm_asrpt.core.policies.gated.decision import OneDecision
 from slurm_asrpt.core.policies.gated.queue import Waiting
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
@@ -120,7 +120,7 @@ def test_a_job_that_has_waited_for_its_patience_starts_as_promised_and_is_not_pr
         assert len(late) <= 1 or late[0] == table.submit[row], "the first start after its patience is its last one"
 
 
-def without_fillers(policy: Any, fillers: Sequence[Run], patience_s: float) -> Any:
+def without_fillers(policy: Any, fillers: Sequence[PreemptibleRun], patience_s: float) -> Any:
     """The policy as it would be if these fillers had ended; it preempts nobody."""
     state = json.loads(json.dumps(policy.dump(), allow_nan=False))
     claims = policy.jobs.interruptions.claims.values()

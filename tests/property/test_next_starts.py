@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.job import Job, JobId, PreemptionClass, Request, unprofiled
 from slurm_asrpt.core.limits import Headroom
-from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob
+from slurm_asrpt.core.slurm_preemption import Preemptable, PreemptableJob
 from tests.benches.gated import Bench
 
 sizes = st.lists(st.sampled_from([2, 4]), min_size=1, max_size=4)

@@ -81,7 +81,7 @@ PARTS = {
         ("unit/core/test_gated.py", "unit/core/test_gated_estimates.py", "unit/core/test_gated_requests.py",
          "unit/core/test_gated_similar.py", "unit/core/test_nodes_that_sleep.py", "unit/core/test_gpu_types.py",
          "unit/sim/test_interruptions.py", "unit/sim/test_fillers.py", "property/test_next_starts.py",
-         "property/test_gated_switches.py", "property/test_node_parts.py", "property/test_preemptable.py",
+         "property/test_gated_switches.py", "property/test_node_parts.py", "property/test_slurm_preemption.py",
          "property/test_limits.py", "property/test_priorities.py", "property/test_priced_bound.py",
          "property/test_gated_promise.py", "property/test_interruptions_promise.py"),
     ),
@@ -105,9 +105,9 @@ PARTS = {
          "property/test_rounds.py", "property/test_pool_rounds.py"),
     ),
     "rules": Part(
-        ("limits.py", "priorities.py", "preemptable.py", "cpu_jobs.py", "capacity.py"),
+        ("limits.py", "priorities.py", "slurm_preemption.py", "cpu_jobs.py", "capacity.py"),
         ("unit/core/test_kept_room.py", "unit/slurm/test_slurm_priorities.py", "property/test_cpu_stock.py",
-         "property/test_preemptable.py", "property/test_limits.py", "property/test_priorities.py",
+         "property/test_slurm_preemption.py", "property/test_limits.py", "property/test_priorities.py",
          "unit/status/test_explain.py", "unit/daemon/test_cpu_jobs.py"),
     ),
     "oracle": Part(

@@ -14,11 +14,11 @@ from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
 from slurm_asrpt.core.placement.selection import has_room
 from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies.options import PolicyOptions
-from slurm_asrpt.core.preemptable import PreemptableJob
 from slurm_asrpt.core.reasons import Phase as Phase
 from slurm_asrpt.core.reasons import Reason as Reason
 from slurm_asrpt.core.reasons import behind as behind
 from slurm_asrpt.core.reasons import reason as reason
+from slurm_asrpt.core.slurm_preemption import PreemptableJob
 
 
 @dataclass(slots=True)  # not frozen, at half the cost: a simulation creates one per event
@@ -47,7 +47,10 @@ class Wait:
 
 @dataclass(slots=True)
 class Preempt:
-    """Preempt this running job for the waiting job ``head``; it resumes later from its checkpoint."""
+    """Preempt this running job for the waiting job ``head``: asrptd signals and requeues it; it resumes later.
+
+    Preemption by Slurm is part of a ``Start`` instead (``victims``).
+    """
 
     job_id: JobId
     head: Job
@@ -184,8 +187,8 @@ class SeesRunning(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A running job that may be preempted; or GPUs on which Slurm starts nothing until their node has cleaned up.
+class PreemptibleRun:
+    """A running job that a policy may preempt (``Preempt``); or GPUs of a node that still cleans up.
 
     gpus: by node. service: GPU-seconds attained in its earlier runs; they increase by ``rate`` per second in this one.
     since: start of this run, seconds. interruptions: number of preemptions so far. ending: it is being preempted.
@@ -207,7 +210,7 @@ class Run:
         return self.service + self.rate * max(0.0, now - self.since)
 
     @classmethod
-    def read(cls, raw: Mapping[str, Any]) -> Run:
+    def read(cls, raw: Mapping[str, Any]) -> PreemptibleRun:
         """From its fields as JSON values. Raises KeyError, TypeError, ValueError, AttributeError."""
         return cls(
             job_id=JobId(raw["job_id"]),
@@ -228,7 +231,7 @@ class PreemptivePolicy(Protocol):
 
     interrupts: bool
 
-    def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
+    def served(self, waiting: Mapping[JobId, float], runs: Sequence[PreemptibleRun], now: float) -> None:
         """The attained service so far, called before ``submitted`` and ``decide``.
 
         waiting: GPU-seconds attained by waiting jobs that have run before. runs: all jobs that may be preempted, and

@@ -16,7 +16,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement, Startup
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies.base import Decision, Policy, SeesRunning, Start, may_interrupt
-from slurm_asrpt.core.preemptable import take_what_is_free
+from slurm_asrpt.core.slurm_preemption import take_what_is_free
 
 LOOKED_AT = 200
 """Waiting jobs, the first in the queue, for which nodes may be powered up in one decision."""

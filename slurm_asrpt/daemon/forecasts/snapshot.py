@@ -11,7 +11,7 @@ from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.domains import lowest
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.policies import policy_settings
-from slurm_asrpt.core.policies.base import Policy, Run
+from slurm_asrpt.core.policies.base import Policy, PreemptibleRun
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.communication import LearnedCommunication
@@ -47,7 +47,7 @@ class SnapshotMaker:
         progress: ProgressWatch,
         recent: RecentJobs,
         communication: LearnedCommunication,
-        preemptible: Callable[[], Iterable[tuple[ManagedJob, Run]]],
+        preemptible: Callable[[], Iterable[tuple[ManagedJob, PreemptibleRun]]],
     ) -> None:
         """preemptible: the jobs that the policy may preempt now."""
         self.communication, self._preemptible = communication, preemptible

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobId, PreemptionClass
 from slurm_asrpt.core.policies.base import band_of
-from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob
+from slurm_asrpt.core.slurm_preemption import Preemptable, PreemptableJob
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import PriorityWatch

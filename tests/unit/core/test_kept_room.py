@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from slurm_asrpt.core.cpu_jobs import ALWAYS_S, EVERY_S, KEPT_S, CpuJob, CpuStock, KeptRoom, Release, Room
+from slurm_asrpt.core.cpu_jobs import ALWAYS_S, EVERY_S, KEPT_S, CpuJob, CpuStock, ExpectedEnd, KeptRoom, Room
 from slurm_asrpt.core.job import JobId
 
 NODES = ("n1", "n2", "n3")
@@ -21,14 +21,14 @@ def stock_of(cpus: dict[str, float], idle: frozenset[str] = frozenset()) -> CpuS
 
 def test_it_keeps_the_nodes_where_it_can_start_first() -> None:
     stock = stock_of({"n1": 8.0, "n2": 4.0, "n3": 0.0})
-    ends = [Release(50.0, {"n2": Room(6.0, 0.0)}), Release(90.0, {"n1": Room(8.0, 0.0)})]
+    ends = [ExpectedEnd(50.0, {"n2": Room(6.0, 0.0)}), ExpectedEnd(90.0, {"n1": Room(8.0, 0.0)})]
     kept = stock.room_to_keep(cpu_job(10), ends)
     assert (kept.start, kept.rooms) == (50.0, {"n2": Room(4.0, 0.0)})
 
 
 def test_jobs_that_end_before_its_start_use_the_room() -> None:
     stock = stock_of({"n1": 8.0, "n2": 0.0, "n3": 0.0})
-    kept = stock.room_to_keep(cpu_job(10), [Release(50.0, {"n1": Room(8.0, 0.0)})])
+    kept = stock.room_to_keep(cpu_job(10), [ExpectedEnd(50.0, {"n1": Room(8.0, 0.0)})])
     stock.keep(kept)
     assert kept.rooms == {"n1": Room(2.0, 0.0)}  # the eight that become free count
     assert stock.nodes_for(cpu_job(8), kept.is_brief(40.0, 10.0)) == ("n1",)
@@ -39,9 +39,9 @@ def test_jobs_that_end_before_its_start_use_the_room() -> None:
 def test_whole_nodes_are_those_that_are_idle_first() -> None:
     stock = stock_of({"n1": 63.0, "n2": 1.0, "n3": 60.0}, idle=frozenset())
     ends = [
-        Release(40.0, {}, {"n2": Room(64.0, math.inf)}),
-        Release(50.0, {"n1": Room(1.0, 0.0)}),
-        Release(60.0, {}, {"n3": Room(64.0, math.inf)}),
+        ExpectedEnd(40.0, {}, {"n2": Room(64.0, math.inf)}),
+        ExpectedEnd(50.0, {"n1": Room(1.0, 0.0)}),
+        ExpectedEnd(60.0, {}, {"n3": Room(64.0, math.inf)}),
     ]
     kept = stock.room_to_keep(cpu_job(2, nodes=2, whole=True), ends)
     assert (kept.start, set(kept.rooms)) == (60.0, {"n2", "n3"})
@@ -60,7 +60,7 @@ def test_a_job_on_whole_nodes_does_not_take_a_node_that_is_kept_in_part() -> Non
 
 def test_an_unknown_start_lets_jobs_with_a_limit_pass() -> None:
     stock = stock_of({"n1": 8.0, "n2": 4.0, "n3": 0.0})
-    kept = stock.room_to_keep(cpu_job(10), [Release(50.0, {"n2": Room(1.0, 0.0)})])
+    kept = stock.room_to_keep(cpu_job(10), [ExpectedEnd(50.0, {"n2": Room(1.0, 0.0)})])
     assert (kept.start, set(kept.rooms)) == (math.inf, {"n1"})
     assert kept.is_brief(1e6, 0.0)
     assert not kept.is_brief(math.inf, 0.0)
@@ -100,7 +100,9 @@ def test_a_stream_of_long_gpu_jobs_does_not_starve_a_job_on_a_whole_node() -> No
         now += step
         ends = [end for end in ends if end > now]
         stock = stock_of({"n1": 4.0 - len(ends), "n2": 0.0, "n3": 0.0})
-        kept = stock.room_to_keep(cpu_job(4, whole=True), [Release(max(ends, default=now), {}, {"n1": Room(4.0, 0.0)})])
+        kept = stock.room_to_keep(
+            cpu_job(4, whole=True), [ExpectedEnd(max(ends, default=now), {}, {"n1": Room(4.0, 0.0)})]
+        )
         if not kept.is_kept_from_gpu_jobs(now):
             ends += [now + runs] * (4 - len(ends))
     assert now <= ALWAYS_S + runs + step

@@ -9,7 +9,7 @@ from typing import Any
 
 from slurm_asrpt.core.job import ARRAY_TASKS_AHEAD, JobId
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.core.policies.base import Run
+from slurm_asrpt.core.policies.base import PreemptibleRun
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.forecast.estimate import forecast
 from slurm_asrpt.forecast.preemptions import Consenting, Interrupted, PreemptionState
@@ -32,7 +32,7 @@ def with_long_run(ending: bool = False, known: bool = True) -> Snapshot:
     """Job 900 runs on both servers, for 100 s so far; job 1 waits. known: whether the policy may preempt job 900."""
     full = snapshot([waiting(1)], "hlas", settings=HLAS)
     both = {node.name: 2 for node in NODES}
-    run = Run(JobId("900"), both, 0.0, 4.0, NOW - 100.0, 0, ending)
+    run = PreemptibleRun(JobId("900"), both, 0.0, 4.0, NOW - 100.0, 0, ending)
     long = replace(job(900, gpus=4, seconds=LONG_S), interruptible=True)
     running = (replace(full.running[0], job_id=JobId("900"), gpus=both, span=Quantiles(LONG_S, LONG_S, LONG_S)),)
     state = PreemptionState((Consenting(run, long, 1.0),) if known else (), costs=COSTS)

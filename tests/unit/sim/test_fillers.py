@@ -7,7 +7,7 @@ import pytest
 
 from slurm_asrpt.core.cluster import ClusterView, Node
 from slurm_asrpt.core.job import Job, JobId, unprofiled
-from slurm_asrpt.core.policies.base import Preempt, Run, Start
+from slurm_asrpt.core.policies.base import Preempt, PreemptibleRun, Start
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.interruptions import interrupting
@@ -103,7 +103,7 @@ def begin(policy, view):
         for start in starts:
             view.take(start.placement.gpus)
     (start,) = starts
-    policy.served({}, [Run(start.job.id, start.placement.gpus, 0.0, 4.0, 140.0)], 150.0)
+    policy.served({}, [PreemptibleRun(start.job.id, start.placement.gpus, 0.0, 4.0, 140.0)], 150.0)
     return start
 
 
@@ -119,7 +119,7 @@ def test_a_filler_is_known_after_a_restart(restarts):
         policy.load(state, waiting)
     view.give({"n0": 4})
     policy.finished(JobId("0"), 3000.0)
-    policy.served({}, [Run(start.job.id, start.placement.gpus, 0.0, 4.0, 140.0)], 3000.0)
+    policy.served({}, [PreemptibleRun(start.job.id, start.placement.gpus, 0.0, 4.0, 140.0)], 3000.0)
     (preempt,) = (each for each in policy.decide(view, 3000.0) if isinstance(each, Preempt))
     assert (preempt.job_id, preempt.head.id) == ("2", "1")
 
@@ -145,7 +145,7 @@ def test_giving_gpus_back_is_no_privilege():
     start = begin(policy, view)
     view.give({"n0": 4})
     policy.finished(JobId("0"), 3000.0)
-    policy.served({}, [Run(start.job.id, start.placement.gpus, 0.0, 4.0, 140.0)], 3000.0)
+    policy.served({}, [PreemptibleRun(start.job.id, start.placement.gpus, 0.0, 4.0, 140.0)], 3000.0)
     policy.decide(view, 3000.0)
     policy.finished(start.job.id, 3030.0)
     policy.served({start.job.id: 4 * 2900.0}, [], 3060.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.core.policies.base import Preempt, Run, Start
+from slurm_asrpt.core.policies.base import Preempt, PreemptibleRun, Start
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.sim.engine import PolicyError, simulate
 from slurm_asrpt.sim.interruptions import InterruptedRun, interrupting
@@ -91,7 +91,7 @@ def test_a_job_preempts_none_of_a_higher_priority(long, short, times):
     (start,) = policy.decide(view, 0.0)
     view.take(start.placement.gpus)
     policy.submitted(two, 1000.0)
-    policy.served({}, [Run(one.id, start.placement.gpus, 0.0, 1.0, 0.0)], 1000.0)
+    policy.served({}, [PreemptibleRun(one.id, start.placement.gpus, 0.0, 1.0, 0.0)], 1000.0)
     assert sum(isinstance(each, Preempt) for each in policy.decide(view, 1000.0)) == times
 
 
@@ -109,7 +109,7 @@ def test_nothing_else_starts_on_idle_servers_of_a_claim():
     (start,) = policy.decide(view, 0.0)
     view.take(start.placement.gpus)
     policy.submitted(wide, 1000.0)
-    policy.served({}, [Run(long.id, start.placement.gpus, 0.0, 1.0, 0.0)], 1000.0)
+    policy.served({}, [PreemptibleRun(long.id, start.placement.gpus, 0.0, 1.0, 0.0)], 1000.0)
     assert [each.job_id for each in policy.decide(view, 1000.0) if isinstance(each, Preempt)] == [long.id]
     policy.submitted(other, 1010.0)
     assert not [each for each in policy.decide(view, 1010.0) if isinstance(each, Start)]
@@ -239,7 +239,7 @@ def interrupted_for_a_short_job():
     (start,) = policy.decide(view, 0.0)
     view.take(start.placement.gpus)
     policy.submitted(short, 1000.0)
-    policy.served({}, [Run(long.id, start.placement.gpus, 0.0, 1.0, 0.0)], 1000.0)
+    policy.served({}, [PreemptibleRun(long.id, start.placement.gpus, 0.0, 1.0, 0.0)], 1000.0)
     assert [type(each) for each in policy.decide(view, 1000.0)] == [Preempt]
     return policy, view, long, short
 
@@ -266,6 +266,6 @@ def test_a_job_that_asks_for_something_else_waits_like_any_other():
 def test_nobody_is_preempted_while_there_are_no_nodes():
     policy, _, _, short = interrupted_for_a_short_job()
     policy.cluster_changed([], 1060.0)
-    policy.served({}, [Run(JobId("0"), {"n0": 1}, 0.0, 1.0, 0.0)], 1200.0)
+    policy.served({}, [PreemptibleRun(JobId("0"), {"n0": 1}, 0.0, 1.0, 0.0)], 1200.0)
     policy.submitted(replace(short, id=JobId("2")), 1200.0)
     assert policy.decide(ClusterView([]), 1200.0) == []

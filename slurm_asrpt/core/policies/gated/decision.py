@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies.base import Decision, Run, Start, Wait
+from slurm_asrpt.core.policies.base import Decision, PreemptibleRun, Start, Wait
 from slurm_asrpt.core.policies.gated.jobs import Jobs
 from slurm_asrpt.core.policies.gated.queue import FirstBySize, Key, Waiting
 from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
@@ -92,7 +92,7 @@ class OneDecision:
         jobs.began(entry, placement.gpus, slowdown, self.now)
         self.made.append(Start(job, placement, entry.key, victims, filling))
 
-    def preempt(self, victims: Sequence[Run], entry: Waiting, mask: int) -> None:
+    def preempt(self, victims: Sequence[PreemptibleRun], entry: Waiting, mask: int) -> None:
         """Preempt jobs for a waiting one, which gets these servers, a mask, when they have ended."""
         self._leave(entry.job.id)
         self.made += self.jobs.interruptions.claim(entry, mask, victims, self.now)

@@ -63,7 +63,7 @@ class Known(NamedTuple):
         return tuple(found)
 
 
-class Line:
+class LinearModel:
     """A linear function of ``size`` features, the first of which is 1; learned by ridge regression, at first 0."""
 
     def __init__(self, size: int) -> None:
@@ -106,24 +106,24 @@ class Estimates:
     """The runtimes by which asrpt-gated orders jobs and predicts their ends. Seconds in the best placement."""
 
     def __init__(self) -> None:
-        self._lines = {kind: Line(1 + len(kind)) for kind in ("pls", "pl", "ps", "ls", "p", "l", "s", "")}
+        self._models = {kind: LinearModel(1 + len(kind)) for kind in ("pls", "pl", "ps", "ls", "p", "l", "s", "")}
 
     def seconds(self, known: Known) -> float:
         """The expected runtime: above 0, at most the time limit."""
-        correction = self._lines[known.kind].value(known.features)
+        correction = self._models[known.kind].value(known.features)
         return min(known.guess * math.exp(min(MOST, max(-MOST, correction))), known.limit)
 
     def ended(self, known: Known, seconds: float) -> None:
         """A job has ended after this time, converted to its best placement."""
-        self._lines[known.kind].learn(known.features, math.log(max(1.0, seconds) / known.guess))
+        self._models[known.kind].learn(known.features, math.log(max(1.0, seconds) / known.guess))
 
     def dump(self) -> dict[str, Any]:
-        return {kind: line.dump() for kind, line in self._lines.items()}
+        return {kind: model.dump() for kind, model in self._models.items()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Raises ValueError, KeyError or TypeError for an invalid state."""
         for kind, rows in state.items():
-            self._lines[kind].load(rows)
+            self._models[kind].load(rows)
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:

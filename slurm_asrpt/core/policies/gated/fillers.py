@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.policies.base import Run
+from slurm_asrpt.core.policies.base import PreemptibleRun
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.queue import Key, Waiting
 from slurm_asrpt.core.policies.gated.servers import Reservation
@@ -52,7 +52,7 @@ class Fillers:
     def started(self, entry: Waiting) -> None:
         self.running[entry.job.id] = entry.key
 
-    def ended(self, job_id: JobId, run: Run | None, preempted: bool) -> None:
+    def ended(self, job_id: JobId, run: PreemptibleRun | None, preempted: bool) -> None:
         """A job has ended. run: what was last known of it."""
         filled = self.gone(job_id)
         if not preempted:
@@ -71,12 +71,12 @@ class Fillers:
         self.seen.discard(job_id)
         return self.running.pop(job_id, None) is not None
 
-    def firm(self, runs: Mapping[JobId, Run]) -> list[JobId]:
+    def firm(self, runs: Mapping[JobId, PreemptibleRun]) -> list[JobId]:
         """The fillers that may be preempted no more. runs: the jobs that may be preempted."""
         self.seen |= self.running.keys() & runs.keys()
         return [each for each in self.seen if each not in runs or self._spent(runs[each])]
 
-    def _spent(self, run: Run) -> bool:
+    def _spent(self, run: PreemptibleRun) -> bool:
         return run.interruptions >= self.options.max_interruptions and not run.ending
 
     def first(self, held: Reservation | None, waiting: Mapping[JobId, Waiting]) -> list[JobId]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies.base import Phase, Preempt, Run, reason
+from slurm_asrpt.core.policies.base import Phase, Preempt, PreemptibleRun, reason
 from slurm_asrpt.core.policies.gated.fillers import Fillers
 from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.queue import Waiting
@@ -50,7 +50,7 @@ class Victims(NamedTuple):
     """The jobs to preempt on some servers, a mask."""
 
     mask: int
-    runs: Sequence[Run]
+    runs: Sequence[PreemptibleRun]
 
 
 @dataclass
@@ -64,8 +64,8 @@ class Interruptions:
     """
 
     options: GatedOptions
-    runs: Mapping[JobId, Run] = field(default_factory=dict)
-    cleaning: Mapping[str, Run] = field(default_factory=dict)
+    runs: Mapping[JobId, PreemptibleRun] = field(default_factory=dict)
+    cleaning: Mapping[str, PreemptibleRun] = field(default_factory=dict)
     attained: Mapping[JobId, float] = field(default_factory=dict)
     ending: set[JobId] = field(default_factory=set)
     claims: dict[JobId, Claim] = field(default_factory=dict)
@@ -75,12 +75,12 @@ class Interruptions:
     spared: set[JobId] = field(default_factory=set)
     waited: dict[JobId, float] = field(default_factory=dict)
     next_time: float = 0.0
-    _by_node: dict[str, list[Run]] = field(default_factory=dict)
+    _by_node: dict[str, list[PreemptibleRun]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.fillers = Fillers(self.options)
 
-    def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run]) -> None:
+    def served(self, waiting: Mapping[JobId, float], runs: Sequence[PreemptibleRun]) -> None:
         self.attained, self.runs = waiting, {run.job_id: run for run in runs if not run.cleaning}
         self.cleaning = {run.job_id: run for run in runs if run.cleaning}
 
@@ -105,7 +105,7 @@ class Interruptions:
 
     def load(self, raw: Mapping[str, Any]) -> None:
         """All but the claims, into a new object. Raises KeyError, TypeError, ValueError, AttributeError."""
-        runs = [Run.read(run) for run in raw["runs"]]
+        runs = [PreemptibleRun.read(run) for run in raw["runs"]]
         amounts = {
             name: {JobId(job_id): float(amount) for job_id, amount in raw[name].items()}
             for name in ("attained", "weights", "bands", "since", "waited")
@@ -165,7 +165,7 @@ class Interruptions:
             self.waited[job_id] = since
         return True
 
-    def claim(self, entry: Waiting, mask: int, victims: Sequence[Run], now: float) -> list[Preempt]:
+    def claim(self, entry: Waiting, mask: int, victims: Sequence[PreemptibleRun], now: float) -> list[Preempt]:
         """Preempt jobs for a waiting one, which gets their servers, a mask."""
         job, names = entry.job, frozenset(run.job_id for run in victims)
         self.claims[job.id] = Claim(entry, mask, names, now + LATE_S)
@@ -173,7 +173,7 @@ class Interruptions:
         why = reason(Phase.RUNNING, "interrupting", head=job.id)
         return [Preempt(run.job_id, job, why) for run in victims]
 
-    def to_give_back(self) -> list[Run]:
+    def to_give_back(self) -> list[PreemptibleRun]:
         """The fillers that may be preempted now."""
         able = (self.runs.get(job_id) for job_id in self.fillers.running if job_id not in self.ending)
         return [run for run in able if run is not None and not run.ending]
@@ -223,7 +223,7 @@ class Interruptions:
         group = entry.choices[0].group
         needs = group.free_times.needs(entry.job)
         among, free, by_node = needs.mask & ~self.claimed, servers.view.free, self._by_node
-        options = list[tuple[float, float, int, list[Run]]]()
+        options = list[tuple[float, float, int, list[PreemptibleRun]]]()
         for at in bits(among):
             name, size = nodes[at].name, nodes[at].gpus
             want = entry.job.gpus if needs.servers == 1 else size
@@ -241,7 +241,7 @@ class Interruptions:
 
     def look(self, running: RunningJobs, now: float) -> None:
         """Find the runs that may be preempted, by node; those with the most time left first."""
-        options, found = self.options, dict[str, list[Run]]()
+        options, found = self.options, dict[str, list[PreemptibleRun]]()
         for run in self.runs.values():
             if run.ending or run.job_id in self.ending or run.job_id in self.spared | self.fillers.running.keys():
                 continue
@@ -253,6 +253,6 @@ class Interruptions:
             runs.sort(key=lambda run: -self._left(run, running, now))
         self._by_node = found
 
-    def _left(self, run: Run, running: RunningJobs, now: float) -> float:
+    def _left(self, run: PreemptibleRun, running: RunningJobs, now: float) -> float:
         known = running.runs.get(run.job_id)
         return 0.0 if known is None else expected_end(known, now) - now

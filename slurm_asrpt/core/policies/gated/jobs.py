@@ -9,7 +9,7 @@ from typing import NamedTuple
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, id_key
 from slurm_asrpt.core.limits import Headroom
-from slurm_asrpt.core.policies.base import Run, updated_rank
+from slurm_asrpt.core.policies.base import PreemptibleRun, updated_rank
 from slurm_asrpt.core.policies.gated.estimates import Estimates, Known
 from slurm_asrpt.core.policies.gated.gpu_types import within_limit
 from slurm_asrpt.core.policies.gated.hardware import Hardware
@@ -206,7 +206,7 @@ class Jobs:
             self.contention.ended(job_id)
         self.running.ended(job_id)
 
-    def served(self, attained: Mapping[JobId, float], runs: Sequence[Run]) -> None:
+    def served(self, attained: Mapping[JobId, float], runs: Sequence[PreemptibleRun]) -> None:
         """As ``PreemptivePolicy.served``."""
         self.interruptions.served(attained, runs)
         self.settle(self.interruptions.fillers.firm(self.interruptions.runs))

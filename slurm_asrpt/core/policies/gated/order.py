@@ -9,7 +9,7 @@ from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Se
 from slurm_asrpt.core.job import PreemptionClass
 from slurm_asrpt.core.policies.gated.decision import OneDecision
 from slurm_asrpt.core.policies.gated.queue import Key, Line, Waiting, Waitlist
-from slurm_asrpt.core.preemptable import precedence
+from slurm_asrpt.core.slurm_preemption import precedence
 
 Ranks = Mapping[PreemptionClass | None, int]
 Head = tuple[Key, bool, Hashable, Line]

@@ -57,7 +57,7 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies.base import Decision, Policy, Reason, Run, head_rank, updated_rank
+from slurm_asrpt.core.policies.base import Decision, Policy, PreemptibleRun, Reason, head_rank, updated_rank
 from slurm_asrpt.core.policies.gated.decision import OneDecision
 from slurm_asrpt.core.policies.gated.jobs import Jobs
 from slurm_asrpt.core.policies.gated.larger_first import lets_larger_go_first
@@ -169,7 +169,7 @@ class Gated(Policy):
         self._leave(job_id)
         self.jobs.seen(job_id, gpus, until, now)
 
-    def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
+    def served(self, waiting: Mapping[JobId, float], runs: Sequence[PreemptibleRun], now: float) -> None:
         """As ``PreemptivePolicy.served``."""
         self.jobs.served(waiting, runs)
 

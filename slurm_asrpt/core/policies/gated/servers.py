@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.free_index import Plan, plain
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
-from slurm_asrpt.core.policies.base import Run
+from slurm_asrpt.core.policies.base import PreemptibleRun
 from slurm_asrpt.core.policies.running_jobs import RunningJobs
-from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob, PreemptionPlan
+from slurm_asrpt.core.slurm_preemption import Preemptable, PreemptableJob, SlurmPreemptionPlan
 
 _INF = float("inf")
 
@@ -48,12 +48,12 @@ class Servers:
     fillers: those that jobs may preempt whose turn it is (``fillers``).
     """
 
-    def __init__(self, cluster: ClusterView, running_jobs: RunningJobs, fillers: Sequence[Run] = ()) -> None:
+    def __init__(self, cluster: ClusterView, running_jobs: RunningJobs, fillers: Sequence[PreemptibleRun] = ()) -> None:
         self.plan = Plan(cluster)
         self.all = (1 << len(cluster.nodes)) - 1
         self.switches = cluster.switches
         self.masks: Sequence[int] = cluster.masks
-        self.preemption = PreemptionPlan(cluster, cluster.preemptable) if cluster.preemptable else None
+        self.preemption = SlurmPreemptionPlan(cluster, cluster.preemptable) if cluster.preemptable else None
         self.fillers, self._filled = fillers, _gpus(fillers)
         self._running_jobs = running_jobs
         self._unfilled: Servers | None = None
@@ -69,12 +69,12 @@ class Servers:
             self._unfilled = Servers(view, self._running_jobs)
         return self._unfilled
 
-    def to_preempt(self, job: Job, placement: Placement) -> list[Run]:
+    def to_preempt(self, job: Job, placement: Placement) -> list[PreemptibleRun]:
         """The fillers that must end for a placement on ``unfilled``.
 
         The fewest on each server; all there for a job that needs more than GPUs.
         """
-        chosen = dict[JobId, Run]()
+        chosen = dict[JobId, PreemptibleRun]()
         if not self.plain(job):
             return [run for run in self.fillers if not run.gpus.keys().isdisjoint(placement.gpus)]
         for name, count in placement.gpus.items():
@@ -233,7 +233,7 @@ class Servers:
         return None
 
 
-def _gpus(runs: Iterable[Run]) -> int:
+def _gpus(runs: Iterable[PreemptibleRun]) -> int:
     return sum([sum(run.gpus.values()) for run in runs])
 
 
@@ -246,9 +246,9 @@ def bits(mask: int, most: int = -1) -> Iterator[int]:
         most -= 1
 
 
-def enough(runs: Sequence[Run], name: str, gpus: int) -> list[Run] | None:
+def enough(runs: Sequence[PreemptibleRun], name: str, gpus: int) -> list[PreemptibleRun] | None:
     """The fewest of these runs that free as many GPUs on the node, of those with most time left; None if all do not."""
-    chosen = list[Run]()
+    chosen = list[PreemptibleRun]()
     for run in sorted(runs, key=lambda run: -min(run.gpus[name], gpus)):  # stable: the most time left first
         if gpus <= 0:
             break

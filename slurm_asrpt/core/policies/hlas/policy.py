@@ -29,7 +29,17 @@ from typing import Any
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId, Request
-from slurm_asrpt.core.policies.base import Decision, Phase, Preempt, Reason, Run, Start, Wait, no_room, reason
+from slurm_asrpt.core.policies.base import (
+    Decision,
+    Phase,
+    Preempt,
+    PreemptibleRun,
+    Reason,
+    Start,
+    Wait,
+    no_room,
+    reason,
+)
 from slurm_asrpt.core.policies.hlas.options import HlasOptions
 from slurm_asrpt.core.policies.hlas.preemption import PreemptionPlan
 from slurm_asrpt.core.policies.priority_queue import Key, PriorityQueue
@@ -73,7 +83,7 @@ class Hlas(PriorityQueue):
         self.by_loss, self.alpha_gpu_s = options.predict == "loss", options.alpha_gpu_s
         self._expected: Mapping[JobId, float] = {}
         self._service: dict[JobId, float] = {}
-        self._runs: list[Run] = []
+        self._runs: list[PreemptibleRun] = []
         self._preempted: dict[JobId, list[JobId]] = {}  # preempting jobs, and the jobs that they preempt
         self._began: dict[JobId, tuple[float, Mapping[str, int]]] = {}  # started jobs: when, and where
         self._kept: Mapping[str, int] = {}  # for a late job, in the last decision
@@ -89,7 +99,7 @@ class Hlas(PriorityQueue):
         """H_n, GPU-seconds: the attained service, or what the job is expected to attain if that is more."""
         return max(service, self._expected.get(job_id, 0.0))
 
-    def _run_size(self, run: Run, now: float) -> float:
+    def _run_size(self, run: PreemptibleRun, now: float) -> float:
         return self._size(run.job_id, run.service_at(now))
 
     def _expected_left(self, job_id: JobId) -> float:
@@ -102,7 +112,7 @@ class Hlas(PriorityQueue):
     def expected(self, sizes: Mapping[JobId, float]) -> None:
         self._expected = dict(sizes)
 
-    def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
+    def served(self, waiting: Mapping[JobId, float], runs: Sequence[PreemptibleRun], now: float) -> None:
         self._service, self._runs = dict(waiting), list(runs)
 
     def submitted(self, job: Job, now: float) -> bool:
@@ -210,7 +220,7 @@ class Hlas(PriorityQueue):
         left = self._expected_left
         return sorted(self._keys.values(), key=lambda key: (key[:2], -left(key[-1]), key))
 
-    def _preempt_for(self, job: Job, queue: int, plan: PreemptionPlan, now: float) -> list[Run] | None:
+    def _preempt_for(self, job: Job, queue: int, plan: PreemptionPlan, now: float) -> list[PreemptibleRun] | None:
         """The runs to preempt for a job; empty if the GPUs of runs that are ending suffice, None if it cannot fit.
 
         The largest jobs are preempted first, and only as many as needed. Reserves the job's GPUs in the plan.
@@ -225,7 +235,7 @@ class Hlas(PriorityQueue):
             plan.reserve(job)
         return chosen or None
 
-    def _may_preempt(self, run: Run, queue: int, now: float) -> bool:
+    def _may_preempt(self, run: PreemptibleRun, queue: int, now: float) -> bool:
         """Whether a job of this queue may preempt the run."""
         spared = run.interruptions >= self._max_preemptions or now < run.since + self._min_run_s
         return not spared and self.queue_of(self._run_size(run, now)) > queue
@@ -239,7 +249,7 @@ class Hlas(PriorityQueue):
         late = (key[2] + self._reserve_after_s for key in self._keys.values())
         return min((when for when in chain(changes, late) if when > now), default=None)
 
-    def _next_changes(self, run: Run, now: float) -> Iterator[float]:
+    def _next_changes(self, run: PreemptibleRun, now: float) -> Iterator[float]:
         """When a run reaches ``min_run_s``, and when it moves to the next queue."""
         yield run.since + self._min_run_s
         queue = self.queue_of(self._run_size(run, now))
@@ -272,7 +282,7 @@ class Hlas(PriorityQueue):
         self._oldest = None
         try:
             service = {JobId(job_id): float(had) for job_id, had in state["service"].items()}
-            runs = [Run.read(raw) for raw in state["runs"]]
+            runs = [PreemptibleRun.read(raw) for raw in state["runs"]]
             preempted = {JobId(job_id): [JobId(run) for run in runs] for job_id, runs in state["room"].items()}
             began: dict[JobId, tuple[float, Mapping[str, int]]] = {
                 JobId(job_id): (float(at), dict(gpus)) for job_id, (at, gpus) in state.get("began", {}).items()

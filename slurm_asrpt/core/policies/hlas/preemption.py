@@ -1,4 +1,4 @@
-"""The free GPUs during one decision with preemption, and the choice of the jobs to preempt."""
+"""The free GPUs during one decision with preemption by asrptd, and the choice of the jobs to preempt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies.base import Run
+from slurm_asrpt.core.policies.base import PreemptibleRun
 
 
 class PreemptionPlan:
@@ -18,7 +18,7 @@ class PreemptionPlan:
     GPUs of nodes that clean up count like those of jobs that are being preempted.
     """
 
-    def __init__(self, cluster: ClusterView, runs: Iterable[Run], fabric: Fabric) -> None:
+    def __init__(self, cluster: ClusterView, runs: Iterable[PreemptibleRun], fabric: Fabric) -> None:
         self.now, self.later, self._fabric = cluster.copy(), cluster.copy(), fabric
         self.left, self.ending = list(runs), list[JobId]()
         self.preempt([run for run in self.left if run.ending])
@@ -68,7 +68,7 @@ class PreemptionPlan:
             view.take({name: count for name, count in free.items() if count}, job.request)
         self.left = [run for run in self.left if gpus.keys().isdisjoint(run.gpus)]
 
-    def victims_for(self, job: Job, candidates: Sequence[Run]) -> list[Run]:
+    def victims_for(self, job: Job, candidates: Sequence[PreemptibleRun]) -> list[PreemptibleRun]:
         """The runs to preempt for the job, from the first of these; empty if all of them are not enough."""
         if not self._fits(job, candidates):
             return []
@@ -82,7 +82,7 @@ class PreemptionPlan:
             chosen = others if self._fits(job, others) else chosen
         return chosen
 
-    def preempt(self, runs: Sequence[Run]) -> None:
+    def preempt(self, runs: Sequence[PreemptibleRun]) -> None:
         """Preempt these runs: their GPUs will be free later."""
         for run in runs:
             self.left.remove(run)
@@ -90,7 +90,7 @@ class PreemptionPlan:
                 self.ending.append(run.job_id)
             _give(self.later, run)
 
-    def _fits(self, job: Job, runs: Sequence[Run]) -> bool:
+    def _fits(self, job: Job, runs: Sequence[PreemptibleRun]) -> bool:
         """Whether the job would fit later without these runs."""
         view = self.later.copy()
         for run in runs:
@@ -101,7 +101,7 @@ class PreemptionPlan:
         return place(view, job, Strategy.MOST_FREE, self._fabric) if view.total_free >= job.gpus else None
 
 
-def _give(view: ClusterView, run: Run) -> None:
+def _give(view: ClusterView, run: PreemptibleRun) -> None:
     """Free the GPUs of a run in the view, which may be slightly newer than the run."""
     room = {name: view.by_name[name].gpus - view.free[name] for name in run.gpus if name in view.by_name}
     view.give({name: min(count, room[name]) for name, count in run.gpus.items() if name in room}, run.held)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 
-from slurm_asrpt.core.cpu_jobs import Release, Room
-from slurm_asrpt.daemon.releases import releases
+from slurm_asrpt.core.cpu_jobs import ExpectedEnd, Room
+from slurm_asrpt.daemon.expected_ends import expected_ends
 from tests.benches.daemon import Bench
 
 WHOLE = Room(64, math.inf)
 
 
-def found(bench: Bench) -> list[Release]:
-    """The releases, with times from now on."""
+def found(bench: Bench) -> list[ExpectedEnd]:
+    """The expected ends, with times from now on."""
     cluster, now = bench.scheduler.decider.cluster, bench.slurm.now
-    return [Release(each.time - now, each.rooms, each.whole) for each in releases(bench.scheduling.jobs, cluster, now)]
+    return [
+        ExpectedEnd(each.time - now, each.rooms, each.whole)
+        for each in expected_ends(bench.scheduling.jobs, cluster, now)
+    ]
 
 
 def run(bench: Bench, gpus: int, limit: float, **fields: object) -> str:

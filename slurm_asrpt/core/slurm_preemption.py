@@ -1,4 +1,4 @@
-"""Running jobs that the site lets others preempt: GPUs that a start may count on, at the price of what they lose.
+"""Preemption by Slurm, by the site's rules: GPUs of running jobs on which another may start, and what these lose.
 
 Slurm preempts by its own rules once a job is pinned to nodes: there, and no more jobs than it needs. So a start needs
 the nodes on which the victims lose least. Which of several victims on a node Slurm takes is its own choice, but the
@@ -62,7 +62,7 @@ def take_what_is_free(view: ClusterView, gpus: Mapping[str, int], request: Reque
     return {name: gpus[name] - free[name] for name in free if gpus[name] > free[name]}
 
 
-class PreemptionPlan:
+class SlurmPreemptionPlan:
     """What may be preempted, after the starts of one decision.
 
     cluster: without these starts. victims: the jobs that Slurm is expected to preempt for them, or for starts of

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slurm_asrpt.core.cluster import host_of
-from slurm_asrpt.core.cpu_jobs import Release, Room
+from slurm_asrpt.core.cpu_jobs import ExpectedEnd, Room
 from slurm_asrpt.daemon.cluster import ClusterState, may_start_jobs
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
@@ -34,11 +34,11 @@ class _Held:
 class _Ends:
     """The ends of jobs, and what is held on each node."""
 
-    found: list[Release] = field(default_factory=list)
+    found: list[ExpectedEnd] = field(default_factory=list)
     held: dict[str, _Held] = field(default_factory=lambda: defaultdict(_Held))
 
     def add(self, end: float, rooms: Mapping[str, Room], running: bool) -> None:
-        self.found.append(Release(end, rooms))
+        self.found.append(ExpectedEnd(end, rooms))
         for name, room in rooms.items():
             held = self.held[name]
             held.last = max(held.last, end)
@@ -46,7 +46,7 @@ class _Ends:
             held.uneven = held.uneven or len(rooms) > 1
 
 
-def releases(jobs: JobTable, cluster: ClusterState, now: float) -> list[Release]:
+def expected_ends(jobs: JobTable, cluster: ClusterState, now: float) -> list[ExpectedEnd]:
     """What becomes free when jobs reach their time limits, soonest first; nothing of jobs without a limit.
 
     A job beyond its limit is expected to end at any moment. Jobs that asrptd does not know hold their nodes for good.
@@ -57,7 +57,7 @@ def releases(jobs: JobTable, cluster: ClusterState, now: float) -> list[Release]
         began = job.record.start_time if running else now
         end = max(now, began + (job.record.time_limit or math.inf))
         ends.add(end, dict(_running_rooms(job) if running else _planned_rooms(job)), running)
-    cleaning = [Release(now, {n.name: _free(n)}) for n in _cleaning(cluster.usable)]
+    cleaning = [ExpectedEnd(now, {n.name: _free(n)}) for n in _cleaning(cluster.usable)]
     idle = (_idle(n, ends.held[n.name], cluster.room_of(n), now) for n in cluster.usable)
     found = [*cleaning, *ends.found, *(each for each in idle if each is not None)]
     return sorted((each for each in found if each.time < math.inf), key=lambda each: each.time)
@@ -72,14 +72,14 @@ def _free(node: NodeRecord) -> Room:
     return Room(node.cpus - node.cpus_used, node.memory - node.memory_used)
 
 
-def _idle(node: NodeRecord, held: _Held, room: Room, now: float) -> Release | None:
+def _idle(node: NodeRecord, held: _Held, room: Room, now: float) -> ExpectedEnd | None:
     """When the node has no more jobs; None if it has none now, or others than those that are known. room: all of it."""
     unknown = node.cpus_used - held.running
     if node.powering_down or (unknown >= 1 and not held.uneven):
         return None
     if not held.last and may_start_jobs(node):
         return None
-    return Release(max(now, held.last), {}, {node.name: room})
+    return ExpectedEnd(max(now, held.last), {}, {node.name: room})
 
 
 def _running_rooms(job: ManagedJob) -> Iterator[tuple[str, Room]]:

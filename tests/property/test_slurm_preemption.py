@@ -11,7 +11,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, PreemptionClass, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.core.preemptable import Preemptable, PreemptableJob, PreemptionPlan, precedence
+from slurm_asrpt.core.slurm_preemption import Preemptable, PreemptableJob, SlurmPreemptionPlan, precedence
 from tests.examples import examples
 
 FABRIC = Fabric(1.25e9, 300e9)
@@ -122,7 +122,7 @@ def test_no_job_that_ends_for_an_earlier_start_is_a_victim_again(site, most):
     free, preemptable, running, waiting = site
     free, _, claimed = with_claims(free, preemptable, most)
     _, starts = decide(free, preemptable, waiting, claimed, running=running)
-    ending = PreemptionPlan(ClusterView(NODES, free), Preemptable(tuple(preemptable), claimed)).victims
+    ending = SlurmPreemptionPlan(ClusterView(NODES, free), Preemptable(tuple(preemptable), claimed)).victims
     left = Counter(free)
     left.subtract(claimed)
     for victim in ending.values():
@@ -215,6 +215,6 @@ def test_a_victim_on_two_nodes_counts_on_both():
         PreemptableJob(JobId("1"), "scavenger", {"n0": 8, "n1": 4}, 0.0),
         PreemptableJob(JobId("2"), "scavenger", {"n1": 4}, 0.0),
     )
-    plan = PreemptionPlan(ClusterView(NODES, {}), Preemptable(jobs))
+    plan = SlurmPreemptionPlan(ClusterView(NODES, {}), Preemptable(jobs))
     urgent = Job(JobId("9"), "u", 12, unprofiled(12), preemption=CLASSES["urgent"])
     assert [each.id for each in plan.add_preempting(urgent, {"n0": 8, "n1": 4})] == ["1"]
