@@ -70,7 +70,7 @@ def asrptd(
         guard = None if once or settings.daemon.mode is Mode.SHADOW else Guard(_release_command(config))
         _run(daemon.Daemon(settings, leader, stopping), once)
         if guard is not None:
-            guard.dismiss()  # after an error it hands back the waiting jobs
+            guard.dismiss()  # after an error it releases the waiting jobs
 
 
 def _settings(config: Path | None, mode: Mode | None, policy: str | None) -> Settings:

@@ -1,4 +1,4 @@
-"""The guard of asrptd: if asrptd is killed and none takes over, it hands the waiting jobs back to Slurm.
+"""The guard of asrptd: if asrptd is killed and none takes over, it releases the waiting jobs to Slurm.
 
 It is a shell of 1 MB that waits for the end of a pipe, which the kernel closes however asrptd ends. Under systemd it
 ends with the service, and asrpt-release.service does the same.

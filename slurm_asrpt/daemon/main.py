@@ -175,7 +175,7 @@ class Daemon:
             except (AsrptError, OSError) as error:  # Slurm is down, a disk is full: no traceback is needed
                 if once:
                     raise
-                # no pause grows until the state is saved or the jobs are handed back: no job starts meanwhile
+                # no pause grows until the state is saved or the jobs are released: no job starts meanwhile
                 failures = 1 if isinstance(error, NotSavedError) else failures + 1
                 LOG.error("%s; retrying", one_line(error))
             except Exception:

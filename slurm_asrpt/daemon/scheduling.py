@@ -1,4 +1,4 @@
-"""Creates a scheduler with all its parts."""
+"""Creates a scheduler with all its parts: who uses what."""
 
 from __future__ import annotations
 
@@ -60,6 +60,22 @@ class Scheduling:
     leases: Leases
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """What nearly all parts need."""
+
+    settings: Settings
+    client: SlurmClient
+    slurm: SlurmConfig
+    policy: Policy
+    jobs: JobTable
+    cluster: ClusterState
+    rules: SiteRules
+    feed: PolicyFeed
+    audit: AuditWriter
+    mode: OperatingMode
+
+
 def assemble(
     settings: Settings,
     client: SlurmClient,
@@ -82,41 +98,82 @@ def assemble(
     cluster.startup_delay.load(saved.get("startup_delay"))
     rules = SiteRules(client, slurm, settings.policy.fairshare_bands, policy.preempting)
     feed = PolicyFeed(policy, settings.policy.name, saved, jobs, cluster, recent, audit)
+    checkpoints = CheckpointTimes(settings.interrupt.grace_s)
+    checkpoints.load(saved.get("checkpoint_times"))
+    shared = _Shared(settings, client, slurm, policy, jobs, cluster, rules, feed, audit, mode)
+
+    # what several steps of a cycle use
     reports = EndedReports(Waits())
     runs = RunRecorder(history, recent, progress, reports, cluster)
     lifecycle = JobLifecycle(settings, jobs, cluster, feed, profiles, audit, mode, runs)
-    checkpoints = CheckpointTimes(settings.interrupt.grace_s)
-    checkpoints.load(saved.get("checkpoint_times"))
+    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent, cluster, checkpoints, mode)
     preemption = Preemption(settings, policy, jobs, cluster, rules, checkpoints, client, audit, mode)
     communication = LearnedCommunication(models_folder(settings), settings.predict.communication)
-    admission = Admission(settings, cluster, rules, profiles, communication, mode)
-    loss_sizes = LossSizes(policy, jobs, progress, audit)
-    late = LatePredictions(settings.paths.hook, audit)
-    eligibility = Eligibility(
-        jobs, admission, Turns(cluster, rules, mode), feed, loss_sizes, preemption, late, audit, mode
-    )
     cpu_jobs = CpuJobs(jobs, cluster, feed, audit, policy.bands)
-    decider = Decider(settings, policy, jobs, cluster, rules, preemption, cpu_jobs, audit, mode)
-
-    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent, cluster, checkpoints, mode)
-    leases, rank_maps = (
-        Leases(settings, jobs, client, mode, clock),
-        RankMaps(settings.paths.spool, cluster, client, clock),
-    )
-    fences, pins = Fences(leases, feed, audit, saver.save), Pins(client, slurm, cluster, rules.limits, rank_maps)
-    withdrawal = StartWithdrawal(settings.daemon, jobs, feed, fences, pins, rules.limits, audit, mode)
-    starts = Starts(jobs, client, leases, fences, pins, withdrawal, audit)
-    release = Release(jobs, withdrawal, client, audit, mode, settings.daemon.lease_s, slurm.multifactor)
-    order = OrderWriter(policy, jobs, rules.priorities, client)
-    most = settings.daemon.release_ahead
-    ahead = ReleaseAhead(most, policy, jobs, cluster, cpu_jobs, leases, client, audit, slurm.multifactor)
-    writer = SlurmWriter(starts, withdrawal, release, order, ahead, preemption, saver, audit, mode)
+    leases = Leases(settings, jobs, client, mode, clock)
+    rank_maps = RankMaps(settings.paths.spool, cluster, client, clock)
 
     topology = TopologyWatch(client, cluster, settings.slurm.partitions)
     reader = SlurmReader(client, lifecycle, rules, leases, topology)
+    admission = Admission(settings, cluster, rules, profiles, communication, mode)
+    eligibility = _eligibility(shared, admission, progress, preemption)
+    decider = Decider(settings, policy, jobs, cluster, rules, preemption, cpu_jobs, audit, mode)
+    writer = _writer(shared, saver, leases, rank_maps, preemption, cpu_jobs)
     scheduler = Scheduler(reader, eligibility, decider, writer, saver, rank_maps, audit, clock)
+
     snapshots = SnapshotMaker(settings, policy, jobs, cluster, progress, recent, communication, preemption.preemptible)
     forecaster = Forecaster(settings, jobs, cluster, recent, snapshots, mode, slurm.private_jobs)
     rows = JobRows(cluster, profiles, recent, preemption, cpu_jobs, rules.limits, settings.policy.fairshare_bands)
     status = StatusBuilder(settings, policy, jobs, cluster, rows, progress, reports, mode, store.leader.name)
     return Scheduling(scheduler, jobs, snapshots, forecaster, status, leases)
+
+
+def _eligibility(shared: _Shared, admission: Admission, progress: ProgressWatch, preemption: Preemption) -> Eligibility:
+    jobs, audit = shared.jobs, shared.audit
+    return Eligibility(
+        jobs=jobs,
+        admission=admission,
+        turns=Turns(shared.cluster, shared.rules, shared.mode),
+        feed=shared.feed,
+        loss_sizes=LossSizes(shared.policy, jobs, progress, audit),
+        preemption=preemption,
+        predictions=LatePredictions(shared.settings.paths.hook, audit),
+        audit=audit,
+        mode=shared.mode,
+    )
+
+
+def _writer(
+    shared: _Shared,
+    saver: StateSaver,
+    leases: Leases,
+    rank_maps: RankMaps,
+    preemption: Preemption,
+    cpu_jobs: CpuJobs,
+) -> SlurmWriter:
+    daemon, jobs, client, audit, mode = shared.settings.daemon, shared.jobs, shared.client, shared.audit, shared.mode
+    limits, feed, multifactor = shared.rules.limits, shared.feed, shared.slurm.multifactor
+    fences = Fences(leases, feed, audit, saver.save)
+    pins = Pins(client, shared.slurm, shared.cluster, limits, rank_maps)
+    withdrawal = StartWithdrawal(daemon, jobs, feed, fences, pins, limits, audit, mode)
+    return SlurmWriter(
+        starts=Starts(jobs, client, leases, fences, pins, withdrawal, audit),
+        withdrawal=withdrawal,
+        release=Release(jobs, withdrawal, client, audit, mode, daemon.lease_s, multifactor),
+        order=OrderWriter(shared.policy, jobs, shared.rules.priorities, client),
+        ahead=ReleaseAhead(
+            most=daemon.release_ahead,
+            policy=shared.policy,
+            jobs=jobs,
+            cluster=shared.cluster,
+            cpu_jobs=cpu_jobs,
+            leases=leases,
+            client=client,
+            audit=audit,
+            multifactor=multifactor,
+        ),
+        preemption=preemption,
+        saver=saver,
+        audit=audit,
+        mode=mode,
+    )

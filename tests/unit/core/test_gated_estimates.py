@@ -15,7 +15,7 @@ from slurm_asrpt.core.policies.gated.estimates import (
     SLOPE_PRECISION,
     Estimates,
     Known,
-    Line,
+    LinearModel,
 )
 
 SECONDS = st.floats(1.0, 1e7)
@@ -80,7 +80,7 @@ def test_estimates_are_positive_within_the_limit_and_survive_json(runs):
 
 @given(rows=st.lists(st.tuples(st.floats(-8, 8), st.floats(-8, 8), st.floats(-5, 5)), min_size=1, max_size=20))
 def test_a_line_is_the_ridge_regression_of_its_data(rows):
-    line = Line(3)
+    line = LinearModel(3)
     for first, second, value in rows:
         line.learn((1.0, first, second), value)
     fade = (1.0 - 1.0 / 2000) ** np.arange(len(rows) - 1, -1, -1)
