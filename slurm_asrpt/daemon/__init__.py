@@ -10,7 +10,8 @@
    ``preemption`` signals and requeues, ``checkpoint_times`` says how long it waits. ``power_saving``, ``placements``.
 4. Write. ``slurm_writer`` saves the ``state`` (in ``spare_file`` if the disk is full), then lets ``writes`` do it.
 
-After the cycle: ``record`` (audit trail, history), ``status``, ``forecasts``, ``metrics``, ``dashboard``.
+After the cycle: ``published`` writes what ``status``, ``forecasts`` and ``dashboard`` make. ``record`` (audit trail,
+history), ``metrics``, ``maintenance``.
 Around the loop: ``setup``, ``leader`` and ``guard``, ``clock`` and ``wakeup``, ``disable``, ``profiles`` and
 ``profile_names``, ``log_once``.
 """

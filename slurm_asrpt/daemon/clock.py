@@ -41,6 +41,8 @@ def check_same_clock(slurm: SlurmConfig, now: float) -> None:
         )
 
 
+MAX_RETRY_PAUSE_S = 60.0
+"""The longest pause after cycles that have failed."""
 MACHINE_SHARE, MAX_PAUSE_S = 0.125, 15.0
 """With many jobs, pauses grow up to MAX_PAUSE_S, so that cycles use at most this share of all cores' CPU time.
 Other load on the machine does not make pauses longer."""

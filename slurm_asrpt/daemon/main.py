@@ -1,4 +1,4 @@
-"""asrptd's main loop: a cycle, the heartbeat, the status, a pause; until a signal stops it."""
+"""asrptd's main loop: a cycle, the published files, a pause; until a signal stops it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,16 @@ import os
 import signal
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 from types import FrameType
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.daemon.clock import ClockStepDetector, check_same_clock, cpu_s, pause_after
-from slurm_asrpt.daemon.dashboard import FILE_NAME as DASHBOARD
-from slurm_asrpt.daemon.dashboard import Dashboard
+from slurm_asrpt.daemon.clock import MAX_RETRY_PAUSE_S, ClockStepDetector, check_same_clock, cpu_s, pause_after
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.leader import LeaderLock, LeadershipLostError
-from slurm_asrpt.daemon.log_once import LogOnce
+from slurm_asrpt.daemon.maintenance import Maintenance
 from slurm_asrpt.daemon.metrics import CALIBRATED_S, Metrics
-from slurm_asrpt.daemon.profile_names import FILE_NAME as PROFILE_NAMES
-from slurm_asrpt.daemon.profile_names import ProfileNames
-from slurm_asrpt.daemon.profiles import AttachmentsFile, Profiles
+from slurm_asrpt.daemon.profiles import Profiles
+from slurm_asrpt.daemon.published import PublishedFiles
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.record.history import HistoryWriter
 from slurm_asrpt.daemon.record.progress import ProgressWatch
@@ -33,33 +25,21 @@ from slurm_asrpt.daemon.scheduling import Scheduling, assemble
 from slurm_asrpt.daemon.setup import check_slurm, configured_policy, preferred_client
 from slurm_asrpt.daemon.state import NotSavedError, StateStore
 from slurm_asrpt.daemon.wakeup import Wakeups, least_pause
-from slurm_asrpt.daemon.writes.rank_maps import remove as remove_hosts
 from slurm_asrpt.doctor.predictions import recent_drift
 from slurm_asrpt.errors import AsrptError, SlurmError, one_line, printable
 from slurm_asrpt.forecast.calibration import calibration
-from slurm_asrpt.forecast.snapshot import PUBLISHED
-from slurm_asrpt.history.maintenance import DAY_S, open_or_set_aside, prune
+from slurm_asrpt.history.maintenance import open_or_set_aside
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_FILE
-from slurm_asrpt.history.store import History, HistoryError
-from slurm_asrpt.hook.hook_conf import FILE_NAME as HOOK_CONF
-from slurm_asrpt.hook.hook_conf import WAKEUP, render_hook_conf, write_hook_conf
+from slurm_asrpt.history.store import History
+from slurm_asrpt.hook.hook_conf import WAKEUP
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
-from slurm_asrpt.spool import forgotten_hosts, forgotten_progress
-from slurm_asrpt.status.document import FILE_NAME as STATUS
-from slurm_asrpt.status.document import write_status
-from slurm_asrpt.status.ended import FOLDER as ENDED
 from slurm_asrpt.switch import OperatingMode, is_off
-from slurm_asrpt.throttle import Throttle, backoff_s
+from slurm_asrpt.throttle import backoff_s
 
 LOG = logging.getLogger("asrptd")
 DISABLED = "disabled: waiting jobs are released to Slurm and nothing more is written; asrpt-admin enable resumes"
-MAX_PAUSE_S = 60.0
-LONGEST_STATUS_AGE_S = 10.0
-"""asrpt-status considers asrptd down if the status is half a minute old."""
-FORGOTTEN_S = 30 * DAY_S
-"""Jobs of unmanaged partitions are not known here; they are assumed to be shorter than this."""
 GARBAGE = (50_000, 20, 20)
 """Thresholds of gc. With the defaults it scans the state of thousands of jobs every few cycles. That takes half a
 cycle and finds hardly any cyclic garbage."""
@@ -73,13 +53,8 @@ class Daemon:
     def __init__(self, settings: Settings, leader: LeaderLock, stopping: threading.Event) -> None:
         """leader: the lock of the state directory, held. stopping: if set, the loop ends after its cycle."""
         self.settings, self.leader, self.stopping = settings, leader, stopping
-        partitions, rules = settings.slurm.partitions, settings.group
-        self.attachments = AttachmentsFile(
-            settings.paths.attachments, lambda found: render_hook_conf(partitions, 0, 0.0, rules, found)
-        )
         folders = settings.paths.profiles
         self.profiles = Profiles(lambda name: load_named(name, folders))
-        self.profile_names = ProfileNames(folders, lambda name: load_named(name, folders))
         self.client: SlurmClient = CliClient(settings.slurm)
         self.slurm: SlurmConfig  # set when Slurm has answered
         self.scheduling: Scheduling
@@ -89,14 +64,12 @@ class Daemon:
         self.metrics = Metrics(settings.daemon.metrics)
         self.history = HistoryWriter(self._open_history, settings.paths.spool, self.profiles)
         self.progress = ProgressWatch(settings.paths.spool, settings.daemon.progress_s)
-        self.status_throttle = Throttle(time.monotonic, LONGEST_STATUS_AGE_S)
-        self.dashboard = Dashboard(settings.paths.run, settings.daemon.dashboard)
+        self.published = PublishedFiles(settings, self.profiles, self.metrics)
+        self.maintenance = Maintenance(settings, self.history, self.progress)
         self.wakeups = Wakeups(settings.paths.hook / WAKEUP)
         self._store = StateStore(leader)
         self._scheduling_is_up = False
-        self._maintained = 0.0
         self._clock_steps, self._clock_stepped = ClockStepDetector(), False
-        self._files = OptionalFiles()
         self._logged_problems: dict[str, list[str]] = {}
         self._least_pause_s = 0.0
 
@@ -204,11 +177,11 @@ class Daemon:
         before, scheduler = cpu_s(), self.scheduling.scheduler
         wakeup = scheduler.cycle(now)
         self._least_pause_s = pause_after(cpu_s() - before, len(os.sched_getaffinity(0)))
-        self._publish(now)
+        self.published.write(self.scheduling, self.mode.enforcing, self.slurm.private_jobs, now)
         scheduler.timer.done("show")
         self._measure(now)
         self._log_profile_problems()
-        self._maintain(now)
+        self.maintenance.run(self.scheduling.jobs, now)
         LOG.debug("cycle of %d jobs took %.3f s: %s", len(self.scheduling.jobs), time.time() - now, scheduler.timer)
         began = time.monotonic()
         scheduler.between_cycles(self.pause_s(now, wakeup, 0))
@@ -237,51 +210,17 @@ class Daemon:
         off = is_off(self.settings.paths.state)
         if off is not self.mode.disabled:
             LOG.warning("%s", DISABLED if off else f"enabled again: mode {self.settings.daemon.mode}")
-            # asrpt-admin waits for this in the status
-            self.status_throttle = Throttle(time.monotonic, LONGEST_STATUS_AGE_S)
+            self.published.status_is_due()
         self.mode.disabled = off
 
     def pause_s(self, began: float, wakeup: float | None, failures: int) -> float:
         """Seconds from now to the next cycle. failures: cycles in a row that have failed."""
         interval = self.settings.daemon.interval_s
         if failures:
-            return backoff_s(interval, MAX_PAUSE_S, failures)
+            return backoff_s(interval, MAX_RETRY_PAUSE_S, failures)
         until = min(began + interval, wakeup if wakeup is not None else began + interval)
         left = min(interval, until - time.time())  # the clock may have stepped back
         return max(interval * SHORTEST_PAUSE, self._least_pause_s, left)
-
-    # published files
-
-    def _publish(self, now: float) -> None:
-        """Write hook.conf and the published files, after successful cycles only: else the hook must not lease."""
-        paths = self.settings.paths
-        with self._files.writing(paths.hook, HOOK_CONF):
-            self._heartbeat(now)
-        with self._files.writing(paths.hook, PROFILE_NAMES):
-            if self.profile_names.write(paths.hook):
-                self.profiles.look_again()
-        with self._files.writing(paths.run, PUBLISHED):
-            self.scheduling.forecaster.step(now)
-        if self.status_throttle.due:
-            with self._files.writing(paths.run, STATUS), self.status_throttle.spending():
-                self._write_status(now)
-            with self._files.writing(paths.run, ENDED):
-                self.scheduling.status.report_ended(paths.run, now)
-
-    def _heartbeat(self, now: float, alive: bool = True) -> None:
-        """Write the hook's parameters, and until when it may assume that asrptd runs."""
-        lease = self.settings.daemon.lease_s if alive and self.mode.enforcing else 0
-        grace = max(60.0, 6 * self.settings.daemon.interval_s, 2 * MAX_PAUSE_S)
-        paths, partitions, attachments = self.settings.paths, self.settings.slurm.partitions, self.attachments.current()
-        write_hook_conf(paths.hook, partitions, lease, now + grace, self.settings.group, attachments)
-
-    def _write_status(self, now: float) -> None:
-        status = self.scheduling.status.build(now, self.scheduling.forecaster)
-        write_status(self.settings.paths.run, status, private=self.slurm.private_jobs)
-        self.metrics.state(status.mode, status.gpus_total, status.gpus_free, (job.state for job in status.jobs))
-        self.metrics.leases(self.scheduling.leases.seconds_left(now))
-        with self._files.writing(self.settings.paths.run, DASHBOARD):
-            self.dashboard.publish(status, private=self.slurm.private_jobs)
 
     def _measure(self, now: float) -> None:
         self.metrics.cycle(now, time.time() - now, self.scheduling.scheduler.timer.seconds)
@@ -302,39 +241,11 @@ class Daemon:
                 LOG.warning("%s; its jobs count as unprofiled", last)
         self._logged_problems = dict(self.profiles.problems)
 
-    # maintenance
-
-    def _maintain(self, now: float) -> None:
-        """At first and once a day, delete files of jobs whose ends were missed, and old runs in the history."""
-        if now < self._maintained + DAY_S:
-            return
-        self._maintained = now
-        self._remove_forgotten_files(now)
-        self._drop_old_runs(now)
-
-    def _remove_forgotten_files(self, now: float) -> None:
-        """Progress directories, and host files: another job that gets the number must not run by them."""
-        known = {str(job.record.number) for job in self.scheduling.jobs.values()}
-        spool = self.settings.paths.spool
-        remove_hosts(spool, forgotten_hosts(spool, known))
-        for number in forgotten_progress(spool, known, now - FORGOTTEN_S):
-            self.progress.remove(number)
-
-    def _drop_old_runs(self, now: float) -> None:
-        keep_days = self.settings.predict.keep_days
-        try:
-            dropped = prune(self.history.connect(), keep_days, now)
-        except HistoryError as error:
-            LOG.error("%s; retrying tomorrow", one_line(error))
-            return
-        if dropped:
-            LOG.info("history: dropped runs that ended more than %d days ago: %d", keep_days, dropped)
-
     def close(self) -> None:
         """Stop: unless another asrptd leads, the hook no longer leases jobs. Leases expire by themselves."""
         try:
             self.leader.check()
-            self._heartbeat(time.time(), alive=False)
+            self.published.heartbeat(False, time.time())
         except LeadershipLostError as error:
             LOG.warning("%s", one_line(error))
         except OSError as error:
@@ -345,24 +256,6 @@ class Daemon:
             self.scheduling.forecaster.close()
         self.history.close()
         self.leader.close()
-
-
-class OptionalFiles:
-    """Writes published files. A full or read-only directory does not make a cycle fail, which would delay the next."""
-
-    def __init__(self) -> None:
-        self._logs = defaultdict[tuple[Path, str], LogOnce](partial(LogOnce, logging.ERROR))
-
-    @contextmanager
-    def writing(self, folder: Path, name: str) -> Iterator[None]:
-        """Run the block, which writes a file. A failure is logged once; the next cycle retries."""
-        log = self._logs[folder, name]
-        try:
-            yield
-        except OSError as error:
-            log.trouble(f"{folder}/{name} cannot be written: {one_line(error)}; scheduling continues")
-        else:
-            log.over()
 
 
 def stop_on_signals(stopping: threading.Event) -> None:

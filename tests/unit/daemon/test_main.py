@@ -14,10 +14,11 @@ from slurm_asrpt.core.policies import registry
 from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
 from slurm_asrpt.core.policies.queue_policy import QueuePolicy
 from slurm_asrpt.core.policies.registry import policy_class, policy_names
-from slurm_asrpt.daemon import main, setup
-from slurm_asrpt.daemon.clock import MAX_PAUSE_S, pause_after
+from slurm_asrpt.daemon import main, published, setup
+from slurm_asrpt.daemon.clock import MAX_PAUSE_S, MAX_RETRY_PAUSE_S, pause_after
 from slurm_asrpt.daemon.leader import wait_to_lead
 from slurm_asrpt.daemon.main import Daemon
+from slurm_asrpt.daemon.maintenance import Maintenance
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, as_one
 from slurm_asrpt.history.maintenance import DAY_S
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_FILE
@@ -43,7 +44,7 @@ def make_daemon(slurm, tmp_path, monkeypatch):
         chosen, stopping = make_settings(tmp_path, **settings), Event()
         setup.prepare(chosen)
         made.append(Daemon(chosen, wait_to_lead(chosen.paths.state, stopping), stopping))
-        made[-1].status_throttle = Throttle(lambda: 0.0)  # a status after each cycle, on slow machines, too
+        made[-1].published.status_throttle = Throttle(lambda: 0.0)  # a status after each cycle, on slow machines, too
         return made[-1]
 
     yield make
@@ -94,7 +95,8 @@ def test_conformal_adjustments_are_restored_from_the_history(make_daemon, tmp_pa
 def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
     daemon = make_daemon()
     predict = daemon.settings.predict.model_copy(update={"keep_days": 10})
-    daemon.settings = daemon.settings.model_copy(update={"predict": predict})
+    settings = daemon.settings.model_copy(update={"predict": predict})
+    daemon.maintenance = Maintenance(settings, daemon.history, daemon.progress)
     daemon.run(once=True)
     now = time.time() + 100 * DAY_S
     for hour, left in ((0, 1), (1, 2), (24, 1)):
@@ -191,8 +193,8 @@ def test_an_expensive_status_is_not_written_in_every_cycle(make_daemon, slurm, m
         shown.append(clock[0])
         clock[0] += 1.0
 
-    monkeypatch.setattr("slurm_asrpt.daemon.main.write_status", slowly)
-    daemon.status_throttle = Throttle(lambda: clock[0])
+    monkeypatch.setattr("slurm_asrpt.daemon.published.write_status", slowly)
+    daemon.published.status_throttle = Throttle(lambda: clock[0])
     for _ in range(30):
         daemon.cycle(slurm.now)
         clock[0] += 1.0
@@ -207,7 +209,7 @@ def test_scheduling_continues_when_status_or_hook_conf_cannot_be_written(make_da
     def full(*_, **__):
         raise OSError(28, "No space left on device", "there")
 
-    monkeypatch.setattr(main, what, full)
+    monkeypatch.setattr(published, what, full)
     daemon.run(once=True)
     job_id, new = slurm.submit(4), []
     slurm.catch_up = lambda: new.append(True)
@@ -407,7 +409,7 @@ def test_a_hangup_does_not_end_asrptd(caplog):
 
 
 def test_it_asks_again_after_days_without_slurm(make_daemon):
-    assert make_daemon(interval_s=5.0).pause_s(0.0, None, 5000) == main.MAX_PAUSE_S
+    assert make_daemon(interval_s=5.0).pause_s(0.0, None, 5000) == MAX_RETRY_PAUSE_S
 
 
 def test_host_files_of_jobs_that_ended_unseen_are_removed(make_daemon, slurm, tmp_path):
@@ -420,7 +422,7 @@ def test_host_files_of_jobs_that_ended_unseen_are_removed(make_daemon, slurm, tm
 
 
 def test_trouble_with_a_file_is_logged_again_when_it_comes_back(caplog):
-    files = main.OptionalFiles()
+    files = published.OptionalFiles()
     for trouble in (True, True, False, True):
         with files.writing(Path("/run/asrpt"), "status.json"):
             if trouble:
