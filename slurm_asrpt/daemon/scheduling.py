@@ -18,6 +18,7 @@ from slurm_asrpt.daemon.eligibility import Eligibility
 from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.snapshot import SnapshotMaker
+from slurm_asrpt.daemon.job_rows import JobRows
 from slurm_asrpt.daemon.jobs.admission import Admission
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -34,7 +35,7 @@ from slurm_asrpt.daemon.record.history import HistoryWriter
 from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.daemon.slurm_writer import SlurmWriter
 from slurm_asrpt.daemon.state import StateSaver, StateStore, saved_adjustment
-from slurm_asrpt.daemon.status import JobRows, StatusBuilder
+from slurm_asrpt.daemon.status import StatusBuilder
 from slurm_asrpt.daemon.topology import TopologyWatch
 from slurm_asrpt.daemon.writes.leases import Fences, Leases
 from slurm_asrpt.daemon.writes.order import OrderWriter
