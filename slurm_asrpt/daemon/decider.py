@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.policies import power_saving
 from slurm_asrpt.core.policies.base import Phase, Policy, Preempt, Reason, Start, Wait, reason
 from slurm_asrpt.core.slurm_preemption import take_what_is_free
 from slurm_asrpt.daemon import placements
@@ -52,18 +53,12 @@ class Decider:
 
     def decide(self, now: float) -> list[ManagedJob]:
         """Let the policy decide, and pin the jobs that it starts. Returns these jobs."""
-        view = self.cluster.view.copy()
         starting = self._jobs.in_state(JobState.PINNED)
-        claimed = Counter[str]()
-        for job in starting:
-            claimed.update(placements.reserve(view, job))
-        view.headroom = self._rules.limits.headroom(starting)
-        view.preemptable = self._rules.preemptable(claimed, self.cluster.view, now)
-        not_up, delay_s = self.cluster.not_up, self.cluster.startup_delay.seconds
-        view.startup = startup_of(not_up, delay_s, view, self._jobs.in_state(JobState.RUNNING), now)
+        view = self._view(starting, now)
         starts = self._cpu_jobs.start_first(view, now)
-        fabric = self.cluster.fabric
-        self.decided = decisions.decide(self.policy, self._settings, self._jobs, fabric, view, now)
+        inputs = decisions.inputs_of(self.policy, self._settings, self._jobs, self.cluster.fabric, view, now)
+        answer = power_saving.decide(self.policy, view, inputs.jobs, now)
+        self.decided = decisions.RecordedDecision(inputs, answer)
         decisions.serve_snapshot(self._state_folder, self.decided)
         view = view.copy()  # the policy goes on looking at the other
         for decision in self.decided.decisions:
@@ -76,6 +71,18 @@ class Decider:
                 self._note_wait(self._jobs[decision.job.id], decision, [*starting, *starts], now)
         self._note_unsaid([*starting, *starts], now)
         return [*starts, *self._cpu_jobs.start_others(view, now)]
+
+    def _view(self, starting: Sequence[ManagedJob], now: float) -> ClusterView:
+        """The cluster as the policy gets it: without what starts need that Slurm has not made yet."""
+        view = self.cluster.view.copy()
+        claimed = Counter[str]()
+        for job in starting:
+            claimed.update(placements.take_for_start(view, job))
+        view.headroom = self._rules.limits.headroom(starting)
+        view.preemptable = self._rules.preemptable(claimed, self.cluster.view, now)
+        not_up, delay_s = self.cluster.not_up, self.cluster.startup_delay.seconds
+        view.startup = startup_of(not_up, delay_s, view, self._jobs.in_state(JobState.RUNNING), now)
+        return view
 
     def _note_unsaid(self, starting: Sequence[ManagedJob], now: float) -> None:
         """Note why new jobs are pending that the policy has not considered."""

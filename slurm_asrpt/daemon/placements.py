@@ -1,4 +1,4 @@
-"""Placements from planned or allocated GPUs per node, and the reservation of pinned jobs' resources."""
+"""Placements from planned or allocated GPUs per node, and what a decided start takes."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def _block_alpha(
     return iteration_time(here, ranks, sizes, fabric, blocks_in(fabric, servers), layouts)
 
 
-def reserve(view: ClusterView, job: ManagedJob) -> Mapping[str, int]:
-    """Reserve what a start needs that Slurm does not show yet. Returns by node the GPUs that are not free yet."""
+def take_for_start(view: ClusterView, job: ManagedJob) -> Mapping[str, int]:
+    """Take what a start needs that Slurm does not show yet. Returns by node the GPUs that are not free yet."""
     if job.cpu_job is not None and job.pin is not None:
         need = job.cpu_job.share(len(job.pin.gpus))
         for name in job.pin.gpus:

@@ -35,10 +35,10 @@ class SlurmWriter:
     def undo(self, now: float) -> None:
         """Before a decision: withdraw starts that Slurm has not made. Outside of mode enforce, release all jobs."""
         if self._mode.enforcing:
-            self._withdrawal.take_back_what_did_not_start(now)
+            self._withdrawal.withdraw_late_starts(now)
         else:
             self._release.release_all(now)
-            self._withdrawal.reconsider_what_slurm_has_not_started(now)
+            self._withdrawal.withdraw_starts_not_followed(now)
 
     def write(self, starts: list[ManagedJob], now: float) -> bool:
         """Write a decision. Returns whether the next cycle is due at once."""

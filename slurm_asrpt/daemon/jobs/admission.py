@@ -41,8 +41,8 @@ from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm, read_cpu_request
 from slurm_asrpt.switch import OperatingMode
 
 
-class Rank(NamedTuple):
-    """The place of a job under the site's rules; the names are those of ``Job``."""
+class SitePriority(NamedTuple):
+    """What the site's priorities and limits say of a job; the names are those of ``Job``."""
 
     band: int
     weight: float
@@ -67,12 +67,12 @@ class Admission:
         self._queued_marks = queued_marks(settings)
 
     def admit(self, job: ManagedJob, now: float) -> bool:
-        """Set the job's request, and its rank. Returns whether one has changed. Raises LeftToSlurm."""
+        """Set the job's request, and its priority. Returns whether one has changed. Raises LeftToSlurm."""
         record = self._rules.counted(unpinned(job.record, job.original))
         terms, components = self._terms(job, record, now)
-        rank = self._rank(job, record, components)
+        priority = self._priority(job, record, components)
         if terms == job.made_from and (job.job is not None or job.cpu_job is not None):
-            return job.rank_is(*rank)
+            return job.priority_is(*priority)
         within = terms.within
         nodes: Sequence[NodeRecord] = self._cluster.nodes
         if record.reservation:
@@ -80,12 +80,12 @@ class Admission:
             record, components = anywhere(record), [anywhere(each, record.reservation) for each in components]
         if self._mode.enforcing and is_without_gpus(record, job.tag, components):
             cpu_job = self._without_gpus(components or [record], nodes, terms, within)
-            cpu_job = replace(cpu_job, band=rank.band, charges=rank.charges)
+            cpu_job = replace(cpu_job, band=priority.band, charges=priority.charges)
             job.admitted_without_gpus(cpu_job, terms, "het" if components else "")
             return True
         marked = self._queued_marks if self._mode.enforcing else None
         asked = request_of(record, job.tag, nodes, self._partitions, self._profiles, marked, components)
-        return self._admit_with_gpus(job, record, asked, terms, within, rank)
+        return self._admit_with_gpus(job, record, asked, terms, within, priority)
 
     def _terms(self, job: ManagedJob, record: JobRecord, now: float) -> tuple[Terms, Sequence[JobRecord]]:
         """What the job's request follows from now, with the components of a heterogeneous job. Raises LeftToSlurm.
@@ -121,11 +121,11 @@ class Admission:
         )
         return terms, components
 
-    def _rank(self, job: ManagedJob, record: JobRecord, components: Sequence[JobRecord]) -> Rank:
-        """The job's place under the site's rules."""
+    def _priority(self, job: ManagedJob, record: JobRecord, components: Sequence[JobRecord]) -> SitePriority:
+        """What the site's priorities and limits say of the job."""
         band, weight = self._rules.band(job)
         charges_of = self._rules.limits.charges
-        return Rank(band, weight, together(map(charges_of, components)) if components else charges_of(record))
+        return SitePriority(band, weight, together(map(charges_of, components)) if components else charges_of(record))
 
     def _admit_with_gpus(
         self,
@@ -134,12 +134,12 @@ class Admission:
         asked: tuple[JobRequest, Job],
         terms: Terms,
         within: Sequence[frozenset[str]],
-        rank: Rank,
+        priority: SitePriority,
     ) -> bool:
         """Set the policy's job. asked: as ``request_of`` returns it. Returns whether the job had a request before."""
         requested, unrestricted = asked
         unrestricted = replace(
-            unrestricted, **rank._asdict(), preemption=terms.preemption, interruptible=terms.interruptible
+            unrestricted, **priority._asdict(), preemption=terms.preemption, interruptible=terms.interruptible
         )
         requested, unrestricted = self._within_islands(record, requested, unrestricted)
         unrestricted = within_reservations(unrestricted, within)

@@ -214,7 +214,7 @@ class ManagedJob(SavedJob):
         self.cpu_job, self.made_from = job, terms
         self.job, self.unrestricted, self.one_task_per_gpu, self.by_slurm = None, None, False, by_slurm
 
-    def rank_is(self, band: int, weight: float, charges: Charges) -> bool:
+    def priority_is(self, band: int, weight: float, charges: Charges) -> bool:
         """Set its priority and what it counts against limits; its request is as before. Returns whether they differ."""
         if self.cpu_job is not None:
             if (self.cpu_job.band, self.cpu_job.charges) == (band, charges):

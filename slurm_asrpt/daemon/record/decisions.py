@@ -15,7 +15,7 @@ from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies import key_names, policy_settings, power_saving
+from slurm_asrpt.core.policies import key_names, policy_settings
 from slurm_asrpt.core.policies.base import Decision, Policy, Start
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -46,17 +46,10 @@ class RecordedDecision:
         return decisions_of(self.decisions)
 
 
-def decide(
-    policy: Policy, chosen: PolicySettings, jobs: JobTable, fabric: Fabric, view: ClusterView, now: float
-) -> RecordedDecision:
-    """Let the policy decide. view: the free resources; it is not changed."""
-    inputs = _inputs(policy, chosen, jobs, fabric, view, now)
-    return RecordedDecision(inputs, power_saving.decide(policy, view, inputs.jobs, now))
-
-
-def _inputs(
+def inputs_of(
     policy: Policy, chosen: PolicySettings, jobs: JobTable, fabric: Fabric, view: ClusterView, now: float
 ) -> Inputs:
+    """What a policy is about to decide from. view: the free resources."""
     return Inputs(
         now=now,
         policy=chosen.name,

@@ -48,7 +48,7 @@ class Pins:
         """Slurm has the pins: the other host files follow the allocations."""
         self._rank_maps.started(jobs)
 
-    def take_off(self, jobs: Sequence[ManagedJob]) -> None:
+    def unpin(self, jobs: Sequence[ManagedJob]) -> None:
         """Unpin these jobs. One that Slurm refuses to unpin keeps its pin. Raises SlurmError."""
         self.remove_rank_maps(jobs)
         updates = [update for job in jobs if (update := self._unpin(job)).fields]

@@ -44,7 +44,7 @@ class Release:
 
         If Slurm refuses to remove a job's pin, the job keeps its lease, and the next cycle tries again.
         """
-        pinned = self._withdrawal.take_pins_off(self._withdrawal.carrying_pins(now), now)
+        pinned = self._withdrawal.unpin(self._withdrawal.still_pinned(now), now)
         for job in pinned:
             job.needs_map(False)
             if job.original is not None:

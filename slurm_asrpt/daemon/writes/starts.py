@@ -60,18 +60,18 @@ class StartWithdrawal:
         self._settings, self._jobs, self._listener = settings, jobs, listener
         self._fences, self._pins, self._limits, self._audit, self._mode = fences, pins, limits, audit, mode
 
-    def take_back_what_did_not_start(self, now: float) -> None:
+    def withdraw_late_starts(self, now: float) -> None:
         """Unpin jobs that Slurm has not started in time, and jobs that are still pinned after a requeue."""
         pinned = [job for job in self._jobs.pending(JobState.PINNED) if job.pin is not None]
         reasons = {job.record.job_id: why for job in pinned if (why := self._in_vain(job, now))}
         late = [job for job in pinned if job.record.job_id in reasons]
-        carrying = self.carrying_pins(now, JobState.INELIGIBLE, JobState.LEFT_TO_SLURM, JobState.QUEUED)
+        carrying = self.still_pinned(now, JobState.INELIGIBLE, JobState.LEFT_TO_SLURM, JobState.QUEUED)
         requeued = [job for job in carrying if not job.confined]
-        for job in self.take_pins_off(late + requeued, now):
+        for job in self.unpin(late + requeued, now):
             if job.record.job_id in reasons:
                 self.did_not_start(job, reasons[job.record.job_id], now)
 
-    def reconsider_what_slurm_has_not_started(self, now: float) -> None:
+    def withdraw_starts_not_followed(self, now: float) -> None:
         """Modes shadow and order: withdraw starts that Slurm does not follow, so that no GPUs stay reserved forever."""
         for job in self._jobs.pending(JobState.PINNED):
             if job.record.array_tasks != job.decided_tasks:
@@ -79,17 +79,17 @@ class StartWithdrawal:
             elif job.pin is not None and now - job.pin.at > self._settings.unpin_after_s + job.pin.grace_s:
                 self.did_not_start(job, job.record.reason, now)
 
-    def carrying_pins(self, now: float, *states: JobState) -> list[ManagedJob]:
+    def still_pinned(self, now: float, *states: JobState) -> list[ManagedJob]:
         """Pending jobs in these states (default: all) that still have a pin in Slurm."""
         stale = [job for job in self._jobs.pending(*states) if job.original is not None]
         for job in stale:  # before a new lease covers what Slurm or the owner has set
             follow_begin_time(job, now, self._settings.lease_s, self._mode.enforcing)
         return stale
 
-    def take_pins_off(self, jobs: list[ManagedJob], now: float) -> list[ManagedJob]:
+    def unpin(self, jobs: list[ManagedJob], now: float) -> list[ManagedJob]:
         """Remove pins. Returns the jobs that are still pending, with a new lease; Slurm may have kept some pins."""
         fenced = [job for job in self._fences.fence_unplanned(jobs, now) if job.original is not None]
-        self._pins.take_off(fenced)
+        self._pins.unpin(fenced)
         return fenced
 
     def did_not_start(self, job: ManagedJob, why: str, now: float) -> None:
