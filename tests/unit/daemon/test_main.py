@@ -14,7 +14,7 @@ from slurm_asrpt.core.policies import registry
 from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
 from slurm_asrpt.core.policies.queue_policy import QueuePolicy
 from slurm_asrpt.core.policies.registry import policy_class, policy_names
-from slurm_asrpt.daemon import main, published, setup
+from slurm_asrpt.daemon import main, maintenance, published, setup
 from slurm_asrpt.daemon.clock import MAX_PAUSE_S, MAX_RETRY_PAUSE_S, pause_after
 from slurm_asrpt.daemon.leader import wait_to_lead
 from slurm_asrpt.daemon.main import Daemon
@@ -103,7 +103,7 @@ def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
         daemon.history.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=int(now))])
         daemon.cycle(now + 3600 * hour)
         assert daemon.history.history.count("1", ()) == left
-    monkeypatch.setattr(main, "prune", history_is_locked)
+    monkeypatch.setattr(maintenance, "prune", history_is_locked)
     daemon.cycle(now + 50 * 3600)
     assert "locked; retrying tomorrow" in caplog.text
 
