@@ -7,13 +7,14 @@ Covers plain numbers (22.05) and wrapped ones (23.02 and later:
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from ClusterShell.NodeSet import NodeSet
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm.notation import gpu_indexes
@@ -25,6 +26,8 @@ _STATE_FLAGS = (
     *("SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING"),
 )
 _EXCLUSIVE = {"none": "node", "true": "node", "user": "user", "mcs": "mcs", "topo": "topo"}
+MOST_NODES = 1 << 16
+"""In a list: Slurm's own bound. Users can write a longer one into the name of a job."""
 _NODE_PART = r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*"
 
 
@@ -240,17 +243,30 @@ def _details(nodes: str, details: Any, order: Mapping[str, int]) -> dict[str, st
 def expand(nodes: str) -> list[str]:
     """The names in ``n[1-3,7]``, in order. Raises SlurmError."""
     parts = re.findall(_NODE_PART, nodes)
-    if ",".join(parts) != nodes:
+    if ",".join(parts) != nodes or sum(map(_size, parts)) > MOST_NODES:
         raise SlurmError(f"cannot parse the node list {nodes!r}")
     try:
-        return [str(name) for part in parts for name in NodeSet(part)]
+        # No group resolver: users write such lists (a job's name can look like one), and to resolve an @ runs a shell.
+        return [str(name) for part in parts for name in NodeSet(part, resolver=RESOLVER_NOGROUP)]
     except Exception as error:  # ClusterShell has its own exceptions
         raise SlurmError(f"cannot parse the node list {nodes!r}") from error
 
 
+def _size(part: str) -> int:
+    """How many names ``n[1-3,7]`` stands for, or more; each name of a huge range would take memory."""
+    return math.prod(sum(map(_width, inside.split(","))) for inside in re.findall(r"\[([^\]]*)\]", part))
+
+
+def _width(text: str) -> int:
+    ends = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})(?:/[0-9]{1,9})?", text)
+    if ends is None:
+        return MOST_NODES + 1 if "-" in text else 1
+    return max(0, int(ends[2]) - int(ends[1])) + 1
+
+
 def fold(names: Iterable[str]) -> str:
     """The inverse of ``expand``."""
-    return str(NodeSet.fromlist(list(names)))
+    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
 
 
 def parse_nodes(text: str) -> list[NodeRecord]:
@@ -363,8 +379,8 @@ def enforces_limits(config: Mapping[str, str]) -> bool:
 def parse_allocated_gres(text: str) -> dict[str, dict[str, str]]:
     """The GRES of running jobs by job and node, from ``scontrol -d -o show job``.
 
-    Job names are free text, including line breaks, so a line may be forged: a job that appears twice has no entry, and
-    callers must compare an entry with what they know of the job.
+    Job names and comments are free text, including line breaks, so a line or a part of it may be forged: a job or node
+    that appears twice has no entry, and callers must compare an entry with what they know of the job.
     """
     found: dict[str, dict[str, str]] = {}
     twice: set[str] = set()
@@ -400,11 +416,15 @@ def _state(line: str) -> str:
 
 
 def _gres_by_node(line: str) -> dict[str, str]:
+    """Nothing if a node appears twice: the job's name, before the real ones, or its comment, after them, forges one."""
     found: dict[str, str] = {}
     try:
         for nodes, gres in re.findall(r" Nodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)", line):
             gpu_count(gres)  # raises SlurmError for what is no GRES
-            found.update(dict.fromkeys(expand(nodes), gres))
+            names = expand(nodes)
+            if not found.keys().isdisjoint(names):
+                return {}
+            found |= dict.fromkeys(names, gres)
     except SlurmError:
         return {}  # an odd job name must not prevent reading the other jobs
     return found

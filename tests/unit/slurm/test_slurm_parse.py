@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -228,6 +229,51 @@ def test_a_job_with_a_forged_line_has_no_allocation(name):
     lines = [JOB.format(id=8, name=name, gres="gpu:1"), JOB.format(id=7, name="a", gres="gpu:2")]
     for order in (lines, lines[::-1]):
         assert "7" not in parse.parse_allocations("\n".join(order))
+
+
+def test_a_job_whose_name_or_comment_lists_its_nodes_again_has_no_allocation():
+    """Slurm prints the name before the real ones, and the comment after them."""
+    forged = "x Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:999999999"
+    named, commented = JOB.format(id=8, name=forged, gres="gpu:1"), JOB.format(id=8, name="a", gres="gpu:1")
+    assert parse.parse_allocations(named) == parse.parse_allocations(f"{commented} Comment={forged} StdErr=/x") == {}
+
+
+@pytest.mark.parametrize(
+    "nodes", ["@x';touch${IFS}%s;'", "@local:$(touch${IFS}%s)", "@*$(touch${IFS}%s)", "x,@x';touch${IFS}%s;'"]
+)
+def test_no_command_runs_for_a_node_list_in_a_jobs_name(tmp_path, nodes):
+    """ClusterShell gives the name of a node group to a shell."""
+    ran = tmp_path / "ran"
+    parse.parse_allocations(JOB.format(id=8, name=f"x Nodes={nodes % ran} CPU_IDs=0 Mem=0 GRES=gpu:1", gres="gpu:1"))
+    with suppress(SlurmError):
+        parse.fold(parse.expand(nodes % ran))
+    parse.fold([nodes % ran])
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "n[1-999999999]",
+        "n[1-9999999999]",
+        "n[1-3,5-999999999]",
+        "n[1-5-999999999]",
+        "n[1-900]m[1-900]",
+    ],
+)
+def test_a_node_list_of_more_names_than_slurm_has_nodes_is_no_list(nodes):
+    """Its names would fill the memory."""
+    with pytest.raises(SlurmError, match="cannot parse the node list"):
+        parse.expand(nodes)
+    assert (
+        parse.parse_allocations(JOB.format(id=8, name=f"x Nodes={nodes} CPU_IDs=0 Mem=0 GRES=gpu:1", gres="gpu:1"))
+        == {}
+    )
+
+
+def test_a_node_list_may_have_as_many_names_as_slurm_has_nodes():
+    assert len(parse.expand("n[1-65536]")) == parse.MOST_NODES
+    assert parse.expand("n[1-7/3],a[1-2]b[3-4]") == ["n1", "n4", "n7", "a1b3", "a1b4", "a2b3", "a2b4"]
 
 
 def test_an_odd_job_name_does_not_hide_other_jobs():
