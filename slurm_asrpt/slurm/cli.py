@@ -133,12 +133,12 @@ class CliClient:
         return parse.parse_allocations(self._show_jobs(job_ids))
 
     def update(self, updates: Sequence[Update]) -> list[str]:
-        if not updates:
-            return []
-        lines = [
-            "update " + " ".join(f"{key}={_checked(value)}" for key, value in {"JobId": u.job_id, **u.fields}.items())
-            for u in updates
-        ]
+        lines = [_line_or_error(update) for update in updates]
+        written = [line for line, error in lines if not error]
+        answers = iter(self._updated(written) if written else [])
+        return [error or next(answers) for _, error in lines]
+
+    def _updated(self, lines: Sequence[str]) -> list[str]:
         answer = self.run("scontrol", stdin="\n".join(lines) + "\n", lenient=True)
         errors = parse.parse_update_errors(answer)
         if not errors:  # without readline, answers cannot be assigned to updates
@@ -146,8 +146,8 @@ class CliClient:
                 f"scontrol does not echo its input ({printable(answer[:LONGEST_QUOTE])}); "
                 "asrptd requires a scontrol with readline"
             )
-        if len(errors) != len(updates):
-            raise SlurmError(f"scontrol processed {len(errors)} of {len(updates)} updates")
+        if len(errors) != len(lines):
+            raise SlurmError(f"scontrol processed {len(errors)} of {len(lines)} updates")
         return errors
 
     def signal(self, job_id: str, name: str, batch: bool) -> None:
@@ -187,6 +187,15 @@ class CliClient:
             text = " ".join((done.stderr or b"").decode(errors="replace").split()) or f"exit status {done.returncode}"
             raise SlurmError(f"{command} failed: {printable(text)}")
         return done.stdout
+
+
+def _line_or_error(update: Update) -> tuple[str, str]:
+    """The line of an update, or why it is not written: the value of one job must not keep back all others."""
+    fields = {"JobId": update.job_id, **update.fields}
+    try:
+        return "update " + " ".join(f"{key}={_checked(value)}" for key, value in fields.items()), ""
+    except SlurmError as error:
+        return "", str(error)
 
 
 def _checked(value: str) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from slurm_asrpt.core.cluster import host_of
+from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.client import SlurmConfig
-from slurm_asrpt.slurm.parse import fold
+from slurm_asrpt.slurm.parse import expand, fold
 from slurm_asrpt.slurm.records import JobRecord, Update
 
 PINNED_PRIORITY = 4_294_967_000
@@ -113,16 +114,24 @@ def unpin(job_id: str, before: Original, unbounded: int, nodes: int, slurm: Slur
     Fewer tasks than nodes means that Slurm had raised the node count because of the GPUs, and will do so again; written
     back, that count would raise the tasks. The CPUs must be restored. The tasks must not where they follow the nodes: a
     task count, once written, would limit the nodes. Nor must they where the pin has raised none: after that, Slurm
-    never starts a job with --mincpus (BadConstraints).
+    never starts a job with --mincpus (BadConstraints). The node list is in Slurm's own form, because Slurm keeps
+    what the owner has written, with blanks too, and no update may have these.
     """
     most = before.max_nodes or max(unbounded, before.min_nodes)
     least = before.min_nodes if before.tasks >= before.min_nodes else 1
-    fields = {"NumNodes": f"{least}-{most}", "ReqNodeList": before.required_nodes}
+    fields = {"NumNodes": f"{least}-{most}", "ReqNodeList": _in_slurms_form(before.required_nodes)}
     if not slurm.tasks_follow_nodes and nodes > before.tasks:
         fields["NumTasks"] = str(before.tasks)
     if before.cpus:
         fields["NumCPUs"] = str(before.cpus)
     return Update(job_id, {**fields, **_priority(slurm.multifactor, before.priority, 0)})
+
+
+def _in_slurms_form(nodes: str) -> str:
+    try:
+        return fold(expand(nodes))
+    except SlurmError:
+        return nodes
 
 
 def waits_no_more(error: str) -> bool:

@@ -150,13 +150,22 @@ def test_without_updates_no_command_is_run(client):
 @pytest.mark.parametrize("value", ["a b", "1\nupdate JobId=2 Priority=0", "$(id)", "'", '"', "ü", "a\tb", "x;!"])
 def test_values_that_could_inject_other_words_are_refused(client, program, tmp_path, value):
     program("scontrol", f"touch {tmp_path}/ran")
-    with pytest.raises(SlurmError, match="refusing to write"):
-        client.update([Update("1", {"ReqNodeList": "n1"}), Update("1", {"ReqNodeList": value})])
-    with pytest.raises(SlurmError, match="refusing to write"):
-        client.update([Update(value, {"StartTime": "now"})])
+    for update in (Update("1", {"ReqNodeList": value}), Update(value, {"StartTime": "now"})):
+        assert client.update([update])[0].startswith("refusing to write")
     with pytest.raises(SlurmError, match="refusing to write"):
         client.allocations([value])
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_refused_value_keeps_no_other_update_back(client, program, tmp_path):
+    program("scontrol", f"sed 's/^/scontrol: /' | tee {tmp_path}/told; echo 'Invalid job id'")
+    updates = [Update("1", {"ReqNodeList": "n1, n2"}), Update("2", {"StartTime": "now"}), Update("3", {"Nice": "a b"})]
+    refused, invalid, also = client.update([*updates, Update("4", {"StartTime": "now"})])[:3]
+    assert (refused, also) == ("refusing to write 'n1, n2' to scontrol", "refusing to write 'a b' to scontrol")
+    assert invalid == ""
+    told = (tmp_path / "told").read_text("utf-8").splitlines()
+    assert told == ["scontrol: update JobId=2 StartTime=now", "scontrol: update JobId=4 StartTime=now"]
+    assert client.update(updates) == [refused, "Invalid job id", also]
 
 
 def test_config_values_are_read(client, program):

@@ -48,6 +48,14 @@ def test_an_unpin_restores_the_fields_that_the_pin_overwrote(before, nodes):
     assert "StartTime" not in update.fields  # the lease stays
 
 
+@pytest.mark.parametrize("given", ["n1, n3", "n1,n3 ", "n[1,3]", "n1\t,n3"])
+def test_an_unpin_writes_the_owners_nodes_in_slurms_own_form(given):
+    """``scontrol update ReqNodeList="n1, n3"`` leaves the blank in the job, and an update with it would be refused."""
+    fields = writeback.unpin("7", Original(1, 0, 6, 55, required_nodes=given), 8, 1, OLD).fields
+    assert fields["ReqNodeList"] == "n[1,3]"
+    assert writeback.unpin("7", Original(1, 0, 6, 55, required_nodes="n[1-"), 8, 1, OLD).fields["ReqNodeList"] == "n[1-"
+
+
 def test_an_unpin_leaves_the_tasks_alone_where_the_pin_has_not_raised_them():
     """Else Slurm would never start a job with --mincpus again (BadConstraints)."""
     assert "NumTasks" not in writeback.unpin("7", Original(1, 4, 1, 55, 1), 8, 1, OLD).fields
