@@ -43,7 +43,7 @@ _OTHER_NAMES = {
 }
 _TEXTS = frozenset(f.name for f in fields(Run) if f.type == "str")
 _FORMULA = frozenset("=+-@\t\r'")
-_GROUP = re.compile("[0-9a-f]{16}")
+_KEY = re.compile("[0-9a-f]{16}")
 _LATEST = 1 << 62
 
 
@@ -225,8 +225,9 @@ def _completed(found: dict[str, Any], origin: Origin) -> Row:
     found.setdefault("uid", uid_of(found.get("user", "")))
     if not found.get("group_id") and not {"group_id", "origin"} <= found.keys():  # our own exports stay unchanged
         found["group_id"] = fallback_group(found["uid"], found.get("job_name", ""), found.get("gpus", 0))
-    if found.get("group_id") and not _GROUP.fullmatch(found["group_id"]):
-        found["group_id"] = named_group(found["group_id"])
+    for name in ("group_id", "program"):  # of another cluster: keys are made of 16 hex digits
+        if found.get(name) and not _KEY.fullmatch(found[name]):
+            found[name] = named_group(found[name])
     found.setdefault("iterations_source", Source.REPORTED if found["iterations"] else Source.NONE)
     return Run(**{"state": COMPLETED, "origin": origin, **found})
 
@@ -238,6 +239,22 @@ def _whole(value: Any) -> int:
     if isinstance(value, bool) or value != int(value) or abs(value) > _LATEST:
         raise ValueError(value)
     return int(value)
+
+
+def _count(value: Any) -> int:
+    """Raises ValueError, TypeError unless the value is a whole number of at least 0."""
+    number = _whole(value)
+    if number < 0:
+        raise ValueError(value)
+    return number
+
+
+def _measure(value: Any) -> float:
+    """Raises ValueError, TypeError unless the value is a finite number of at least 0."""
+    number = _real(value)
+    if number < 0:
+        raise ValueError(value)
+    return number
 
 
 def _real(value: Any) -> float:
@@ -285,10 +302,11 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_TEXTS, _text),
     **dict.fromkeys(("submit_time", "start_time", "end_time"), _instant),
     **dict.fromkeys(("forecast_made", "forecast_low", "forecast_median", "forecast_high"), _instant),
-    **dict.fromkeys(("exit_code", "uid", "gpus", "predicted_iterations", "iterations"), _whole),
-    **dict.fromkeys(("predicted_low", "predicted_high", "predicted_mean", "reported_total", "work_s"), _whole),
-    **dict.fromkeys(("time_limit_s", "min_nodes", "max_nodes", "switches"), _whole),
-    **dict.fromkeys(("alpha", "link_s", "iteration_s", "speed"), _real),
+    **dict.fromkeys(("exit_code", "uid"), _whole),
+    **dict.fromkeys(("gpus", "predicted_iterations", "iterations"), _count),
+    **dict.fromkeys(("predicted_low", "predicted_high", "predicted_mean", "reported_total", "work_s"), _count),
+    **dict.fromkeys(("time_limit_s", "min_nodes", "max_nodes", "switches"), _count),
+    **dict.fromkeys(("alpha", "link_s", "iteration_s", "speed"), _measure),
     "nodes": _mapping(_whole),
     "features": _mapping(_real),
     "iterations_source": Source,

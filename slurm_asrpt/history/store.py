@@ -209,11 +209,13 @@ def _measured(
     """The work of a run, and the profile that its iterations count ("": they are seconds).
 
     Earlier releases recorded neither. Their runs count the iterations of the profile unless it could not be used: then
-    they are seconds, and alpha is 1 or unknown. The best placement is not known, so the work is the elapsed time.
+    they are seconds, and alpha is 1 or unknown. The best placement is not known, so the work is the elapsed time; also
+    of a run from a file that has the profile only.
     """
-    if work_s or not profile or (source == Source.ELAPSED and alpha in (0.0, 1.0)):
+    counted = iterations_of or profile
+    if work_s or not counted or (not iterations_of and source == Source.ELAPSED and alpha in (0.0, 1.0)):
         return work_s, iterations_of
-    return max(1, elapsed), profile
+    return max(1, elapsed), counted
 
 
 _COLUMNS = tuple(f.name for f in fields(Run))

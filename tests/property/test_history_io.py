@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.history.csv_json import (
     NAMES,
     Skipped,
@@ -21,6 +25,10 @@ from slurm_asrpt.history.csv_json import (
 )
 from slurm_asrpt.history.importing import Importer, import_rows
 from slurm_asrpt.history.store import History, Origin, Run, Source
+from slurm_asrpt.hook.table import render_table
+from slurm_asrpt.predict.communication import from_bytes, learn, to_bytes
+from slurm_asrpt.predict.conformal import RunConformal
+from slurm_asrpt.predict.predictors import examples_of, fit, training_samples
 from tests.examples import examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
@@ -46,6 +54,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampl
 TIME = st.integers(0, 2**40)
 COUNT = st.integers(0, 2**60)
 REAL = st.floats(allow_nan=False, allow_infinity=False)
+MEASURE = st.floats(0, allow_infinity=False)
 GROUP = st.just("") | st.text("0123456789abcdef", min_size=16, max_size=16)
 
 
@@ -70,14 +79,20 @@ def runs(draw: st.DrawFn) -> Run:
         predicted_iterations=draw(COUNT),
         iterations=draw(COUNT),
         iterations_source=draw(st.sampled_from(Source)),
-        alpha=draw(REAL),
-        program=draw(TEXT),
+        alpha=draw(MEASURE),
+        program=draw(GROUP),
         features=draw(st.dictionaries(TEXT, REAL, max_size=3)),
         predicted_low=draw(COUNT),
         predicted_high=draw(COUNT),
         predicted_by=draw(TEXT),
         reported_total=draw(COUNT),
         origin=draw(st.sampled_from(Origin)),
+        account=draw(TEXT),
+        tres=draw(TEXT),
+        work_s=draw(COUNT),
+        iterations_of=draw(TEXT),
+        switches=draw(COUNT),
+        link_s=draw(MEASURE),
     )
 
 
@@ -111,7 +126,7 @@ def test_exported_cells_are_never_spreadsheet_formulas(found: list[Run], data: s
     write_csv(text, found)
     rows = list(csv.reader(io.StringIO(text.getvalue(), newline="")))
     assert rows[0] == list(NAMES)
-    numbers = {"exit_code", "uid", "alpha"}
+    numbers = {"exit_code", "uid"}
     for row in rows[1:]:
         for name, cell in zip(NAMES, row, strict=True):
             assert name in numbers or cell[:1] not in tuple("=+-@\t\r")
@@ -154,6 +169,40 @@ def test_any_cells_are_read_as_rows_or_counted_as_skipped(cells: list[tuple[str,
         with History(Path(folder, "history")) as history:
             import_rows(rows, Importer(history))
     assert len(rows) == len(cells)
+
+
+WILD = st.sampled_from([0, 1, -1, 7, 2**61, -(2**61), 0.5, -2.5, 1e300, 1e-300])
+WILD_VALUES = {
+    **dict.fromkeys(("group_id", "program", "profile", "iterations_of", "state", "user", "predicted_by"), TEXT | GROUP),
+    **dict.fromkeys(
+        ("uid", "gpus", "iterations", "work_s", "predicted_iterations", "predicted_high", "switches"), WILD
+    ),
+    **dict.fromkeys(("alpha", "link_s", "iteration_s", "speed"), WILD),
+    "state": st.sampled_from(["COMPLETED", "FAILED", "TIMEOUT"]),
+    "iterations_source": st.sampled_from(["reported", "elapsed", "none"]),
+    "features": st.dictionaries(st.sampled_from(["epochs", "steps", "lr", "a:b,\n"]), WILD, max_size=2),
+}
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.lists(st.fixed_dictionaries({}, optional=WILD_VALUES), min_size=1, max_size=6))
+def test_models_can_be_made_of_whatever_was_imported(found: list[dict[str, Any]]) -> None:
+    """One row of a foreign file must not keep a site from learning."""
+    lines = [
+        json.dumps({"job_id": f"{at}", "start_time": 1000 * at, "end_time": 1000 * at + 900, **values})
+        for at, values in enumerate(found, start=1)
+    ]
+    with tempfile.TemporaryDirectory() as folder, History(Path(folder, "history")) as history:
+        table = Path(folder, "table")
+        table.write_text("\n".join(lines), encoding="ascii")
+        import_rows(read_json_lines(table), Importer(history))
+        samples = training_samples(history.samples(completed=False))
+        assert all(sample.work > 0 for sample in samples)
+        for name in ("expected", "typical", "forest", "median"):
+            render_table(fit(name, examples_of(samples), trees=10, seed=0))
+        beliefs = learn(history, Fabric(1e9, 1e10))
+        assert all(math.isfinite(belief.rate) for belief in from_bytes(to_bytes(beliefs)).known.values())
+        RunConformal.of_history(history, 0.0)
 
 
 @given(st.integers(0, 10**6), st.text("abc", min_size=1, max_size=8), st.integers(0, 10**6))
