@@ -40,7 +40,7 @@ from slurm_asrpt.traces.sacct import (
     columns_of,
     read_raw,
 )
-from slurm_asrpt.traces.trace import numbers
+from slurm_asrpt.traces.trace import instant, numbers
 
 BATCH = 5000
 WINDOW_S = 7 * DAY_S
@@ -205,23 +205,25 @@ def sacct_rows(text: Iterable[str], separator: str = "|") -> Iterator[Row]:
             "end": instants(raw["end"])[0],
         }
     )
-    for row in pd.concat([columns_of(raw), extra], axis=1).itertuples(index=False):
-        yield _of_sacct(row)
+    frame = columns_of(raw)
+    for row in pd.concat([frame, extra], axis=1).itertuples(index=False):
+        yield _of_sacct(row, local=frame.attrs["midnights"])
 
 
-def _of_sacct(row: Any) -> Row:
-    """A run from the columns of ``columns_of`` and of ``sacct_rows``."""
+def _of_sacct(row: Any, local: bool) -> Row:
+    """A run from the columns of ``columns_of`` and of ``sacct_rows``. local: whether its times are in local time."""
     why = _unusable(row)
     if why:
         return Skipped(why)
     tag = parse_tag(row.tag)
-    start = round(row.submit_s + row.wait_s)
+    start = round(instant(row.submit_s + row.wait_s, local))
+    end = round(instant(row.end, local)) if np.isfinite(row.end) else 0
     uid = int(row.uid) if np.isfinite(row.uid) else uid_of(row.user)
     run = Run(
         job_id=row.job_id,
         start_time=start,
-        submit_time=round(row.submit_s),
-        end_time=round(row.end) if row.end >= start else start + round(row.duration_s),
+        submit_time=round(instant(row.submit_s, local)),
+        end_time=end if end >= start else start + round(row.duration_s),
         state=row.status,
         exit_code=_exit_code(row.exit),
         user=row.user,

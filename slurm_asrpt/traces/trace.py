@@ -116,12 +116,12 @@ def clean(
     altered = {what: _among(jobs.index, of) for what, of in (changed or {}).items()}
     jobs, first = _on_clock(jobs)
     rows = len(raw) + sum((left_out or {}).values()) + sum((merged or {}).values())
-    first_s, first_at = first % DAY_S if midnights else None, _instant(first, midnights) if epoch else None
+    first_s, first_at = first % DAY_S if midnights else None, instant(first, midnights) if epoch else None
     told = (first_s, first_at) if len(jobs) else (None, None)
     return Trace(name, jobs, rows, faults, _counted(altered), _counted(merged), *told)
 
 
-def _instant(seconds: float, local: bool) -> float:
+def instant(seconds: float, local: bool) -> float:
     """Seconds since the epoch. local: ``seconds`` are those of local time."""
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).timestamp() if local else seconds
 

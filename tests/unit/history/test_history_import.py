@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -174,6 +175,25 @@ def test_a_dry_run_counts_the_same_and_writes_nothing(history: History) -> None:
     wet.add_batch(batch[1:])
     assert dry.counts == wet.counts == nowhere.counts
     assert (wet.counts.added, wet.counts.there, len(history.runs())) == (2, 1, 2)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+def test_times_without_a_zone_are_local_ones(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dump has these unless SLURM_TIME_FORMAT=%s; asrptd's own record of the run has the same key."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        submit, start, end = (datetime(2026, 6, 1, hour, 30).timestamp() for hour in (9, 10, 12))
+        times = {"Submit": submit, "Start": start, "End": end}
+        local = {name: datetime.fromtimestamp(at).isoformat() for name, at in times.items()}
+        seconds = {name: f"{at:.0f}" for name, at in times.items()}
+        for shown in (local, seconds):
+            (run,) = rows(line(**shown, ElapsedRaw="7200"))
+            assert isinstance(run, Run)
+            assert (run.submit_time, run.start_time, run.end_time) == (submit, start, end)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_runs_in_the_future_are_skipped(history: History) -> None:
