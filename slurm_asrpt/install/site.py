@@ -6,7 +6,7 @@ import grp
 import os
 import pwd
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,7 +111,7 @@ class Site:
     def _writable(self, line: str) -> str:
         """The line with the directories that systemd does not create itself."""
         paths = self.settings.paths
-        line = line.replace(str(_DEFAULTS.hook), str(paths.hook)).replace(str(_DEFAULTS.spool), str(paths.spool))
+        line = _replaced(line, _placeable(_DEFAULTS), _placeable(paths))
         moved = [path for path in (paths.state, paths.run) if path not in (_DEFAULTS.state, _DEFAULTS.run)]
         return " ".join([line, *(f"-{path}" for path in moved)])
 
@@ -124,12 +124,15 @@ class Site:
 
 def placed(name: str, paths: PathSettings) -> bytes:
     """The content of a script, with these directories."""
-    text = shipped(HOOKS, name)
-    for before, path in zip(_placeable(_DEFAULTS), _placeable(paths), strict=True):
-        text = text.replace(before, path)
-    return text
+    return _replaced(shipped(HOOKS, name).decode(), _placeable(_DEFAULTS), _placeable(paths)).encode()
 
 
-def _placeable(paths: PathSettings) -> list[bytes]:
+def _placeable(paths: PathSettings) -> list[str]:
     """The directories that scripts contain."""
-    return [str(path).encode() for path in (paths.scripts, paths.hook, paths.spool)]
+    return [str(path) for path in (paths.scripts, paths.hook, paths.spool)]
+
+
+def _replaced(text: str, before: Sequence[str], after: Sequence[str]) -> str:
+    """All in one pass: a new directory may have a former one in its name."""
+    new = dict(zip(before, after, strict=True))
+    return re.sub("|".join(map(re.escape, before)), lambda found: new[found[0]], text)

@@ -189,6 +189,16 @@ def test_installed_files_contain_the_configured_paths(tmp_path: Path) -> None:
         assert "/etc/slurm/asrpt" not in (tmp_path / "units" / name).read_text().replace("asrpt.toml", "")
 
 
+def test_a_directory_whose_name_begins_like_a_default_one_is_kept_as_it_is(tmp_path: Path) -> None:
+    site = make_site(tmp_path)
+    paths = site.settings.paths.model_copy(update={"hook": Path("/var/spool/asrpt-hook"), "spool": Path("/nfs/asrpt")})
+    site = replace(site, settings=site.settings.model_copy(update={"paths": paths}))
+    assert b'HOOK = "%s/scripts", "/var/spool/asrpt-hook"' % str(tmp_path).encode() in site.block()
+    assert b"\nHOOK=/var/spool/asrpt-hook\n" in site.script("asrpt-epilog-slurmctld")
+    assert b"\nSPOOL=/nfs/asrpt\n" in site.script("asrpt-prolog")
+    assert b"ReadWritePaths=-/var/spool/asrpt-hook -/nfs/asrpt -" in site.unit("asrptd.service")
+
+
 def test_a_custom_run_directory_is_created(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     apply(site)
