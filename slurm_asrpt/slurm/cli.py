@@ -13,6 +13,7 @@ from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import incremental, parse, preemption
 from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.site import Site, needs_accounts, site_of
@@ -113,21 +114,24 @@ class CliClient:
             return preemption.parse_qos(
                 self.run("sacctmgr", "-n", "-P", "show", "qos", preemption.QOS_FORMAT), defaults
             )
-        return preemption.parse_partitions(self.run("scontrol", "-o", "show", "partition"), defaults)
+        return preemption.rules_of_partitions(rows_of(self._partitions()), defaults)
 
     def topology(self, partitions: Sequence[str]) -> Topology:
         found = Topology()
-        for name in topologies_of(self.run("scontrol", "-o", "show", "partition"), partitions):
+        for name in topologies_of(rows_of(self._partitions()), partitions):
             text = self.run("scontrol", "show", "topology", *([name] if name else []))
             found = parse_topology(text, parse.expand) | found
         return found
 
+    def _partitions(self) -> str:
+        return self.run("scontrol", "-o", "show", "partition")
+
     def site(self) -> Site:
-        config, partitions = self.settings_of_slurm(), self.run("scontrol", "-o", "show", "partition")
+        config = self.settings_of_slurm()
         licenses = self.run("scontrol", "-o", "show", "license")
         asked = needs_accounts(config)
         accounts = self.run("scontrol", "-o", "show", "assoc_mgr", "flags=qos,assoc") if asked else ""
-        return site_of(config, partitions, licenses, accounts)
+        return site_of(config, self._partitions(), licenses, accounts)
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         return parse.parse_allocations(self._show_jobs(job_ids))

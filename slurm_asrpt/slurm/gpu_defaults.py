@@ -6,11 +6,11 @@ shows the CPUs of its tasks and the site's DefMemPerCPU or DefMemPerNode.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from slurm_asrpt.slurm.partitions import Rows
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 
 
@@ -41,17 +41,16 @@ class GpuDefaults:
         return replace(job, **changes) if changes and job.state == PENDING else job
 
 
-def parse_gpu_defaults(config: Mapping[str, str], partitions: str) -> dict[str, GpuDefaults]:
-    """By partition, without those that have none. partitions: ``scontrol -o show partition``."""
+def gpu_defaults_of(config: Mapping[str, str], partitions: Rows) -> dict[str, GpuDefaults]:
+    """By partition, without those that have none."""
     found = {}
-    for line in partitions.splitlines():
-        values = dict(re.findall(r"(?:^|\s)(PartitionName|JobDefaults|DefMemPerCPU|DefMemPerNode)=(\S+)", line))
-        of_gpus = _defaults(config.get("JobDefaults", "")) | _defaults(values.get("JobDefaults", ""))
-        if "PartitionName" in values and of_gpus:
-            texts = values if any(_number(values.get(name, "")) for name in _MEMORY) else config
-            shown = [_number(texts.get(name, "")) for name in _MEMORY]
+    for name, row in partitions.items():
+        of_gpus = _defaults(config.get("JobDefaults", "")) | _defaults(row.get("JobDefaults", ""))
+        if of_gpus:
+            texts = row if any(_number(row.get(each, "")) for each in _MEMORY) else config
+            shown = [_number(texts.get(each, "")) for each in _MEMORY]
             cpus, memory = int(of_gpus.get("DefCpuPerGPU", 0)), of_gpus.get("DefMemPerGPU", 0.0)
-            found[values["PartitionName"]] = GpuDefaults(cpus, memory, *shown)
+            found[name] = GpuDefaults(cpus, memory, *shown)
     return found
 
 

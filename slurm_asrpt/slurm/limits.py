@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from slurm_asrpt.core.limits import Charge, Charges
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.parse import parse_gres
+from slurm_asrpt.slurm.partitions import Rows
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 
 Caps = Mapping[str, float]
@@ -190,10 +191,9 @@ def _add(found: dict[str, float], key: str, name: str, amount: str) -> None:
     found[key] = float(match[1]) - (float(match[2] or 0) + _NOTHING_LEFT if name in _SPENT else 0.0)
 
 
-def parse_partition_qos(text: str) -> dict[str, str]:
-    """``scontrol -o show partition``: the QOS of each partition that has one."""
-    found = re.findall(r"^PartitionName=(\S+) .*? QoS=(\S+)", text, re.MULTILINE)
-    return {name: qos for name, qos in found if qos != "N/A"}
+def qos_of_partitions(rows: Rows) -> dict[str, str]:
+    """The QOS of each partition that has one."""
+    return {name: row["QoS"] for name, row in rows.items() if row.get("QoS", "N/A") != "N/A"}
 
 
 def parse_licenses(text: str) -> dict[str, float]:

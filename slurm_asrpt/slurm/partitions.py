@@ -1,4 +1,6 @@
-"""What each partition lets start: Slurm tries all that a job names, asrptd must choose nodes of one that starts it.
+"""The rows of ``scontrol show partition``, and what each partition lets start.
+
+Slurm tries all partitions that a job names, asrptd must choose nodes of one that starts it.
 
 A job of a single partition that would refuse it is pinned all the same: Slurm's reason tells what is wrong.
 """
@@ -6,13 +8,21 @@ A job of a single partition that would refuse it is pinned all the same: Slurm's
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.parse import parse_duration
+from slurm_asrpt.slurm.parse import pairs_of, parse_duration
 from slurm_asrpt.slurm.records import JobRecord
+
+Rows = Mapping[str, Mapping[str, str]]
+"""The fields of each partition, by its name."""
+
+
+def rows_of(text: str) -> Rows:
+    """``scontrol -o show partition``, among other output."""
+    rows = (pairs_of(line) for line in text.splitlines() if line.startswith("PartitionName="))
+    return {row["PartitionName"]: row for row in rows}
 
 
 @dataclass(frozen=True)
@@ -45,14 +55,9 @@ class Partition:
         return self.up and in_time and in_size and self.accounts.admit(job.account) and self.qos.admit(job.qos)
 
 
-def parse_partitions(text: str) -> dict[str, Partition]:
-    """``scontrol -o show partition``, by name. Raises SlurmError."""
-    found = {}
-    for line in text.splitlines():
-        values = dict(re.findall(r"(\S+?)=(\S*)", line))
-        if "PartitionName" in values:
-            found[values["PartitionName"]] = _partition(values)
-    return found
+def partitions_of(rows: Rows) -> dict[str, Partition]:
+    """By name. Raises SlurmError."""
+    return {name: _partition(row) for name, row in rows.items()}
 
 
 def _partition(values: Mapping[str, str]) -> Partition:

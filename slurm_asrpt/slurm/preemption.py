@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_asrpt.core.job import NOTHING
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.parse import pairs_of
+from slurm_asrpt.slurm.partitions import Rows
 from slurm_asrpt.slurm.records import JobRecord
 
 MANAGED_MODES = frozenset({"REQUEUE", "CANCEL"})
@@ -142,13 +142,12 @@ def parse_qos(text: str, defaults: PreemptionDefaults) -> PreemptionRules:
     return _rules(kinds, defaults)
 
 
-def parse_partitions(text: str, defaults: PreemptionDefaults) -> PreemptionRules:
-    """``scontrol -o show partition``. Raises SlurmError."""
-    rows = [pairs_of(line) for line in text.splitlines() if line.startswith("PartitionName=")]
+def rules_of_partitions(rows: Rows, defaults: PreemptionDefaults) -> PreemptionRules:
+    """Raises SlurmError."""
     try:
-        tiers = {row["PartitionName"]: int(row["PriorityTier"]) for row in rows}
-        modes = {row["PartitionName"]: _mode(row["PreemptMode"]) for row in rows}
-        graces = {row["PartitionName"]: float(row.get("GraceTime", 0)) for row in rows}
+        tiers = {name: int(row["PriorityTier"]) for name, row in rows.items()}
+        modes = {name: _mode(row["PreemptMode"]) for name, row in rows.items()}
+        graces = {name: float(row.get("GraceTime", 0)) for name, row in rows.items()}
     except (KeyError, ValueError) as error:
         raise SlurmError(f"cannot parse the output of scontrol show partition ({error!r})") from error
     kinds = {

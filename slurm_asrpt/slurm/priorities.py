@@ -8,7 +8,6 @@ whether an admin has set the priority itself.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +16,7 @@ from slurm_asrpt.core.priorities import Standing
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.limits import Association, Qos
 from slurm_asrpt.slurm.parse import parse_duration
+from slurm_asrpt.slurm.partitions import Rows
 from slurm_asrpt.slurm.records import JobRecord
 
 FIRST_DEFAULT = 4_294_901_760
@@ -144,27 +144,26 @@ def _listed(text: str) -> list[str]:
     return [part for part in text.split(",") if part and part != "(null)"]
 
 
-def parse_partition_priorities(text: str) -> dict[str, PartitionPriority]:
-    """``scontrol -o show partition``. Partitions whose line cannot be read are left out."""
-    lines = re.findall(r"^PartitionName=(\S+) (.*)$", text, re.MULTILINE)
+def partition_priorities(rows: Rows) -> dict[str, PartitionPriority]:
+    """Partitions whose row cannot be read are left out."""
     found = {}
-    for name, rest in lines:
-        values = dict(re.findall(r"\b(PriorityTier|PriorityJobFactor)=([0-9]+)", rest))
-        if len(values) == 2:
-            found[name] = PartitionPriority(int(values["PriorityTier"]), float(values["PriorityJobFactor"]))
+    for name, row in rows.items():
+        tier, factor = row.get("PriorityTier", ""), row.get("PriorityJobFactor", "")
+        if tier.isdecimal() and factor.isdecimal():
+            found[name] = PartitionPriority(int(tier), float(factor))
     return found
 
 
 def site_priorities(
     config: Mapping[str, str],
-    partitions: str,
+    partitions: Rows,
     qos: Mapping[str, Qos],
     associations: Mapping[tuple[str, str, str], Association],
 ) -> SitePriorities:
-    """From ``scontrol show config``, ``scontrol -o show partition`` and ``parse_assoc_mgr``. Raises SlurmError."""
+    """From ``scontrol show config``, the partitions and ``parse_assoc_mgr``. Raises SlurmError."""
     return SitePriorities(
         parse_weights(config),
-        parse_partition_priorities(partitions),
+        partition_priorities(partitions),
         {name: each.priority for name, each in qos.items()},
         {key: (each.priority, each.share) for key, each in associations.items() if each.user},
         known=True,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_asrpt.slurm.gpu_defaults import GpuDefaults, parse_gpu_defaults
+from slurm_asrpt.slurm.gpu_defaults import GpuDefaults, gpu_defaults_of
 from slurm_asrpt.slurm.limits import (
     Association,
     SiteLimits,
     parse_assoc_mgr,
     parse_licenses,
-    parse_partition_qos,
+    qos_of_partitions,
 )
 from slurm_asrpt.slurm.parse import enforces_limits
-from slurm_asrpt.slurm.partitions import Partition, parse_partitions
+from slurm_asrpt.slurm.partitions import Partition, partitions_of, rows_of
 from slurm_asrpt.slurm.priorities import SitePriorities, parse_weights, site_priorities
 from slurm_asrpt.slurm.scheduler import SchedulerSettings, parse_scheduler
 
@@ -44,15 +44,16 @@ def needs_accounts(config: Mapping[str, str]) -> bool:
 def site_of(config: Mapping[str, str], partitions: str, licenses: str, assoc_mgr: str) -> Site:
     """From Slurm's texts. assoc_mgr: with flags=qos,assoc; "" unless ``needs_accounts``. Raises SlurmError."""
     qos, associations = parse_assoc_mgr(assoc_mgr)
+    rows = rows_of(partitions)
     limits = SiteLimits(licenses=parse_licenses(licenses))
     if enforces_limits(config):
-        limits = SiteLimits(qos, associations, parse_partition_qos(partitions), limits.licenses)
-    priorities = site_priorities(config, partitions, qos, associations)
+        limits = SiteLimits(qos, associations, qos_of_partitions(rows), limits.licenses)
+    priorities = site_priorities(config, rows, qos, associations)
     return Site(
         limits,
         priorities,
         parse_scheduler(config),
         associations,
-        parse_gpu_defaults(config, partitions),
-        parse_partitions(partitions),
+        gpu_defaults_of(config, rows),
+        partitions_of(rows),
     )

@@ -83,14 +83,10 @@ def _filled(switches: Mapping[int, str], levels: Iterable[int]) -> tuple[str, ..
     return tuple(filled)
 
 
-def topologies_of(text: str, partitions: Iterable[str]) -> list[str]:
+def topologies_of(rows: Mapping[str, Mapping[str, str]], partitions: Iterable[str]) -> list[str]:
     """The topologies (topology.yaml) of these partitions; "" for the cluster's default one.
 
-    text: ``scontrol -o show partition``, which names a topology from Slurm 25.05 on.
+    rows: the fields of each partition, which name a topology from Slurm 25.05 on.
     """
-    found = {}
-    for line in text.splitlines():
-        words = dict(word.partition("=")[::2] for word in line.split())
-        found[words.get("PartitionName", "")] = words.get("Topology", "")
-    names = [found.get(partition, "") for partition in partitions]
+    names = [rows.get(partition, {}).get("Topology", "") for partition in partitions]
     return list(dict.fromkeys(name if _UNIT.fullmatch(name) else "" for name in names))

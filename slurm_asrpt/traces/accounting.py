@@ -14,9 +14,10 @@ from datetime import datetime
 from pathlib import Path
 
 from slurm_asrpt.errors import InputError, SlurmError, printable
-from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, parse_partition_qos
+from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, qos_of_partitions
 from slurm_asrpt.slurm.notation import read_past
 from slurm_asrpt.slurm.parse import gpu_count, parse_config
+from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.site import Site, needs_accounts, site_of
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.sacct import SACCT_FIELDS, parse_sacct
@@ -111,7 +112,7 @@ def parse_limits(text: str, source: str) -> SiteLimits:
     if not qos and not associations:
         wanted = "; ".join(map(shlex.join, LIMITS))
         raise InputError(f"{source}: no QOS and no association; write the file with: ({wanted}) > FILE")
-    return SiteLimits(qos, associations, parse_partition_qos(text), parse_licenses(text))
+    return SiteLimits(qos, associations, qos_of_partitions(rows_of(text)), parse_licenses(text))
 
 
 def _run(arguments: Sequence[str]) -> str:

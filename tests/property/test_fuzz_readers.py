@@ -28,6 +28,7 @@ from slurm_asrpt.predict.model_store import ModelInfo, load_model, save_model
 from slurm_asrpt.profile.schema import LIBRARY, parse_profile
 from slurm_asrpt.progress import parse_losses
 from slurm_asrpt.slurm import incremental, parse, preemption
+from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import LeftToSlurm, read_request
 from slurm_asrpt.spool import parse_progress
@@ -140,7 +141,9 @@ SELDOM: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "sshare": (b"root|root|1.000000\nasrpt1|lab|0.250000\n|lab|\n", read_shares),
     "partitions": (
         b"PartitionName=gpu AllowGroups=ALL PriorityTier=1 MaxTime=UNLIMITED\nPartitionName=debug PriorityTier=10\n",
-        lambda data: preemption.parse_partitions(text_of(data), preemption.PreemptionDefaults("partition_prio")),
+        lambda data: preemption.rules_of_partitions(
+            rows_of(text_of(data)), preemption.PreemptionDefaults("partition_prio")
+        ),
     ),
     "qos": (
         b"normal|\nhigh|normal\n",

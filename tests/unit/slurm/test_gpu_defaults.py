@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_asrpt.slurm.gpu_defaults import GpuDefaults, parse_gpu_defaults
+from slurm_asrpt.slurm.gpu_defaults import GpuDefaults, gpu_defaults_of
 from slurm_asrpt.slurm.limits import use_of
 from slurm_asrpt.slurm.parse import job_record, parse_nodes
+from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import read_request
 from tests.benches.fake_slurm import node
@@ -25,12 +26,12 @@ NODES = [replace(node("n1", 0, 8), partitions=frozenset({"other"}))]
 
 
 def test_a_partitions_defaults_go_before_those_of_the_cluster():
-    assert parse_gpu_defaults(CONFIG, PARTITIONS) == {
+    assert gpu_defaults_of(CONFIG, rows_of(PARTITIONS)) == {
         "gpu": GpuDefaults(3, 0.0, 64.0, 0.0),
         "other": GpuDefaults(12, 2000.0, 64.0, 0.0),
         "large": GpuDefaults(3, 4000.0, 100.0, 0.0),
     }
-    assert parse_gpu_defaults({}, PARTITIONS.splitlines()[0]) == {}
+    assert gpu_defaults_of({}, rows_of(PARTITIONS.splitlines()[0])) == {}
 
 
 @pytest.mark.parametrize(

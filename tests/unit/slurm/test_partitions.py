@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.partitions import Names, Partition, parse_partitions, within_partitions
+from slurm_asrpt.slurm.partitions import Names, Partition, partitions_of, rows_of, within_partitions
 from slurm_asrpt.slurm.records import JobRecord
 
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -21,7 +21,7 @@ JOB = JobRecord(*("1", "train", "ann", 1001, "short,long", "PENDING", "None", 0.
 
 
 def test_a_partition_is_read() -> None:
-    assert parse_partitions(LINE) == {
+    assert partitions_of(rows_of(LINE)) == {
         "short": Partition(
             up=False,
             max_time=86700.0,
@@ -37,14 +37,14 @@ def test_a_partition_is_read() -> None:
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
 def test_recorded_partitions_have_no_limits(release: str) -> None:
     text = (RECORDED / release / "site-partitions.txt").read_text(encoding="utf-8")
-    found = parse_partitions(text)
+    found = partitions_of(rows_of(text))
     assert {"gpu", "other"} <= found.keys()
     assert found["other"] == Partition()
 
 
 def test_what_cannot_be_read_is_an_error() -> None:
     with pytest.raises(SlurmError):
-        parse_partitions("PartitionName=gpu MaxTime=1:2:3:4")
+        partitions_of(rows_of("PartitionName=gpu MaxTime=1:2:3:4"))
 
 
 @pytest.mark.parametrize(

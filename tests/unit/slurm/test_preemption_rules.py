@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.preemption import PreemptionDefaults, defaults_of, parse_partitions, parse_qos
+from slurm_asrpt.slurm.partitions import rows_of
+from slurm_asrpt.slurm.preemption import PreemptionDefaults, defaults_of, parse_qos, rules_of_partitions
 from slurm_asrpt.slurm.records import JobRecord
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "22.05"
@@ -20,6 +21,10 @@ def record(number=1, qos="normal", partition="gpu", start=0.0, **fields):
     return replace(base, qos=qos, start_time=start)
 
 
+def of_partitions(text, defaults):
+    return rules_of_partitions(rows_of(text), defaults)
+
+
 @pytest.fixture
 def qos():
     return parse_qos((RECORDED / "qos_preempt.txt").read_text(), BY_QOS)
@@ -27,7 +32,7 @@ def qos():
 
 @pytest.fixture
 def partitions():
-    return parse_partitions((RECORDED / "partitions_preempt.txt").read_text(), BY_PARTITION)
+    return of_partitions((RECORDED / "partitions_preempt.txt").read_text(), BY_PARTITION)
 
 
 def test_a_qos_names_those_that_its_jobs_may_preempt(qos):
@@ -69,7 +74,7 @@ def test_a_partition_preempts_those_of_lower_tiers(partitions):
 
 def test_a_site_without_preemption_has_no_rules():
     assert not parse_qos("normal|0||cluster|00:00:00|\n", BY_QOS).kinds
-    assert not parse_partitions("PartitionName=gpu PriorityTier=1 PreemptMode=REQUEUE\n", BY_PARTITION).kinds
+    assert not of_partitions("PartitionName=gpu PriorityTier=1 PreemptMode=REQUEUE\n", BY_PARTITION).kinds
 
 
 def test_slurm_conf_says_how():
@@ -87,7 +92,7 @@ def test_slurm_conf_says_how():
     [
         (parse_qos, "normal|scavenger\n"),
         (parse_qos, "normal|0||cluster|soon|\n"),
-        (parse_partitions, "PartitionName=gpu\n"),
+        (of_partitions, "PartitionName=gpu\n"),
     ],
 )
 def test_other_output_is_an_error(parse, text):

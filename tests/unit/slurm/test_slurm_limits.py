@@ -16,9 +16,10 @@ from slurm_asrpt.slurm.limits import (
     Use,
     parse_assoc_mgr,
     parse_licenses,
-    parse_partition_qos,
+    qos_of_partitions,
     use_of,
 )
+from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.records import JobRecord
 
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -62,7 +63,7 @@ def test_what_is_no_answer_is_refused():
 
 def test_partitions_and_licenses():
     text = "PartitionName=gpu AllowGroups=ALL QoS=part_gpu X=1\nPartitionName=other Default=NO QoS=N/A Y=2\n"
-    assert parse_partition_qos(text) == {"gpu": "part_gpu"}
+    assert qos_of_partitions(rows_of(text)) == {"gpu": "part_gpu"}
     assert parse_licenses("LicenseName=matlab Total=4 Used=1 Free=3 Reserved=0 Remote=no\n") == {"matlab": 4}
 
 

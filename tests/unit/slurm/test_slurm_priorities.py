@@ -13,6 +13,7 @@ from slurm_asrpt.core.priorities import Standing, ranked, weight_of
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.limits import parse_assoc_mgr
+from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.priorities import (
     PartitionPriority,
     SitePriorities,
@@ -39,7 +40,9 @@ def read(name: str) -> str:
 @pytest.fixture(scope="module")
 def site() -> SitePriorities:
     """QOS 100000, fair share and age 1000, size 100; QOS high; partition urgent of tier 10."""
-    return site_priorities(parse.parse_config(read("config")), read("partitions"), *parse_assoc_mgr(read("assoc_mgr")))
+    return site_priorities(
+        parse.parse_config(read("config")), rows_of(read("partitions")), *parse_assoc_mgr(read("assoc_mgr"))
+    )
 
 
 def job(priority: int, **fields: object) -> JobRecord:

@@ -8,6 +8,7 @@ from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.topology import Topology, parse_topology, topologies_of
 
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -53,10 +54,10 @@ def test_the_topologies_of_topology_yaml_are_read_by_name() -> None:
 
 
 def test_partitions_name_their_topologies_from_25_05_on() -> None:
-    text = recorded("26.05", "partitions")
-    assert topologies_of(text, ["gpu"]) == [""]
-    assert topologies_of(text, ["other", "gpu", "unknown"]) == ["nvlink", ""]
-    assert topologies_of("PartitionName=gpu Topology=-h", ["gpu"]) == [""]
+    rows = rows_of(recorded("26.05", "partitions"))
+    assert topologies_of(rows, ["gpu"]) == [""]
+    assert topologies_of(rows, ["other", "gpu", "unknown"]) == ["nvlink", ""]
+    assert topologies_of({"gpu": {"Topology": "-h"}}, ["gpu"]) == [""]
 
 
 def test_switches_that_share_nodes_and_trees_that_are_not_connected() -> None:
