@@ -180,7 +180,7 @@ def _from_sacct(into: Importer, settings: Settings, since: str, partition: str, 
     partitions = partition_argument(partition or ",".join(settings.slurm.partitions))
     begin = int(read_past(since, now)) if since else None
     with progress("querying sacct") as bar:
-        import_sacct(into, partitions, begin, int(now), lambda done, of: bar(done, "", of))
+        import_sacct(into, settings.slurm, partitions, begin, int(now), lambda done, of: bar(done, "", of))
 
 
 def _take(into: Importer, rows: Iterable[Row]) -> None:

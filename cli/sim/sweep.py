@@ -21,7 +21,7 @@ from slurm_asrpt_cli.sim.options import (
 )
 from slurm_asrpt_cli.sim.runs import Policies, leave, note, print_assumptions, run_cells
 
-from slurm_asrpt.config.settings import DEFAULT_POLICY
+from slurm_asrpt.config.settings import DEFAULT_POLICY, load_settings
 from slurm_asrpt.errors import EXIT_FAILURE, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.lazy_pandas import pd
@@ -109,7 +109,7 @@ def _runner(place: Path, processes: int, scheduler: str) -> Callable[..., None]:
 
 def _submit(place: Path, made: Sweep, options: Sequence[str], as_json: bool) -> None:
     cells = to_run(place, made)
-    job = submit_array(place, cells, options) if cells else None
+    job = submit_array(load_settings().slurm, place, cells, options) if cells else None
     if as_json:
         print_json({"job": job, "tasks": len(cells), "cells": len(made.cells), "folder": str(place)})
     elif job:

@@ -19,10 +19,12 @@ from slurm_asrpt_cli._app.shares import show_shares
 from slurm_asrpt_cli._app.tables import Column, print_prose, print_table, terminal_width
 from slurm_asrpt_cli.sim.options import RETRAIN, Json, Retrain, fit, print_json, retrain_seconds, say
 
+from slurm_asrpt.config.settings import SlurmSettings, load_settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, SlurmError, one_line
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.reporting import what_if as whatif_page
 from slurm_asrpt.sim import what_if as whatif
+from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.traces import Trace, accounting
 
@@ -84,9 +86,10 @@ def what_if(
     if limits and no_limits:
         raise InputError("give only one of --limits and --no-limits")
     again = retrain_seconds(retrain)
-    trace = _jobs(sacct, dump, since, partition)
-    past = whatif.replay(trace, _node_gpus(nodes, servers, gpus, partition, live=sacct), history, seed, again)
-    site, past = _site(past, slurm, live=sacct)
+    live = load_settings().slurm if sacct else None
+    trace = _jobs(live, dump, since, partition)
+    past = whatif.replay(trace, _node_gpus(nodes, servers, gpus, partition, live), history, seed, again)
+    site, past = _site(past, slurm, live)
     if not no_limits:
         past = _under_limits(past, limits, site)
     if sacct:
@@ -118,22 +121,22 @@ def _check_output(output: Path | None) -> None:
         raise InputError(f"--output {output}: no such directory; name a file in an existing one")
 
 
-def _jobs(sacct: bool, dump: Path | None, since: str, partition: str) -> Trace:
+def _jobs(live: SlurmSettings | None, dump: Path | None, since: str, partition: str) -> Trace:
     """The jobs, from sacct or from a dump of its output."""
-    if sacct == (dump is not None):
-        fields = ",".join(accounting.sacct_fields())
-        command = f"sacct --allusers --allocations --parsable2 --starttime=now-30days --format={fields}"
-        raise InputError(f"give --sacct or --dump FILE; create the file with: SLURM_TIME_FORMAT=%s {command}")
-    if dump is not None and since:
-        raise InputError("--since requires --sacct; of a file, all jobs are used")
     if partition:
         accounting.partition_argument(partition)
-    if dump is None:
+    if live and not dump:
         separator = f"|{secrets.token_hex(4)}|"
         begin = accounting.since_argument(since or SINCE, time.time())
-        text = accounting.ask_sacct(accounting.sacct_fields(), begin, partition, separator)
+        text = accounting.ask_sacct(live, accounting.sacct_fields(), begin, partition, separator)
         return accounting.parse_jobs(text, "sacct", separator)
-    return _of_partitions(accounting.parse_jobs(accounting.read_text(dump), str(dump)), partition)
+    if dump and not live:
+        if since:
+            raise InputError("--since requires --sacct; of a file, all jobs are used")
+        return _of_partitions(accounting.parse_jobs(accounting.read_text(dump), str(dump)), partition)
+    fields = ",".join(accounting.sacct_fields())
+    command = f"sacct --allusers --allocations --parsable2 --starttime=now-30days --format={fields}"
+    raise InputError(f"give --sacct or --dump FILE; create the file with: SLURM_TIME_FORMAT=%s {command}")
 
 
 def _of_partitions(trace: Trace, partition: str) -> Trace:
@@ -147,7 +150,7 @@ def _of_partitions(trace: Trace, partition: str) -> Trace:
     return replace(trace, jobs=kept, left_out={**trace.left_out, "in other partitions": len(trace) - len(kept)})
 
 
-def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live: bool) -> list[int]:
+def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live: SlurmSettings | None) -> list[int]:
     """GPUs of each server: from --servers, a file, or sinfo."""
     if servers and nodes:
         raise InputError("give only one of --nodes and --servers")
@@ -155,22 +158,22 @@ def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live
         return [gpus] * servers
     if nodes:
         return [node.gpus for node in accounting.parse_sinfo(accounting.read_text(nodes), str(nodes))]
-    if not live:
+    if live is None:
         raise InputError(
             f"--dump needs --servers N, or --nodes FILE; create the file with: {shlex.join(accounting.SINFO)}"
         )
-    return [node.gpus for node in accounting.parse_sinfo(accounting.ask_sinfo(partition))]
+    return [node.gpus for node in accounting.parse_sinfo(accounting.ask_sinfo(live, partition))]
 
 
-def _site(past: whatif.Past, file: Path | None, live: bool) -> tuple[Site | None, whatif.Past]:
+def _site(past: whatif.Past, file: Path | None, live: SlurmSettings | None) -> tuple[Site | None, whatif.Past]:
     """The Slurm in a file, else the one that answers, and the jobs with it; without either, Slurm's defaults."""
     if file:
         site, source = accounting.parse_site(accounting.read_text(file), str(file)), str(file)
-    elif not live:
+    elif live is None:
         return None, past
     else:
         try:
-            site, source = accounting.ask_site(), "scontrol show config"
+            site, source = CliClient(live).site(), "scontrol show config"
         except SlurmError as error:
             return None, replace(past, notes={**past.notes, "limits_unread": one_line(error)})
     return site, whatif.under_slurm(past, site, source)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.csv_json import Row, Skipped, fallback_group, foreign_uid, named_group, uid_of
 from slurm_asrpt.history.maintenance import DAY_S
@@ -143,6 +144,7 @@ def import_rows(rows: Iterable[Row], into: Importer, progress: Callable[[int], N
 
 def import_sacct(
     into: Importer,
+    slurm: SlurmSettings,
     partitions: str,
     since: int | None,
     now: int,
@@ -163,7 +165,7 @@ def import_sacct(
         progress(number, len(starts))
         end = min(start + WINDOW_S, now)
         separator = f"|{secrets.token_hex(4)}|"
-        text = accounting.ask_sacct(FIELDS, _local(start), partitions, separator, _local(end), every_run=True)
+        text = accounting.ask_sacct(slurm, FIELDS, _local(start), partitions, separator, _local(end), every_run=True)
         import_rows(sacct_rows(text.rstrip("\n").split("\n"), separator), into)
         if into.write and into.history:
             into.history.set_mark(mark, end)

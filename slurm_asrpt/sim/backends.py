@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.errors import AsrptError, InputError, SlurmError, printable
+from slurm_asrpt.config.settings import SlurmSettings
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.sim.engine import Progress
 from slurm_asrpt.sim.scenario import Scenario
 from slurm_asrpt.sim.sweep import run_cell
+from slurm_asrpt.slurm.commands import run_slurm
 
 Done = Callable[[Scenario, str], None]
 """Called when a cell ends, with "" or the reason why it failed."""
@@ -86,7 +87,7 @@ def _named(folder: str, cell: Scenario, launcher: int) -> tuple[str, str]:
     return cell.name, run_cell(Path(folder), cell, launcher)
 
 
-def submit_array(folder: Path, cells: Sequence[Scenario], options: Sequence[str] = ()) -> str:
+def submit_array(settings: SlurmSettings, folder: Path, cells: Sequence[Scenario], options: Sequence[str] = ()) -> str:
     """Submit a Slurm job array with one task per cell. Returns its job ID.
 
     options: more options for sbatch, one argument each. The nodes must have the directory, the trace and this Python at
@@ -99,8 +100,7 @@ def submit_array(folder: Path, cells: Sequence[Scenario], options: Sequence[str]
         place.mkdir(parents=True, exist_ok=True)
     replace_file(listed, json.dumps([cell.name for cell in cells]).encode(), mode=None)
     replace_file(script, SCRIPT.encode(), mode=None)
-    command = [
-        "sbatch",
+    arguments = [
         "--parsable",
         "--job-name=asrpt-sweep",
         f"--array=0-{len(cells) - 1}",
@@ -109,18 +109,13 @@ def submit_array(folder: Path, cells: Sequence[Scenario], options: Sequence[str]
         str(script),
         *(sys.executable, "-P", "-m", "slurm_asrpt.sim.sweep", str(folder), str(listed)),
     ]
-    return _sbatch(command, folder).partition(";")[0].strip()
+    return _sbatch(settings, arguments, folder).partition(";")[0].strip()
 
 
-def _sbatch(command: Sequence[str], folder: Path) -> str:
+def _sbatch(settings: SlurmSettings, arguments: Sequence[str], folder: Path) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, timeout=SBATCH_LIMIT_S, check=False, cwd=folder)
-    except subprocess.TimeoutExpired as error:
-        raise SlurmError(f"sbatch did not answer within {SBATCH_LIMIT_S:g} s") from error
-    except OSError as error:
-        raise SlurmError(f"sbatch cannot be run ({error.strerror}); is Slurm on PATH?") from error
-    if done.returncode:
-        text = " ".join(done.stderr.decode(errors="replace").split()) or f"exit status {done.returncode}"
-        hint = "; MaxArraySize in slurm.conf limits a sweep's cells" if "array" in text.lower() else ""
-        raise SlurmError(f"sbatch failed: {printable(text)}{hint}")
-    return done.stdout.decode(errors="replace")
+        answer = run_slurm(settings, "sbatch", *arguments, timeout_s=SBATCH_LIMIT_S, folder=folder)
+    except SlurmError as error:
+        hint = "; MaxArraySize in slurm.conf limits a sweep's cells" if "array" in str(error).lower() else ""
+        raise SlurmError(f"{error}{hint}") from error
+    return answer.decode(errors="replace")

@@ -1,10 +1,8 @@
-"""The Slurm client that runs squeue and scontrol, with argument lists and no shell."""
+"""The Slurm client that runs squeue and scontrol, by argument lists."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +11,7 @@ from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import incremental, parse, preemption
 from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.commands import environment_of, run_slurm
 from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
@@ -36,10 +35,9 @@ class CliClient:
     def __init__(self, settings: SlurmSettings) -> None:
         self.settings = settings
         # these select jobs and columns, or cut lines
-        ours = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_") and k != "SLURM_TOPO_LEN"}
+        found = environment_of(settings)
+        ours = {k: v for k, v in found.items() if not k.startswith("SQUEUE_") and k != "SLURM_TOPO_LEN"}
         self.environment = {**ours, **WIDE, **EPOCH, **WHOLE_ARRAYS, "LC_ALL": "C.UTF-8"}
-        if settings.conf:
-            self.environment["SLURM_CONF"] = settings.conf
         self._order: dict[str, int] = {}  # of the node table
         self._queue = incremental.IncrementalQueue(self._lines, self._all_jobs, self._allocated_gres)
 
@@ -172,25 +170,7 @@ class CliClient:
 
     def _output(self, command: str, *arguments: str, stdin: str = "", lenient: bool = False) -> bytes:
         """As ``run``; the bytes."""
-        path = str(Path(self.settings.bin_dir) / command) if self.settings.bin_dir else command
-        try:
-            done = subprocess.run(
-                [path, *arguments],
-                input=stdin.encode(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT if lenient else subprocess.PIPE,
-                env=self.environment,
-                timeout=self.settings.timeout_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise SlurmError(f"{command} did not answer within {self.settings.timeout_s:g} s") from None
-        except OSError as error:
-            raise SlurmError(f"{path} cannot be run ({error.strerror}); set slurm.bin_dir or PATH") from error
-        if done.returncode and not lenient:
-            text = " ".join((done.stderr or b"").decode(errors="replace").split()) or f"exit status {done.returncode}"
-            raise SlurmError(f"{command} failed: {printable(text)}")
-        return done.stdout
+        return run_slurm(self.settings, command, *arguments, environment=self.environment, stdin=stdin, lenient=lenient)
 
 
 def _line_or_error(update: Update) -> tuple[str, str]:

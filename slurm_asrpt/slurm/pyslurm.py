@@ -23,6 +23,7 @@ from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.cli import WHOLE_ARRAYS, CliClient
+from slurm_asrpt.slurm.commands import environment_of
 from slurm_asrpt.slurm.records import JobRecord, Update
 
 JOB_NTASKS_SET = 1 << 14
@@ -190,7 +191,7 @@ def load(settings: SlurmSettings, version: str) -> PyslurmClient:
 
 def _try_in_a_child(settings: SlurmSettings) -> None:
     """Errors inside libslurm end the process, so try it in a child process first. Raises SlurmError."""
-    environment = {**os.environ, **({"SLURM_CONF": settings.conf} if settings.conf else {})}
+    environment = environment_of(settings)
     command = [sys.executable, "-P", "-c", _PROBE]
     try:
         subprocess.run(command, env=environment, capture_output=True, check=True, timeout=settings.timeout_s)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import shlex
-import subprocess
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from slurm_asrpt.errors import InputError, SlurmError, printable
+from slurm_asrpt.config.settings import SlurmSettings
+from slurm_asrpt.errors import InputError, SlurmError
+from slurm_asrpt.slurm.commands import environment_of, run_slurm
 from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, qos_of_partitions
 from slurm_asrpt.slurm.notation import read_past
 from slurm_asrpt.slurm.parse import gpu_count, parse_config
 from slurm_asrpt.slurm.partitions import rows_of
-from slurm_asrpt.slurm.site import Site, needs_accounts, site_of
+from slurm_asrpt.slurm.site import Site, site_of
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.sacct import SACCT_FIELDS, parse_sacct
 
@@ -53,6 +53,7 @@ def partition_argument(text: str) -> str:
 
 
 def ask_sacct(
+    settings: SlurmSettings,
     fields: Sequence[str],
     since: str,
     partition: str = "",
@@ -67,28 +68,19 @@ def ask_sacct(
     until: as since, or "now". every_run: include the runs before a requeue.
     """
     arguments = [
-        *("sacct", "--allusers", "--allocations", "--parsable2", f"--format={','.join(fields)}"),
+        *("--allusers", "--allocations", "--parsable2", f"--format={','.join(fields)}"),
         *(f"--delimiter={separator}", f"--starttime={since}", f"--endtime={until}"),
         *([f"--partition={partition}"] if partition else []),
         *(["--duplicates"] if every_run else []),
     ]
-    return _run(arguments)
+    hint = "ask for less with --since, or read the jobs from a file with --dump"
+    return _ask(settings, hint, "sacct", *arguments)
 
 
-def ask_sinfo(partition: str = "") -> str:
+def ask_sinfo(settings: SlurmSettings, partition: str = "") -> str:
     """Query sinfo: one line per node and partition. Raises SlurmError."""
-    try:
-        return _run([*SINFO, *([f"--partition={partition}"] if partition else [])])
-    except SlurmError as error:
-        raise SlurmError(f"{error}; specify the nodes with --nodes or --servers instead") from error
-
-
-def ask_site() -> Site:
-    """Query slurmctld for its scheduler, its priorities, and the limits that it enforces. Raises SlurmError."""
-    config = parse_config(_run(CONFIG))
-    of_accounts, of_partitions, of_licenses = LIMITS
-    accounts = _run(of_accounts) if needs_accounts(config) else ""
-    return site_of(config, _run(of_partitions), _run(of_licenses), accounts)
+    hint = "specify the nodes with --nodes or --servers instead"
+    return _ask(settings, hint, *SINFO, *([f"--partition={partition}"] if partition else []))
 
 
 def parse_site(text: str, source: str) -> Site:
@@ -115,23 +107,15 @@ def parse_limits(text: str, source: str) -> SiteLimits:
     return SiteLimits(qos, associations, qos_of_partitions(rows_of(text)), parse_licenses(text))
 
 
-def _run(arguments: Sequence[str]) -> str:
-    environment = {**os.environ, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
-    command = arguments[0]
+def _ask(settings: SlurmSettings, hint: str, command: str, *arguments: str) -> str:
+    """The answer, times in seconds since the epoch; those in the arguments are local. Raises SlurmError with the
+    hint."""
+    environment = {**environment_of(settings), "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
     try:
-        done = subprocess.run(
-            arguments, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise SlurmError(f"{command} did not answer within {TIMEOUT_S:g} s; ask for less with --since") from error
-    except OSError as error:
-        raise SlurmError(
-            f"{command} cannot be run ({error.strerror}); use a login node, or read the jobs from a file with --dump"
-        ) from error
-    if done.returncode:
-        said = " ".join(done.stderr.decode(errors="replace").split()) or f"exit status {done.returncode}"
-        raise SlurmError(f"{command} failed: {printable(said)}")
-    return done.stdout.decode(errors="replace")
+        answer = run_slurm(settings, command, *arguments, environment=environment, timeout_s=TIMEOUT_S)
+    except SlurmError as error:
+        raise SlurmError(f"{error}; {hint}") from error
+    return answer.decode(errors="replace")
 
 
 def read_text(path: Path) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.sim import what_if as whatif
 from slurm_asrpt.traces import accounting
@@ -66,7 +67,8 @@ def jobs_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int,
     monkeypatch.setenv("SLURM_CONF", str(lab.slurm_conf))
     fields, separator = accounting.sacct_fields(), "|3f0c|"
     since = accounting.since_argument("1d", time.time())
-    jobs = accounting.parse_jobs(accounting.ask_sacct(fields, since, separator=separator), "sacct", separator).jobs
+    text = accounting.ask_sacct(SlurmSettings(), fields, since, separator=separator)
+    jobs = accounting.parse_jobs(text, "sacct", separator).jobs
     return {row.job_id: (row.gpus, row.wait_s) for row in jobs.itertuples()}
 
 

@@ -121,6 +121,15 @@ def test_sacct_is_queried_for_all_runs_and_then_for_new_ones(state: Path, monkey
     assert "TIMEOUT 1" in history(state, "stats").stdout
 
 
+def test_sacct_is_that_of_the_settings(state: Path) -> None:
+    fake_sacct(state.parent)
+    with (state.parent / "asrpt.toml").open("a") as settings:
+        settings.write(f'bin_dir = "{state.parent}/bin"\n')
+    done = history(state, "import", "--sacct", "--since", "2days")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (state.parent / "asked").exists()
+
+
 def test_after_ctrl_c_the_runs_read_so_far_are_kept(state: Path) -> None:
     more = f"[ -e {state.parent}/once ] && sleep 60; touch {state.parent}/once"
     environment = {**os.environ, **fake_sacct(state.parent, more), "ASRPT_CONFIG": str(state.parent / "asrpt.toml")}

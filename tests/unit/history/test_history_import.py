@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history import importing
 from slurm_asrpt.history.csv_json import (
@@ -221,7 +222,7 @@ class Sacct:
         self.answer = answer
         monkeypatch.setattr(importing.accounting, "ask_sacct", self.ask)
 
-    def ask(self, fields, since, partitions, separator, until, every_run):  # type: ignore[no-untyped-def]
+    def ask(self, settings, fields, since, partitions, separator, until, every_run):  # type: ignore[no-untyped-def]
         assert (fields, partitions, every_run) == (FIELDS, "gpu", True)
         times = [datetime.fromisoformat(text).timestamp() for text in (since, until)]
         self.windows.append((times[0], times[1]))
@@ -233,7 +234,7 @@ def test_windows_have_no_gaps_and_later_start_at_the_mark(history: History, monk
     sacct = Sacct(monkeypatch, lambda since, until: [line()])
     told: list[tuple[int, int]] = []
     into = Importer(history)
-    import_sacct(into, "gpu", None, NOW, lambda done, of: told.append((done, of)))
+    import_sacct(into, SlurmSettings(), "gpu", None, NOW, lambda done, of: told.append((done, of)))
     assert sacct.windows[0][0] == NOW - FIRST_S
     assert sacct.windows[-1][1] == NOW
     assert all(one[1] == two[0] for one, two in zip(sacct.windows, sacct.windows[1:], strict=False))
@@ -242,9 +243,9 @@ def test_windows_have_no_gaps_and_later_start_at_the_mark(history: History, monk
     assert (into.counts.added, into.counts.there) == (1, len(sacct.windows) - 1)
 
     sacct.windows.clear()
-    import_sacct(Importer(history), "gpu", None, NOW + 60)
+    import_sacct(Importer(history), SlurmSettings(), "gpu", None, NOW + 60)
     assert sacct.windows == [(NOW - OVERLAP_S, NOW + 60)]
-    import_sacct(Importer(history), "gpu", NOW - 2 * DAY_S, NOW + 60)
+    import_sacct(Importer(history), SlurmSettings(), "gpu", NOW - 2 * DAY_S, NOW + 60)
     assert sacct.windows[-1] == (NOW - 2 * DAY_S, NOW + 60)
 
 
@@ -257,14 +258,14 @@ def test_an_interrupted_import_resumes(history: History, monkeypatch: pytest.Mon
     sacct = Sacct(monkeypatch, interrupted)
     begin = NOW - 10 * WINDOW_S
     with pytest.raises(KeyboardInterrupt):
-        import_sacct(Importer(history), "gpu", begin, NOW)
+        import_sacct(Importer(history), SlurmSettings(), "gpu", begin, NOW)
     assert sorted(run.job_id for run in history.runs()) == ["1", "2"]
     assert history.mark("sacct gpu") == begin + 2 * WINDOW_S
 
 
 def test_a_dry_run_leaves_no_mark(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     Sacct(monkeypatch, lambda since, until: [line()])
-    import_sacct(Importer(history, write=False), "gpu", NOW - DAY_S, NOW)
+    import_sacct(Importer(history, write=False), SlurmSettings(), "gpu", NOW - DAY_S, NOW)
     assert history.mark("sacct gpu") == 0
 
 

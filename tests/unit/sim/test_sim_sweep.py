@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
 from slurm_asrpt.sim import backends, sweep
 from slurm_asrpt.sim.backends import run_dask, run_local, submit_array
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policies
 from slurm_asrpt.sim.sweep import collect, make_sweep, parse_grid, read_sweep, run_cell, to_run, write_sweep
+from slurm_asrpt.slurm import commands
 
 BASE = make_scenario(
     "pai-like:500:4", None, {"servers": 8}, {"jobs": 80, "models": "none", "load": 0.8, "predictor": "mean"}
@@ -205,7 +207,7 @@ def fake_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_job_array_runs_each_cell_for_any_directory_name(tmp_path: Path, fake_sbatch: Path) -> None:
     folder = tmp_path / "a b;touch pwned $(id) %j"
     cells = written(folder, small(seed=[0]))  # each cell is a process
-    assert submit_array(folder, cells.cells, ["--partition=x y", "--comment=$(touch pwned)"]) == "42"
+    assert submit_array(SlurmSettings(), folder, cells.cells, ["--partition=x y", "--comment=$(touch pwned)"]) == "42"
     arguments = json.loads((fake_sbatch / "arguments").read_text())
     assert "--array=0-1" in arguments
     assert "--comment=$(touch pwned)" in arguments
@@ -214,6 +216,13 @@ def test_a_job_array_runs_each_cell_for_any_directory_name(tmp_path: Path, fake_
     assert not list(tmp_path.rglob("pwned"))
     run_local(written_elsewhere(tmp_path, cells), cells.cells, 1, ignore)
     assert figures(folder, cells) == figures(tmp_path / "elsewhere", cells)
+
+
+def test_sbatch_is_that_of_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "sbatch").write_text('#!/bin/sh\necho "$SLURM_CONF;cluster"\n')
+    (tmp_path / "sbatch").chmod(0o755)
+    settings = SlurmSettings(bin_dir=str(tmp_path), conf="/mine/slurm.conf")
+    assert submit_array(settings, tmp_path, small().cells) == "/mine/slurm.conf"
 
 
 def written_elsewhere(tmp_path: Path, cells: sweep.Sweep) -> Path:
@@ -227,12 +236,12 @@ def test_errors_of_sbatch_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(command: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
         return subprocess.CompletedProcess(command, 1, b"", b"sbatch: error: Invalid job array specification\x1b\n")
 
-    monkeypatch.setattr(backends.subprocess, "run", refuse)
+    monkeypatch.setattr(commands.subprocess, "run", refuse)
     with pytest.raises(SlurmError, match=r"Invalid job array specification\\x1b; MaxArraySize"):
-        submit_array(tmp_path, cells.cells)
+        submit_array(SlurmSettings(), tmp_path, cells.cells)
 
 
 def test_a_missing_sbatch_is_a_one_line_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(AsrptError, match="is Slurm on PATH"):
-        submit_array(tmp_path, small().cells)
+    with pytest.raises(AsrptError, match=r"set slurm\.bin_dir or PATH"):
+        submit_array(SlurmSettings(), tmp_path, small().cells)

@@ -15,6 +15,7 @@ import typer
 from slurm_asrpt_cli.sim.what_if import add_commands
 from typer.testing import CliRunner
 
+from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.reporting import what_if as whatif_page
@@ -233,7 +234,7 @@ def fake(folder, name, lines, code=0):
 def test_the_queries_to_sacct_and_sinfo(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     asked = fake(tmp_path, "sacct", "JobID|User")
-    assert accounting.ask_sacct(("JobID", "User"), "now-30days", "gpu", "|x|") == "JobID|User\n"
+    assert accounting.ask_sacct(SlurmSettings(), ("JobID", "User"), "now-30days", "gpu", "|x|") == "JobID|User\n"
     locale, times, *arguments = asked.read_text().splitlines()
     assert (locale, times) == ("C", "%s")
     assert arguments == [
@@ -241,18 +242,27 @@ def test_the_queries_to_sacct_and_sinfo(tmp_path, monkeypatch):
         *("--delimiter=|x|", "--starttime=now-30days", "--endtime=now", "--partition=gpu"),
     ]
     asked = fake(tmp_path, "sinfo", "n1|gpu:4|idle")
-    assert accounting.parse_sinfo(accounting.ask_sinfo("gpu"))[0].gpus == 4
+    assert accounting.parse_sinfo(accounting.ask_sinfo(SlurmSettings(), "gpu"))[0].gpus == 4
     assert asked.read_text().splitlines()[2:] == ["--Node", "--noheader", "--format=%N|%G|%T", "--partition=gpu"]
 
 
 def test_a_failing_or_missing_slurm(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SlurmError, match="--dump"):
-        accounting.ask_sinfo()
+    with pytest.raises(SlurmError, match=r"sinfo cannot be run .*--servers"):
+        accounting.ask_sinfo(SlurmSettings())
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     fake(tmp_path, "sinfo", "", code=3)
     with pytest.raises(SlurmError, match=r"sinfo failed: exit status 3; .*--servers"):
-        accounting.ask_sinfo()
+        accounting.ask_sinfo(SlurmSettings())
+
+
+def test_sacct_and_sinfo_are_those_of_the_settings(tmp_path):
+    settings = SlurmSettings(bin_dir=str(tmp_path), conf="/mine/slurm.conf")
+    for name in ("sacct", "sinfo"):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$SLURM_CONF"\n')
+        (tmp_path / name).chmod(0o755)
+    answers = accounting.ask_sacct(settings, ("JobID",), "now-30days"), accounting.ask_sinfo(settings)
+    assert answers == ("/mine/slurm.conf\n", "/mine/slurm.conf\n")
 
 
 # the page
