@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from errno import EDQUOT, ENOSPC, EPERM
@@ -15,17 +14,18 @@ FULL_DISK = frozenset({ENOSPC, EDQUOT})
 """Error numbers."""
 
 
-def replace_file(path: Path, data: bytes, mode: int | None = 0o644) -> None:
+def replace_file(path: Path, data: bytes, mode: int | None = 0o644, *, durable: bool = True) -> None:
     """Write ``data`` to a temporary file beside ``path``, sync it, and rename it. Raises OSError; cleans up.
 
-    mode: None keeps the mode of the replaced file; a new file gets the umask's.
+    mode: None keeps the mode of the replaced file; a new file gets the umask's. durable: whether it must survive a
+    crash of the machine, for which the disk is waited for.
     """
-    with replacing(path, mode) as file:
+    with replacing(path, mode, durable=durable) as file:
         file.write(data)
 
 
 @contextmanager
-def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+def replacing(path: Path, mode: int | None = None, *, durable: bool = True) -> Iterator[BinaryIO]:
     """A temporary file that replaces ``path`` when the block ends without an exception. As ``replace_file``.
 
     A symbolic link is followed: its target is replaced. Terminals, pipes and devices (/dev/stdout) are written to.
@@ -34,6 +34,8 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
         return
+    import tempfile  # takes a while, and asrpt-status does without
+
     path = path.resolve()
     if mode is None:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask()
@@ -44,15 +46,17 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
         raise
     try:
         with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
             yield file
             file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(descriptor)
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def give_to_folder_owner(path: Path) -> None:

@@ -26,6 +26,7 @@ from slurm_asrpt.core.domains import layouts_of
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.topology import Blocks, blocks_of
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, error_lines
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.progress import Reporter, to_count
 from slurm_asrpt.slurm.notation import gpu_indexes
 from slurm_asrpt.slurm.topology import parse_topology
@@ -253,13 +254,8 @@ class Checkpoint:
 
     def write(self, first: int, done: int) -> None:
         """Write the checkpoint durably, and print the iterations that it covers. Raises InputError."""
-        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
-            with draft.open("w", encoding="ascii") as file:
-                file.write(f"{done}\n")
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.path)
+            replace_file(self.path, f"{done}\n".encode(), mode=None)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written ({error.strerror}); fix --checkpoint") from None
         print(f"asrpt-train: iterations {first} to {done} are done", flush=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import codecs
 import json
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.files import replace_file
 
 SCHEMA = 1
 UNUSED_PROFILE = "unused_profile"
@@ -216,16 +216,7 @@ def count_jobs(jobs: list[JobStatus]) -> dict[str, list[int]]:
 
 def publish(run_dir: Path, name: str, data: bytes, *, private: bool = False) -> None:
     """Replace a file in the run directory. private: readable by root and the daemon's user only. Raises OSError."""
-    temporary = run_dir / f".{name}.{os.getpid()}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            os.fchmod(descriptor, 0o600 if private else 0o644)
-        temporary.replace(run_dir / name)
-    except OSError:
-        temporary.unlink()  # a partial file would fill the directory beyond a restart
-        raise
+    replace_file(run_dir / name, data, 0o600 if private else 0o644, durable=False)
 
 
 def read_published(run_dir: Path, name: str) -> bytes:

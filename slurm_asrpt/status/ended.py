@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.files import make_folder
+from slurm_asrpt.files import make_folder, replacing
 from slurm_asrpt.status.document import JobStatus
 
 FOLDER = "ended"
@@ -51,16 +51,9 @@ def _known(job: JobStatus) -> dict[str, Any]:
 def _shorten(path: Path, uid: int) -> None:
     """Keep the last jobs. Raises OSError."""
     data = _end_of(path, KEPT_BYTES)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            _let_read(descriptor, uid)
-            file.write(data[data.find(b"\n") + 1 :])
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink()
-        raise
+    with replacing(path, 0o600, durable=False) as file:
+        _let_read(file.fileno(), uid)
+        file.write(data[data.find(b"\n") + 1 :])
 
 
 def _let_read(descriptor: int, uid: int) -> None:

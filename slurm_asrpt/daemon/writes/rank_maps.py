@@ -7,9 +7,7 @@ A job runs without a rank map too. So if a file cannot be written or removed, th
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from slurm_asrpt.daemon import placements
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.errors import one_line
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.spool import hosts_dir
 
@@ -112,13 +111,8 @@ def _remove(path: Path) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.chmod(0o644)
-        temporary.replace(path)
+        replace_file(path, text.encode(), durable=False)
     except OSError as error:
         LOG.warning("%s; the job's ranks keep Slurm's order", one_line(error))
-        with suppress(OSError):
-            temporary.unlink()

@@ -96,7 +96,7 @@ def test_a_full_spool_only_loses_the_rank_map(make_bench, monkeypatch, caplog):
     bench = make_shared(make_bench)
     job_id = bench.slurm.submit(6, profile="tail")
     with monkeypatch.context() as patch:
-        patch.setattr(rank_maps.Path, "write_text", full)
+        patch.setattr(rank_maps, "replace_file", full)
         bench.cycle(2)
     assert bench.job(job_id).mapped
     assert bench.job_state(job_id) is JobState.RUNNING
