@@ -32,7 +32,8 @@ def draw(graph: nx.Graph[int], nodes: Sequence[int], titles: Sequence[str], path
     Raises InputError for an unwritable file.
     """
     places = _places(nodes)
-    edges: list[tuple[int, int, float]] = [(a, b, weight) for a, b, weight in graph.edges(data="weight") if weight > 0]
+    every: list[tuple[int, int, float]] = list(graph.edges(data="weight"))
+    edges = [edge for edge in every if edge[-1] > 0]
     heaviest = max((weight for _, _, weight in edges), default=1.0)
     edges.sort(key=lambda edge: nodes[edge[0]] != nodes[edge[1]])  # those between nodes on top
     with applied():
