@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 from rich.progress import track
 
+from papers.asrpt.oracle import optimal_placement
+from papers.asrpt.refine import heavy_edge_plus
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
-from slurm_asrpt.core.placement.oracle import optimal_placement
-from slurm_asrpt.core.placement.refine import heavy_edge_plus
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.topology import Blocks
 from slurm_asrpt.profile.schema import library_names, load_file

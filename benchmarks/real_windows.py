@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 import slurm_asrpt
+from benchmarks import priced_bound
 from slurm_asrpt.core.policies.registry import policy_class
-from slurm_asrpt.sim import metrics, priced_bound
+from slurm_asrpt.sim import metrics
 from slurm_asrpt.sim.engine import Result, simulate_named
 from slurm_asrpt.sim.job_table import Floats, JobTable
 from slurm_asrpt.sim.metrics import percentile

@@ -99,7 +99,8 @@ def _values(
     from slurm_asrpt.core.timing.pipeline import iteration_time
 
     fabric = load_settings(config).fabric.to_core()
-    weights = [(nodes[a] != nodes[b], float(weight)) for a, b, weight in graph.edges(data="weight")]
+    edges: list[tuple[int, int, float]] = list(graph.edges(data="weight"))
+    weights = [(nodes[a] != nodes[b], weight) for a, b, weight in edges]
     return {
         "profile": profile.name,
         "gpus": profile.gpus,

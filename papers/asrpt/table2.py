@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from papers.asrpt.oracle import optimal_placement
+from papers.asrpt.refine import heavy_edge_plus
 from papers.seeded import Seeds
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
-from slurm_asrpt.core.placement.oracle import optimal_placement
-from slurm_asrpt.core.placement.refine import heavy_edge_plus
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.profile.schema import library_names, load_file
 

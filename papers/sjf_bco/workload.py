@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Servers
-from slurm_asrpt.core.timing.ring import Linear, Links, Ring, iteration_time, time_range
+from slurm_asrpt.core.timing.ring import Linear, Links, Ring, iteration_time
 
 MIX = {1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}
 """Number of jobs by GPUs: 160 jobs."""
@@ -110,3 +110,25 @@ def _length(rng: random.Random) -> tuple[int, float]:
 def _job(ring: Ring, links: Links, iterations: int, sizes: Sequence[int]) -> BatchJob:
     least, _ = time_range(ring, sizes, links)
     return BatchJob(ring.gpus, iterations, iterations * least, RingTime(ring, links))
+
+
+def time_range(ring: Ring, sizes: Sequence[int], links: Links) -> tuple[float, float]:
+    """The minimum and maximum of tau_j on servers of these sizes (section 5.1).
+
+    Minimum: on the fewest servers, without other rings. Maximum: one GPU on each of as many servers as possible, with a
+    ring on each GPU of the largest server.
+    """
+    fewest = _fewest(ring.gpus, sizes)
+    least = iteration_time(ring, fewest, int(fewest > 1), links)
+    spread = min(ring.gpus, len(sizes))
+    most = iteration_time(ring, spread, max(sizes) if spread > 1 else 0, links)
+    return min(least, most), max(least, most)
+
+
+def _fewest(gpus: int, sizes: Sequence[int]) -> int:
+    held = 0
+    for number, size in enumerate(sorted(sizes, reverse=True), start=1):
+        held += size
+        if held >= gpus:
+            return number
+    raise ValueError(f"{gpus} GPUs do not fit on servers with {sum(sizes)}")

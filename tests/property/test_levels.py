@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from papers.asrpt.oracle import RELATIVE_GAP, optimal_placement
+from papers.asrpt.refine import heavy_edge_plus
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, Overlap, Pipeline, Stage
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
-from slurm_asrpt.core.placement.oracle import RELATIVE_GAP, optimal_placement
-from slurm_asrpt.core.placement.refine import heavy_edge_plus
 from slurm_asrpt.core.timing.pipeline import iteration_time, stage_costs, worst_iteration_time
 from slurm_asrpt.core.topology import blocks_of
 from tests.examples import examples

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from papers.asrpt.oracle import RELATIVE_GAP, optimal_placement
+from papers.asrpt.refine import heavy_edge_plus
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Overlap, Pipeline, Stage
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
-from slurm_asrpt.core.placement.oracle import RELATIVE_GAP, optimal_placement
-from slurm_asrpt.core.placement.refine import heavy_edge_plus
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from tests.examples import examples
 from tests.reference.placements import least_alpha

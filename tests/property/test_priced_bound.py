@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.priced_bound import priced_bound
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import unprofiled
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.job_table import JobTable
-from slurm_asrpt.sim.priced_bound import priced_bound
 from tests.examples import examples
 from tests.reference.exact import optimum
 

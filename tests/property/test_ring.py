@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from papers.sjf_bco.workload import time_range
 from slurm_asrpt.core.timing.contention import ContendingJobs
 from slurm_asrpt.core.timing.ring import (
     Linear,
@@ -14,11 +15,9 @@ from slurm_asrpt.core.timing.ring import (
     Ring,
     Table,
     bandwidth,
-    completion_slot,
     concurrent,
     iteration_time,
     iterations_per_slot,
-    time_range,
 )
 from tests.examples import examples
 
@@ -130,11 +129,6 @@ def test_tau_stays_within_its_bounds_for_every_placement(ring, shared, sizes, da
 def test_a_slot_has_a_whole_number_of_iterations():
     assert [iterations_per_slot(tau) for tau in (0.01, 0.03, 0.05, 0.1, 0.3, 1.0, 1.5)] == [100, 33, 20, 10, 3, 1, 0]
     assert iterations_per_slot(0.1, 0.3) == 3
-    assert completion_slot(4, [3, 3, 3], 7) == 7
-    assert completion_slot(4, [3, 3, 3], 6) == 6
-    assert completion_slot(4, [], 0) == 4
-    with pytest.raises(ValueError, match="not done"):
-        completion_slot(0, [1, 1], 3)
 
 
 # integration

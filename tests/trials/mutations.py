@@ -110,11 +110,6 @@ PARTS = {
          "property/test_slurm_preemption.py", "property/test_limits.py", "property/test_priorities.py",
          "unit/status/test_explain.py", "unit/daemon/test_cpu_jobs.py"),
     ),
-    "oracle": Part(
-        ("placement/oracle.py", "placement/refine.py"),
-        ("unit/core/test_oracle.py", "unit/core/test_blocks_of_servers.py", "property/test_placement_quality.py",
-         "property/test_levels.py"),
-    ),
     "rest": Part(
         ("conformal.py", "job.py", "policies/nic_contention.py", "policies/power_saving.py", "policies/base.py",
          "policies/queue_policy.py", "policies/snapshot.py"),

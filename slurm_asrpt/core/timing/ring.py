@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 Degradation = Callable[[float], float]
@@ -119,40 +119,6 @@ def iteration_time(ring: Ring, servers: int, concurrently: int, links: Links) ->
     return exchange + piece / links.reduce + links.xi2 * servers + ring.computation
 
 
-def time_range(ring: Ring, sizes: Sequence[int], links: Links) -> tuple[float, float]:
-    """The minimum and maximum of tau_j on servers of these sizes (section 5.1).
-
-    Minimum: on the fewest servers, without other rings. Maximum: one GPU on each of as many servers as possible, with a
-    ring on each GPU of the largest server.
-    """
-    fewest = _fewest(ring.gpus, sizes)
-    least = iteration_time(ring, fewest, int(fewest > 1), links)
-    spread = min(ring.gpus, len(sizes))
-    most = iteration_time(ring, spread, max(sizes) if spread > 1 else 0, links)
-    return min(least, most), max(least, most)
-
-
-def _fewest(gpus: int, sizes: Sequence[int]) -> int:
-    held = 0
-    for number, size in enumerate(sorted(sizes, reverse=True), start=1):
-        held += size
-        if held >= gpus:
-            return number
-    raise ValueError(f"{gpus} GPUs do not fit on servers with {sum(sizes)}")
-
-
 def iterations_per_slot(tau: float, slot: float = 1.0) -> int:
     """phi_j: whole iterations per slot, the speed in slotted time. The rest of a slot is lost."""
     return math.floor(slot / tau * (1 + 1e-12))  # 0.3 / 0.1 is just below 3
-
-
-def completion_slot(start: int, speeds: Iterable[int], iterations: float) -> int:
-    """(9) T_j: the slot in which the sum of phi_j[t] from ``start`` on reaches F_j. Raises ValueError without one."""
-    done, slot = 0, start
-    if done >= iterations:
-        return slot
-    for slot, speed in enumerate(speeds, start=start + 1):
-        done += speed
-        if done >= iterations:
-            return slot
-    raise ValueError(f"{iterations:g} iterations are not done by slot {slot}")

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from papers.asrpt.oracle import optimal_placement
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.free_index import quick_place
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage
 from slurm_asrpt.core.placement.best_alpha import best_alpha, packed_alpha, worst_alpha
 from slurm_asrpt.core.placement.mapping import placement_on
-from slurm_asrpt.core.placement.oracle import optimal_placement
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.topology import blocks_in, blocks_of
 

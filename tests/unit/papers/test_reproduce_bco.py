@@ -18,8 +18,8 @@ from papers.sjf_bco.simulations import (
     run,
     settings,
 )
-from papers.sjf_bco.workload import EXTRA, MIX, SIZES, paper_batch
-from slurm_asrpt.core.timing.ring import iteration_time, time_range
+from papers.sjf_bco.workload import EXTRA, MIX, SIZES, paper_batch, time_range
+from slurm_asrpt.core.timing.ring import iteration_time
 from slurm_asrpt.errors import InputError
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from benchmarks.priced_bound import priced_bound
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import unprofiled
 from slurm_asrpt.sim.engine import Result
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import design_bound, latest_starts, sound_bound, srpt
-from slurm_asrpt.sim.priced_bound import priced_bound
 
 FABRIC = Fabric(1.25e9, 300e9)
 

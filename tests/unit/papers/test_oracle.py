@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
+from papers.asrpt.oracle import optimal_placement
+from papers.asrpt.refine import heavy_edge_plus
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Pipeline, Stage
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
-from slurm_asrpt.core.placement.oracle import optimal_placement
-from slurm_asrpt.core.placement.refine import heavy_edge_plus
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.profile.schema import load_profile
 from tests.reference.placements import least_alpha
@@ -31,7 +31,7 @@ def test_single_stages_belong_at_the_ends_of_the_pipeline():
 
 def test_the_solver_prints_nothing():
     """HiGHS 1.16 greets on stdout, once in a process, where others print JSON."""
-    lines = ("from tests.unit.core.test_oracle import *", "optimal_placement(CHAIN, (1, 2, 1), (8, 8, 8), FABRIC)")
+    lines = ("from tests.unit.papers.test_oracle import *", "optimal_placement(CHAIN, (1, 2, 1), (8, 8, 8), FABRIC)")
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
 
