@@ -231,7 +231,7 @@ class Weights:
     favor_small: bool = False
 
 
-class Claim(NamedTuple):
+class JobFactors(NamedTuple):
     """What a priority depends on besides the job itself.
 
     billing: units that the job's usage counts. points: what QOS, partition, association and TRES add. tier: the
@@ -245,25 +245,25 @@ class Claim(NamedTuple):
 
 
 class Multifactor:
-    """The priorities of waiting jobs. claims: by job; without one, a job counts its GPUs for its user."""
+    """The priorities of waiting jobs. factors: by job; without one, a job counts its GPUs for its user."""
 
     def __init__(
-        self, weights: Weights, tree: ShareTree | None = None, claims: Mapping[JobId, Claim] | None = None
+        self, weights: Weights, tree: ShareTree | None = None, factors: Mapping[JobId, JobFactors] | None = None
     ) -> None:
         self.weights, self.tree = weights, tree or ShareTree()
-        self.claims: Mapping[JobId, Claim] = claims or {}
+        self.factors: Mapping[JobId, JobFactors] = factors or {}
         self.usage = Usage(weights.half_life_s)
         self._calculated = -math.inf
         self._shares: Mapping[Leaf, float] = {}
         self._priority: dict[JobId, tuple[int, int]] = {}
 
-    def claim(self, job: Job) -> Claim:
-        return self.claims.get(job.id) or Claim(Leaf("", job.user), float(job.gpus))
+    def factors_of(self, job: Job) -> JobFactors:
+        return self.factors.get(job.id) or JobFactors(Leaf("", job.user), float(job.gpus))
 
     def started(self, job: Job, now: float) -> None:
-        claim = self.claim(job)
+        factors = self.factors_of(job)
         self._priority.pop(job.id, None)
-        self.usage.started(job.id, claim.leaf, claim.billing, now)
+        self.usage.started(job.id, factors.leaf, factors.billing, now)
 
     def ended(self, job_id: JobId, now: float) -> None:
         self._priority.pop(job_id, None)
@@ -275,8 +275,8 @@ class Multifactor:
         known = self._priority
         for job in jobs:
             if job.id not in known:
-                claim = self.claim(job)
-                known[job.id] = claim.tier, self.priority(job, claim, nodes, gpus, now)
+                factors = self.factors_of(job)
+                known[job.id] = factors.tier, self.priority(job, factors, nodes, gpus, now)
         return sorted(jobs, key=lambda job: known[job.id], reverse=True)
 
     def due(self, now: float) -> bool:
@@ -288,16 +288,16 @@ class Multifactor:
             return
         self._calculated, self._priority = now, {}
         if self.weights.fair_share:
-            leaves = {self.claim(job).leaf for job in jobs}
+            leaves = {self.factors_of(job).leaf for job in jobs}
             factors = fair_tree if self.weights.fair_tree else classic_fair_share
             self._shares = factors(self.tree.with_users(leaves), self.usage.at(now))
 
-    def priority(self, job: Job, claim: Claim, nodes: int, gpus: int, now: float) -> int:
+    def priority(self, job: Job, factors: JobFactors, nodes: int, gpus: int, now: float) -> int:
         """A job's priority, as sprio shows it. An unknown user has not used anything."""
         weights = self.weights
         age = min(1.0, max(0.0, now - job.submit_time) / weights.max_age_s) if weights.max_age_s else 1.0
-        share = self._shares.get(claim.leaf, 1.0)
-        points = weights.age * age + weights.fair_share * share + claim.points
+        share = self._shares.get(factors.leaf, 1.0)
+        points = weights.age * age + weights.fair_share * share + factors.points
         return int(points + weights.job_size * size_factor(job, nodes, gpus, weights.favor_small))
 
     def dump(self) -> dict[str, Any]:

@@ -123,20 +123,37 @@ class ClusterState:
         if not self._whole_cores:
             records = [replace(n, threads=1) if n.threads > 1 else n for n in records]
         self.nodes = records
-        usable = [n for n in records if (n.usable_in_reservation if n.name in reserved else n.usable)]
-        self.usable = usable
+        self.usable = [n for n in records if (n.usable_in_reservation if n.name in reserved else n.usable)]
         self._when_idle = None
         self._could_hold.clear()
-        ours = [n for n in usable if self._is_ours(n)]
+        self._set_servers(records)
+        ours = [n for n in self.usable if self._is_ours(n)]
+        self._ours = frozenset(n.name for n in ours)
+        places = [part for n in ours for part in n.parts]
+        names = {part.name for part in places}
+        nodes = [node for node in self.servers if node.name in names]
+        change = self._change(nodes)
+        self.view = ClusterView(
+            nodes,
+            {n.name: max(0, n.gpus - n.gpus_used) if may_start_jobs(n) else 0 for n in places},
+            {n.name: n.cpus - n.cpus_used if may_start_jobs(n) else 0 for n in ours},
+            {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
+            indexes={n.name: _free_indexes(n) for n in places} if self.fabric.domain else None,
+        )
+        self.not_up = frozenset(n.name for n in places if n.powered_down or n.powering_down)
+        self._set_rooms(ours)
+        return change
+
+    def _set_servers(self, records: list[NodeRecord]) -> None:
+        """The nodes as policies see them, whatever their states."""
         self.parts = [part for n in records for part in n.parts]
         self._split = {n.name: frozenset(part.name for part in n.parts) for n in records if n.types}
         switches = self.topology.switches
         self.servers = [_server(n, self._speeds, switches.get(host_of(n.name), ())) for n in self.parts]
         self.islands = tuple(map(self.with_parts, self.topology.islands(n.name for n in records)))
-        self._ours = frozenset(n.name for n in ours)
-        places = [part for n in ours for part in n.parts]
-        names = {part.name for part in places}
-        nodes = [node for node in self.servers if node.name in names]
+
+    def _change(self, nodes: list[Node]) -> ClusterChange:
+        """What has changed, and drops what was computed for the nodes before. nodes: those that may run jobs now."""
         offers = [
             (n.name, n.gpus, n.cpus, n.threads, n.tmp_disk, n.gpu_type, n.partitions, n.other_gres, n.features)
             for n in self.parts
@@ -150,24 +167,19 @@ class ClusterState:
             self._table = table
             self._able = frozenset(part.name for part in self.parts if self._is_ours(part))
             self._requests.clear()
-        self.view = ClusterView(
-            nodes,
-            {n.name: max(0, n.gpus - n.gpus_used) if may_start_jobs(n) else 0 for n in places},
-            {n.name: n.cpus - n.cpus_used if may_start_jobs(n) else 0 for n in ours},
-            {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
-            indexes={n.name: _free_indexes(n) for n in places} if self.fabric.domain else None,
-        )
-        self.not_up = frozenset(n.name for n in places if n.powered_down or n.powering_down)
-        self.has_mixed = any(n.other_gres and n.partitions & self._managed for n in usable)
+        return change
+
+    def _set_rooms(self, ours: list[NodeRecord]) -> None:
+        """What matters to jobs without GPUs and to preemption. ours: the nodes on which managed jobs may be placed."""
+        self.has_mixed = any(n.other_gres and n.partitions & self._managed for n in self.usable)
         self.has_several_types = any(n.types for n in ours)
-        free = [n for n in usable if n.partitions & self._managed and not n.powering_down]
+        free = [n for n in self.usable if n.partitions & self._managed and not n.powering_down]
         others = [n for n in free if n.name not in self._ours]
         unused = [n for n in (*ours, *others) if not n.cpus_used and may_start_jobs(n)]
         self.other_rooms = {n.name: self._room(n) for n in others}
         self.cleaning = dict(each for n in ours if n.completing and not n.powering_down for each in _free_soon(n))
         self.idle = frozenset([n.name for n in unused])
         self.powered_down = frozenset([n.name for n in unused if n.powered_down])
-        return change
 
     def _room(self, record: NodeRecord) -> Room:
         if not may_start_jobs(record):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.multifactor import ROOT, Claim, Leaf, ShareTree
+from slurm_asrpt.core.multifactor import ROOT, JobFactors, Leaf, ShareTree
 from slurm_asrpt.core.policies.slurm_backfill.policy import SlurmBackfill
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.slurm.limits import parse_tres
@@ -27,20 +27,20 @@ _COLUMNS = ("user", *LIMIT_COLUMNS, "queue", "gpus")
 
 @dataclass(frozen=True)
 class SimulatedSlurm:
-    """settings: of policy slurm-backfill. tree, claims: for its priorities; None, empty without any.
+    """settings: of policy slurm-backfill. tree, factors: for its priorities; None, empty without any.
 
     facts: what reports say, JSON values.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     tree: ShareTree | None = None
-    claims: Mapping[JobId, Claim] = field(default_factory=dict)
+    factors: Mapping[JobId, JobFactors] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=lambda: _facts(DEFAULTS))
 
     def prepare(self, policy: object) -> None:
         """Give the policy what it needs for priorities; no other policy needs anything."""
         if self.tree is not None and isinstance(policy, SlurmBackfill):
-            policy.use_accounts(self.tree, self.claims)
+            policy.use_accounts(self.tree, self.factors)
 
 
 def _facts(source: str, priority: str = "") -> dict[str, Any]:
@@ -61,13 +61,13 @@ def of_site(site: Site, jobs: pd.DataFrame, gpus: int, source: str) -> Simulated
     if priorities.weights is None and len(tiers) < 2:
         return SimulatedSlurm(settings, facts=facts)
     settings |= _weights(priorities.weights or Weights())
-    claims, unknown = _claims(jobs, priorities, gpus)
+    factors, unknown = _factors(jobs, priorities, gpus)
     needed = priorities.weights is not None and priorities.weights.accounts
-    return SimulatedSlurm(settings, _tree(site), claims, {**facts, "unknown_accounts": unknown if needed else 0})
+    return SimulatedSlurm(settings, _tree(site), factors, {**facts, "unknown_accounts": unknown if needed else 0})
 
 
 def _weights(weights: Weights) -> dict[str, Any]:
-    """As settings of the policy; what is added to each job (QOS, partition, association, TRES) is in its claim."""
+    """As settings of the policy; what is added to each job (QOS, partition, association, TRES) is in its factors."""
     return {
         "weight_age": weights.age,
         "weight_fair_share": weights.fair_share,
@@ -92,25 +92,27 @@ def _tree(site: Site) -> ShareTree:
     )
 
 
-def _claims(jobs: pd.DataFrame, priorities: SitePriorities, gpus: int) -> tuple[dict[JobId, Claim], int]:
+def _factors(jobs: pd.DataFrame, priorities: SitePriorities, gpus: int) -> tuple[dict[JobId, JobFactors], int]:
     """By job; and the number of jobs without a known account."""
     jobs = jobs.assign(**{name: "" for name in LIMIT_COLUMNS if name not in jobs})
-    known: dict[tuple[Any, ...], Claim] = {}
+    known: dict[tuple[Any, ...], JobFactors] = {}
     found = {}
     for number, row in enumerate(jobs[list(_COLUMNS)].itertuples(index=False, name=None)):
         if row not in known:
-            known[row] = _claim(row, priorities, gpus)
+            known[row] = _factors_of(row, priorities, gpus)
         found[JobId(str(number))] = known[row]
     return found, int((jobs["account"] == "").sum())
 
 
-def _claim(row: tuple[Any, ...], priorities: SitePriorities, gpus: int) -> Claim:
+def _factors_of(row: tuple[Any, ...], priorities: SitePriorities, gpus: int) -> JobFactors:
     user, account, qos, tres, partition, count = row
     points = fixed_points(account, user, qos, partition, priorities)
     if priorities.weights is not None:
         points += priorities.weights.tres * count / gpus
     known = priorities.partitions.get(partition)
-    return Claim(Leaf(account, user), parse_tres(tres).get("billing", float(count)), points, known.tier if known else 1)
+    return JobFactors(
+        Leaf(account, user), parse_tres(tres).get("billing", float(count)), points, known.tier if known else 1
+    )
 
 
 def _priority_text(priorities: SitePriorities) -> str:

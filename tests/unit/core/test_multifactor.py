@@ -7,7 +7,7 @@ import pytest
 
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.multifactor import (
-    Claim,
+    JobFactors,
     Leaf,
     Multifactor,
     ShareTree,
@@ -136,12 +136,12 @@ def test_the_parts_of_a_priority():
     """Half of the maximum age: 500. Fair share 0.5 of 1000. A quarter of the nodes, an eighth of the GPUs: 18.75."""
     weights = Weights(age=1000, fair_share=1000, job_size=100, max_age_s=100.0)
     one = job(1, gpus=4, min_nodes=1)
-    made = Multifactor(weights, ShareTree(), {one.id: Claim(Leaf("a", "ann"), 4.0, points=7.0)})
+    made = Multifactor(weights, ShareTree(), {one.id: JobFactors(Leaf("a", "ann"), 4.0, points=7.0)})
     made.usage.add(Leaf("a", "ann"), 9.0, 0.0)
     other = job(2, user="bob")
     made.order([one, other], nodes=4, gpus=32, now=50.0)
-    assert made.priority(one, made.claim(one), 4, 32, 50.0) == int(500 + 500 + 18.75 + 7)
-    assert made.priority(one, made.claim(one), 4, 32, 1e6) == int(1000 + 500 + 18.75 + 7)
+    assert made.priority(one, made.factors_of(one), 4, 32, 50.0) == int(500 + 500 + 18.75 + 7)
+    assert made.priority(one, made.factors_of(one), 4, 32, 1e6) == int(1000 + 500 + 18.75 + 7)
     assert size_factor(one, 4, 32, favor_small=True) == pytest.approx(1 - 0.1875)
 
 
@@ -158,12 +158,14 @@ def test_who_has_used_less_goes_first_and_of_equals_the_older_job():
 def test_a_higher_tier_goes_first():
     jobs = [job(1), job(2)]
     leaf = Leaf("", "ann")
-    claims = {JobId("1"): Claim(leaf, 1.0, points=1e6), JobId("2"): Claim(leaf, 1.0, tier=10)}
-    assert [each.id for each in Multifactor(Weights(), None, claims).order(jobs, 1, 8, 0.0)] == ["2", "1"]
+    factors = {JobId("1"): JobFactors(leaf, 1.0, points=1e6), JobId("2"): JobFactors(leaf, 1.0, tier=10)}
+    assert [each.id for each in Multifactor(Weights(), None, factors).order(jobs, 1, 8, 0.0)] == ["2", "1"]
 
 
 def test_a_new_job_has_its_age_at_once_and_the_others_when_priorities_are_calculated():
-    made = Multifactor(Weights(age=1000, max_age_s=1000.0), None, {JobId("2"): Claim(Leaf("", "ann"), 1.0, points=50)})
+    made = Multifactor(
+        Weights(age=1000, max_age_s=1000.0), None, {JobId("2"): JobFactors(Leaf("", "ann"), 1.0, points=50)}
+    )
     old, new = job(1), job(2, submit=80.0)
     made.order([old], 1, 8, 20.0)
     assert [each.id for each in made.order([old, new], 1, 8, 100.0)] == ["2", "1"]  # 70 against 20

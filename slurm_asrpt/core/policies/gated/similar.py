@@ -23,7 +23,7 @@ Place = tuple[float, tuple[int, ...]]
 """Submission and numeric ID of a job: its place among the jobs of its kind."""
 
 
-class Run(NamedTuple):
+class SimilarRun(NamedTuple):
     """A running job, with its α/α̃_min. due: when to look next whether it has outlived its estimate."""
 
     kind: Kind
@@ -44,7 +44,7 @@ class SimilarJobs:
     def __init__(self) -> None:
         self._runtimes: dict[Kind, list[tuple[Place, float]]] = {}  # by place; the kind used last is the last
         self._waiting: dict[Kind, list[tuple[Place, JobId]]] = {}
-        self._running: dict[JobId, Run] = {}
+        self._running: dict[JobId, SimilarRun] = {}
         self._due: list[tuple[float, JobId]] = []  # heap; entries of jobs that have ended stay until their time
 
     def runtime(self, job: Job) -> float:
@@ -70,9 +70,9 @@ class SimilarJobs:
 
     def started(self, job: Job, now: float, slowdown: float, end: float) -> None:
         """A job starts. end: when it is expected to end."""
-        self._runs(job.id, Run(_kind(job), _place(job), now, slowdown, end))
+        self._runs(job.id, SimilarRun(_kind(job), _place(job), now, slowdown, end))
 
-    def _runs(self, job_id: JobId, run: Run) -> None:
+    def _runs(self, job_id: JobId, run: SimilarRun) -> None:
         self._running[job_id] = run
         heapq.heappush(self._due, (run.due, job_id))
 
@@ -97,7 +97,7 @@ class SimilarJobs:
                 self._runs(job_id, run._replace(due=now + left_s))
         return list(found)
 
-    def _learn(self, run: Run, seconds: float) -> list[JobId]:
+    def _learn(self, run: SimilarRun, seconds: float) -> list[JobId]:
         """Keep a runtime. Returns the waiting jobs near its job, which may now be their nearest neighbor."""
         known = self._runtimes[run.kind] = self._runtimes.pop(run.kind, [])  # now the last
         at = bisect_left(known, (run.place, 0.0))
@@ -150,7 +150,7 @@ class SimilarJobs:
                 kind = _kind(jobs[waiting])
                 self._runtimes[kind] = runtimes
                 for job_id, place, start, slowdown, due in runs:
-                    self._runs(job_id, Run(kind, place, start, slowdown, due))
+                    self._runs(job_id, SimilarRun(kind, place, start, slowdown, due))
 
 
 def _between(waiting: Sequence[tuple[Place, JobId]], known: Sequence[tuple[Place, float]], at: int) -> slice:
