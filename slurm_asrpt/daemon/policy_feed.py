@@ -122,6 +122,10 @@ class PolicyFeed(JobListener):
         for job in eligible:
             job.resumed(in_queue=job.record.job_id in held)
 
+    def dump(self) -> dict[str, Any]:
+        """What ``resume`` takes up after a restart."""
+        return {"policy_name": self.name, "policy": self._policy.dump()}
+
     def _catch_up(self, now: float) -> None:
         """Report jobs that ended or started while no daemon ran."""
         known = self._saved.get("jobs")

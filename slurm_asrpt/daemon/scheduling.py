@@ -34,7 +34,7 @@ from slurm_asrpt.daemon.record.ended import EndedReports, Waits
 from slurm_asrpt.daemon.record.history import HistoryWriter
 from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.daemon.slurm_writer import SlurmWriter
-from slurm_asrpt.daemon.state import StateSaver, StateStore, saved_adjustment
+from slurm_asrpt.daemon.state import StateSaver, StateStore
 from slurm_asrpt.daemon.status import StatusBuilder
 from slurm_asrpt.daemon.topology import TopologyWatch
 from slurm_asrpt.daemon.writes.leases import Fences, Leases
@@ -47,6 +47,9 @@ from slurm_asrpt.daemon.writes.starts import Starts, StartWithdrawal
 from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.switch import OperatingMode
+
+ADJUSTMENT, STARTUP_DELAY, CHECKPOINT_TIMES = "forecast_margins", "startup_delay", "checkpoint_times"
+"""Keys of state.json: the conformal adjustment of start times, and what has been learned of nodes and jobs."""
 
 
 @dataclass(frozen=True)
@@ -93,21 +96,26 @@ def assemble(
 ) -> Scheduling:
     """Create a scheduler from the saved state. Raises InputError, AsrptError if the state cannot be read."""
     saved = store.load() or {}
-    recent.start_adjustment = saved_adjustment(saved)
+    recent.load_adjustment(saved.get(ADJUSTMENT))
     jobs = JobTable(saved.get("jobs"))
     cluster = ClusterState(settings, slurm.memory_consumed, slurm.resume_timeout_s, slurm.whole_cores)
-    cluster.startup_delay.load(saved.get("startup_delay"))
+    cluster.startup_delay.load(saved.get(STARTUP_DELAY))
     rules = SiteRules(client, slurm, settings.policy.fairshare_bands, policy.preempting)
     feed = PolicyFeed(policy, settings.policy.name, saved, jobs, cluster, recent, audit)
     checkpoints = CheckpointTimes(settings.interrupt.grace_s)
-    checkpoints.load(saved.get("checkpoint_times"))
+    checkpoints.load(saved.get(CHECKPOINT_TIMES))
     shared = _Shared(settings, client, slurm, policy, jobs, cluster, rules, feed, audit, mode)
 
     # what several steps of a cycle use
     reports = EndedReports(Waits())
     runs = RunRecorder(history, recent, progress, reports, cluster)
     lifecycle = JobLifecycle(settings, jobs, cluster, feed, profiles, audit, mode, runs)
-    saver = StateSaver(store, saved, policy, feed, jobs, lifecycle.ended, recent, cluster, checkpoints, mode)
+    learned = {
+        ADJUSTMENT: recent.dump_adjustment,
+        STARTUP_DELAY: cluster.startup_delay.dump,
+        CHECKPOINT_TIMES: checkpoints.dump,
+    }
+    saver = StateSaver(store, saved, feed, jobs, lifecycle.ended, learned, mode)
     preemption = Preemption(settings, policy, jobs, cluster, rules, checkpoints, client, audit, mode)
     communication = LearnedCommunication(models_folder(settings), settings.predict.communication)
     cpu_jobs = CpuJobs(jobs, cluster, feed, audit, policy.bands)

@@ -10,30 +10,22 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from slurm_asrpt.core.policies.base import Policy
-from slurm_asrpt.daemon.checkpoint_times import CheckpointTimes
-from slurm_asrpt.daemon.cluster import ClusterState
-from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.jobs.table import EndedJobs, JobTable
 from slurm_asrpt.daemon.leader import LeaderLock
 from slurm_asrpt.daemon.policy_feed import PolicyFeed
 from slurm_asrpt.daemon.spare_file import SpareFile
 from slurm_asrpt.errors import AsrptError, InputError, one_line
 from slurm_asrpt.files import FULL_DISK, replace_file
-from slurm_asrpt.forecast.conformal import StartConformal
 from slurm_asrpt.switch import OperatingMode
 
 LOG = logging.getLogger("asrptd")
 FILE_NAME = "state.json"
 SPARE_NAME = "state.spare"
 UNSAVED_S = 10.0
-"""If nothing can be saved for so long, the waiting jobs go back to Slurm: no job starts meanwhile."""
+"""If nothing can be saved for so long, the waiting jobs are released to Slurm: no job starts meanwhile."""
 UNSAVED = "the state cannot be saved: waiting jobs are released to Slurm until it can; a restart may not know them"
 
 
@@ -147,29 +139,25 @@ def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 class StateSaver:
-    """Saves jobs, policy, and what asrptd has learned: conformal adjustment, start-up delay, times for checkpoints.
+    """Saves jobs, policy, and what asrptd has learned.
 
     While nothing can be saved (a read-only disk), the mode is "unsaved" after UNSAVED_S: as if asrptd were disabled.
-    saved: the state saved by the previous daemon.
     """
 
     def __init__(
         self,
         store: StateStore,
         saved: Mapping[str, Any],
-        policy: Policy,
         feed: PolicyFeed,
         jobs: JobTable,
         ended: EndedJobs,
-        recent: RecentJobs,
-        cluster: ClusterState,
-        checkpoints: CheckpointTimes,
+        learned: Mapping[str, Callable[[], Any]],
         mode: OperatingMode,
     ) -> None:
+        """saved: the state saved by the previous daemon. learned: what else is saved, by its key in the file."""
         self._mode, self._failing_since = mode, math.inf
-        self._store, self._saved, self._policy, self._feed = store, saved, policy, feed
-        self._jobs, self._ended, self._recent, self._cluster = jobs, ended, recent, cluster
-        self._checkpoints = checkpoints
+        self._store, self._saved, self._feed = store, saved, feed
+        self._jobs, self._ended, self._learned = jobs, ended, learned
 
     def cycle_began(self, now: float) -> None:
         """Set whether the mode is unsaved: not within a cycle, so that all parts of it are of one mode."""
@@ -194,22 +182,5 @@ class StateSaver:
         if not self._feed.resumed:  # the policy has not taken up its state yet
             self._store.amend(self._saved, jobs, now)
             return
-        state = {
-            "policy_name": self._feed.name,
-            "policy": self._policy.dump(),
-            "forecast_margins": asdict(self._recent.start_adjustment),
-            "startup_delay": self._cluster.startup_delay.dump(),
-            "checkpoint_times": self._checkpoints.dump(),
-        }
-        self._store.save(state, jobs, now)
-
-
-_ADJUSTMENT = TypeAdapter(StartConformal)
-
-
-def saved_adjustment(saved: Mapping[str, Any]) -> StartConformal:
-    """The saved conformal adjustment; the default if there is none or it is damaged."""
-    try:
-        return _ADJUSTMENT.validate_python(saved.get("forecast_margins"))
-    except ValueError:
-        return StartConformal()
+        learned = {key: dump() for key, dump in self._learned.items()}
+        self._store.save({**self._feed.dump(), **learned}, jobs, now)

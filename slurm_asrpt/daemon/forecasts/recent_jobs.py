@@ -6,8 +6,11 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.daemon.forecasts.run_lengths import iterations_of, span_of
@@ -123,6 +126,9 @@ class IdleGaps:
         return max(0.0, sum(median(each) for each in (self._ends, self._starts) if each))
 
 
+_ADJUSTMENT = TypeAdapter(StartConformal)
+
+
 @dataclass
 class RecentJobs:
     """run_adjustment, start_adjustment: the conformal adjustments of predicted runtimes and of start-time forecasts."""
@@ -145,6 +151,17 @@ class RecentJobs:
         except HistoryError as error:
             LOG.error("%s", one_line(error))
         return recent
+
+    def dump_adjustment(self) -> dict[str, Any]:
+        """The adjustment of start times, to be saved."""
+        return asdict(self.start_adjustment)
+
+    def load_adjustment(self, saved: Any) -> None:
+        """Continue from what ``dump_adjustment`` returned; from nothing if it is missing or damaged."""
+        try:
+            self.start_adjustment = _ADJUSTMENT.validate_python(saved)
+        except ValueError:
+            self.start_adjustment = StartConformal()
 
     def arrived(self, job: ManagedJob, admitted: Job, alpha: float, since: float) -> None:
         """A job became eligible at ``since``. alpha: α̃_min."""
