@@ -181,6 +181,12 @@ def tasks_of(jobs: Sequence[JobStatus], name: str) -> list[JobStatus]:
     return found if any(job.job_id != name for job in found) else []
 
 
+def missing_jobs(jobs: Sequence[JobStatus], chosen: Selection) -> list[str]:
+    """The jobs named on the command line that are not among these, in words."""
+    names = [wanted.name for wanted in chosen.jobs if not any(wanted.takes(job) for job in jobs)]
+    return [f"job {name}: ended, or unknown to asrptd" for name in names]
+
+
 def unknown_job(name: str) -> AsrptError:
     return AsrptError(
         f"asrptd does not know job {name[:40]!r}: it is a few seconds old, ended long ago, is another user's, or "

@@ -21,10 +21,11 @@ from typing import NoReturn
 
 from slurm_asrpt_cli._app.tables import Line, clip, safe, table_lines
 from slurm_asrpt_cli.status.overview import by_state
-from slurm_asrpt_cli.status.selection import Selection, ordered
+from slurm_asrpt_cli.status.selection import Selection, check_users, missing_jobs, ordered, unknown_names
 from slurm_asrpt_cli.status.status_file import published, staleness
 from slurm_asrpt_cli.status.table import SHORT, columns, fit, open_note
 
+from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.status.document import FILE_NAME, JobStatus, Status
 from slurm_asrpt.text import counted
@@ -127,7 +128,7 @@ def screen(found: Status, view: View, width: int, height: int, now: float) -> tu
     part = rows[view.offset : view.offset + room]
     fitted = fit(columns(SHORT, part), width)
     lines = [*_head(found, rows, width, now), *table_lines(fitted, True, width)]
-    lines[2] = ((clip(open_note(part, fitted), width), "dim"),)
+    lines[2] = _note(found, view.chosen, open_note(part, fitted), width)
     lines += [()] * (height - 1 - len(lines))
     return [*lines[: height - 1], _foot(view, len(rows), width)], view
 
@@ -143,6 +144,12 @@ def _head(found: Status, rows: Sequence[JobStatus], width: int, now: float) -> l
     old = staleness(found, now)
     second = (clip(old, width), "red") if old else (clip(by_state(rows), width), "")
     return [((clip(free + mode, width), "bold"),), (second,), ()]
+
+
+def _note(found: Status, chosen: Selection, other: str, width: int) -> Line:
+    """What the selection names and nobody knows, so that an empty screen does not look like an empty queue."""
+    unknown = [*unknown_names(chosen, found), *missing_jobs(found.jobs, chosen)]
+    return ((clip("; ".join(unknown), width), "yellow") if unknown else (clip(other, width), "dim"),)
 
 
 def _foot(view: View, total: int, width: int) -> Line:
@@ -184,12 +191,18 @@ _COLORS = {"green": curses.COLOR_GREEN, "yellow": curses.COLOR_YELLOW, "red": cu
 
 
 def watch_command(folder: Path, chosen: Selection, keys: Sequence[tuple[str, bool]], me: str) -> None:
-    """Show the queue until q is pressed. Raises InputError without a terminal, AsrptError without a status."""
+    """Show the queue until q is pressed.
+
+    Raises InputError without a terminal or if nobody knows the chosen users, AsrptError without a status.
+    """
+    if Phase.ENDED in chosen.states:
+        raise InputError("--watch does not show ended jobs; leave out --watch, or --state all and ended")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("--watch needs a terminal; in a pipe or script use asrpt-status --parsable or --json")
     gc.enable()
     source = Source(folder)
     source.refresh()
+    check_users(chosen, source.found)
     locale.setlocale(locale.LC_ALL, "")
     os.environ.setdefault("ESCDELAY", str(ESCAPE_MS))
     for number in (signal.SIGTERM, signal.SIGHUP):

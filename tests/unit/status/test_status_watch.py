@@ -22,6 +22,7 @@ from slurm_asrpt_cli.status.watch import SORTS, View, pressed, screen, shown_job
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import (
     JobStatus,
+    NodeStatus,
     Status,
     read_around,
     read_jobs,
@@ -250,6 +251,35 @@ def test_no_matching_jobs_is_reported_only_on_a_terminal(site: dict[str, str]) -
         assert "no matching jobs" not in terminal.text
     piped = subprocess.run([COMMAND, "-u", "nobody"], env=site, capture_output=True, text=True, check=True)
     assert (len(piped.stdout.splitlines()), piped.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["-u", "no-such-user"], "unknown user no-such-user"), (["--state", "all"], "does not show ended jobs")],
+)
+def test_watch_refuses_what_it_could_only_show_as_an_empty_queue(
+    words: list[str], said: str, site: dict[str, str]
+) -> None:
+    with Terminal([COMMAND, "--watch", *words], site) as terminal:
+        assert terminal.ended() == 2
+        assert said in terminal.text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-u", f"{ME},no-such-user"], "unknown user no-such-user"),
+        (["-p", "no-such"], "unknown partition no-such"),
+        (["999"], "job 999: ended, or unknown to asrptd"),
+    ],
+)
+def test_watch_names_what_nobody_knows(words: list[str], said: str, site: dict[str, str], tmp_path: Path) -> None:
+    node = NodeStatus("n1", 8, 8, partitions=["gpu"])
+    write_status(tmp_path, Status(time.time(), "enforce", "asrpt-gated", 3600.0, 64, 3, EVERY, nodes=[node]))
+    with Terminal([COMMAND, "--watch", *words], site) as terminal:
+        terminal.until(lambda text: said in text)
+        terminal.press("q")
+        assert terminal.ended() == 0
 
 
 def test_watch_survives_an_invalid_status(site: dict[str, str], tmp_path: Path) -> None:
