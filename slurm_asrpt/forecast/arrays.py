@@ -19,12 +19,13 @@ Task = tuple[Job, float]
 
 @dataclass(frozen=True)
 class PendingTasks:
-    """The pending tasks of an array that Slurm keeps in one record. The field names are keys in forecast.json.
+    """Pending tasks of an array that wait only for others of it. The field names are keys in forecast.json.
 
     job: a template; its id is the array's. span: iterations of each task.
     tasks: task numbers in order, as arguments of ``range``; at least one.
     waiting, running: number of the array's tasks that are jobs already.
     most: limit of tasks that run at the same time; 0 for no limit.
+    split: whether each task has a record of its own. Otherwise Slurm keeps them in one.
     """
 
     job: Job
@@ -33,6 +34,7 @@ class PendingTasks:
     waiting: int = 0
     running: int = 0
     most: int = 0
+    split: bool = False
 
     @property
     def count(self) -> int:
@@ -43,8 +45,10 @@ class PendingTasks:
         """The tasks whose start is reported: the ID to report it under, and the task's own ID.
 
         The next task is reported under the array's ID. The last task is reported under its own ID, unless it is
-        beyond MAX_TASKS.
+        beyond MAX_TASKS. Tasks with records of their own are reported under their own IDs.
         """
+        if self.split:
+            return {name: name for each in self.tasks for name in map(self.task_id, range(*each))}
         last = self.task_id(range(*self.tasks[-1])[-1])
         return {self.job.id: self.task_id(self.tasks[0][0])} | ({last: last} if self.count <= MAX_TASKS else {})
 

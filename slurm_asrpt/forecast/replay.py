@@ -56,10 +56,11 @@ class Replay:
         ``keep_going`` is false."""
         while len(self.started) < len(self.asked) and (now := self._next_event()) <= horizon and keep_going():
             self.now = now
-            self._ends(now)
-            self._arrive(now)
+            self._split(now)
             if self._following.over:
                 break
+            self._ends(now)
+            self._arrive(now)
             self._preemptible.tell(now)
             for decision in self.policy.decide(self.view, now):
                 if isinstance(decision, Start):
@@ -80,6 +81,12 @@ class Replay:
         wake = self.policy.next_wakeup(self.now)
         return wake if wake is not None and self.now < wake < soonest else soonest
 
+    def _split(self, now: float) -> None:
+        """Array tasks become jobs after the decision that follows a start or an end: asrptd splits them off in the
+        cycle that sees it. A job that fits meanwhile goes first."""
+        for job, iterations in self._following.release():
+            self._submit(job, iterations, now)
+
     def _ends(self, now: float) -> None:
         while self._running and self._running[0][0] <= now:
             _, _, job_id, gpus, request, charges, indexes = heapq.heappop(self._running)
@@ -96,8 +103,6 @@ class Replay:
         while self._next is not None and self._next[0].submit_time <= now:
             self._submit(*self._next, now)
             self._next = next(self._arrivals, None)
-        for job, iterations in self._following.release():
-            self._submit(job, iterations, now)
 
     def _submit(self, job: Job, iterations: float, now: float) -> None:
         self._iterations[job.id] = iterations

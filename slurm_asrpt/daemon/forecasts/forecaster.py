@@ -180,7 +180,8 @@ class Forecaster:
         snapshot = self._snapshots.make(now)
         jobs = {str(each.job.id): self._jobs[each.job.id].made_from for each in snapshot.waiting}
         for rest in snapshot.arrays:
-            jobs |= dict.fromkeys(map(str, rest.asked), self._jobs[rest.job.id].made_from)
+            for name in rest.asked:
+                jobs[str(name)] = self._jobs[name if name in self._jobs else rest.job.id].made_from
         self._running = _Running(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
 
     def _pick_up(self, now: float) -> None:
@@ -211,7 +212,7 @@ class Forecaster:
             if job.state in (JobState.PINNED, JobState.RUNNING):
                 continue  # its forecast no longer changes
             changed = job_id in self._known and self._known[job_id][0] != job.made_from
-            if job.state is not JobState.QUEUED or changed:
+            if changed or not (job.state is JobState.QUEUED or job.is_beyond_limit):
                 job.forecast_is(None)
             if job.forecast is None:
                 job.forecast_is(self.current(job, now))
@@ -280,8 +281,8 @@ class Forecaster:
 
 
 def _waits(job: ManagedJob) -> bool:
-    """Whether the job is eligible and pending."""
-    return job.state is JobState.QUEUED or job.has_waiting_tasks
+    """Whether the job is eligible and pending, or would be if it did not wait for tasks of its array."""
+    return job.state is JobState.QUEUED or job.has_waiting_tasks or job.is_beyond_limit
 
 
 def _nameless(jobs: Sequence[_Named]) -> tuple[_Named, ...]:

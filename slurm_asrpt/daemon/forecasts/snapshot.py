@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Node
@@ -123,10 +124,11 @@ class SnapshotMaker:
         return iterations_of(job, self._recent.run_adjustment, self._alpha(admitted), unknown)
 
     def _array_rests(self, first: Sequence[ManagedJob], unknown: Quantiles) -> Iterator[PendingTasks]:
-        """Array tasks that wait together, of arrays with a task among the ``first`` jobs or none in the queue."""
+        """Array tasks that wait for others, of arrays with a task among the ``first`` jobs or none in the queue."""
         all_jobs = self._jobs.values()
         rests = [job for job in all_jobs if job.has_waiting_tasks]
-        if not rests:
+        beyond = [job for job in all_jobs if job.is_beyond_limit]
+        if not rests and not beyond:
             return
         counts, in_queue = TaskCounts(all_jobs), {job.record.array_id for job in first}
         behind = {job.record.array_id for job in self._jobs.in_state(JobState.QUEUED)} - in_queue
@@ -142,6 +144,25 @@ class SnapshotMaker:
                 counts.known[array] - counts.waiting[array],
                 record.array_most,
             )
+        for array, tasks in _by_array(beyond).items():
+            if array not in behind and array not in {rest.record.job_id for rest in rests}:
+                yield self._beyond_limit(array, tasks, counts, unknown)
+
+    def _beyond_limit(
+        self, array: str, tasks: Sequence[ManagedJob], counts: TaskCounts, unknown: Quantiles
+    ) -> PendingTasks:
+        first = tasks[0]
+        assert first.job is not None  # noqa: S101  (it has been admitted)
+        numbers = sorted(int(task.record.job_id.partition("_")[2]) for task in tasks)
+        return PendingTasks(
+            replace(first.job, id=JobId(array)),
+            self._iterations(first, first.job, unknown),
+            tuple((number, number + 1, 1) for number in numbers),
+            counts.waiting[array] - len(tasks),
+            counts.known[array] - counts.waiting[array],
+            first.record.array_most,
+            split=True,
+        )
 
     def _free(self, running: Sequence[Running]) -> dict[str, int]:
         """GPUs that ``running`` leaves free. A node in state COMPLETING counts as ready."""
@@ -184,6 +205,14 @@ class SnapshotMaker:
             limit_s=max(0.0, record.time_limit - ran_s) if record.time_limit else math.inf,
             indexes={name: each for name, each in record.gpu_indexes.items() if name in self._cluster.view.by_name},
         )
+
+
+def _by_array(tasks: Iterable[ManagedJob]) -> Mapping[str, Sequence[ManagedJob]]:
+    arrays = defaultdict[str, list[ManagedJob]](list)
+    for task in tasks:
+        if task.job is not None:
+            arrays[task.record.array_id].append(task)
+    return arrays
 
 
 def _with_so_many(indexes: int, count: int, whole: int) -> int:

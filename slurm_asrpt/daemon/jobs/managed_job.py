@@ -175,6 +175,11 @@ class ManagedJob(SavedJob):
         return self.reason is not None and self.reason.kind == "array" and self.record.state == PENDING
 
     @property
+    def is_beyond_limit(self) -> bool:
+        """Whether this is an array task that waits only because as many of its array run as may."""
+        return self.reason is not None and self.reason.kind == "array-limit" and self.record.state == PENDING
+
+    @property
     def waits_for_cpus(self) -> bool:
         """Whether this is a job without GPUs that may start now."""
         waits = self.reason is not None and self.reason.kind in WAITS_FOR_CPUS

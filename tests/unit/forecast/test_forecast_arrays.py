@@ -136,6 +136,12 @@ def test_the_next_and_the_last_task_get_estimates(policy: str) -> None:
     assert before.latest <= following.latest < last.latest
 
 
+def test_a_job_that_fits_when_a_task_ends_goes_before_the_next_task_of_a_limited_array() -> None:
+    wide = Waiting(job(10, 4), Quantiles(50.0, 100.0, 200.0))
+    starts = played(with_array(5, [wide], most=1), {"10": 30.0}, [wide.job.id, task(4).id])
+    assert starts[wide.job.id] < starts[task(4).id] - 300
+
+
 def test_the_next_task_may_be_the_last_one() -> None:
     one = forecast(with_array(ARRAY_TASKS_AHEAD + 1, []), 0, MIN_SAMPLES)
     assert one[JobId("5")] == one[JobId(f"5_{ARRAY_TASKS_AHEAD}")]
@@ -302,3 +308,21 @@ def test_of_an_array_too_long_only_the_next_task_is_told(bench: Bench) -> None:
     assert found[array].start_earliest is not None
     assert found[array].last_start_earliest is None
     assert found[long].start_unknown == "it starts in too few simulations (3 days each, less if the queue is long)"
+
+
+def test_a_task_beyond_the_limit_of_its_array_has_an_estimate(make_bench: Callable[..., Bench]) -> None:
+    bench, computations = make_bench(policy="asrpt-gated"), FakeComputations()
+    forecaster = bench.forecaster(computations)
+    array = bench.slurm.submit(1, 50, array_tasks="0-2", array_most=2)
+    bench.cycle(4)
+    forecaster.step(bench.slurm.now)
+    last, now = f"{array}_2", bench.slurm.now
+    assert rows(bench, forecaster)[last].reason == "array-limit"
+    asked = computations.snapshots[-1]
+    assert [(rest.asked, rest.waiting, rest.running) for rest in asked.arrays] == [({last: last}, 0, 2)]
+    assert forecast(asked, 0, MIN_SAMPLES)[JobId(last)].earliest > now
+    computations.answers.append({last: [now + 10, now + 20, now + 30]})
+    bench.cycle()
+    forecaster.step(bench.slurm.now)
+    row = rows(bench, forecaster)[last]
+    assert (row.start_earliest, row.last_start_earliest) == (now + 10, None)
