@@ -68,7 +68,16 @@ def _has_known_columns(found: TraceFile) -> bool:
     return {"job_id", "submit_s", "gpus"} <= set(known) and _timed(known)
 
 
-@register("csv", "CSV with a line of titles; --column submit_s=TITLE where the title is unusual", _has_known_columns)
+def _has_a_known_column(found: TraceFile) -> bool:
+    return len(found.titles) > 1 and bool(_known(found.titles))
+
+
+@register(
+    "csv",
+    "CSV with a line of titles; --column submit_s=TITLE where the title is unusual",
+    _has_known_columns,
+    _has_a_known_column,
+)
 def read(found: TraceFile, options: ReadOptions) -> Trace:
     """Raises InputError for a missing column."""
     if found.path.is_dir():

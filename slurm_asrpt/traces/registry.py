@@ -30,16 +30,26 @@ class _Format:
     about: str
     matches: Callable[[TraceFile], bool]
     read: Reader
+    resembles: Callable[[TraceFile], bool]
 
 
 _FORMATS: dict[str, _Format] = {}
 
 
-def register(name: str, about: str, matches: Callable[[TraceFile], bool]) -> Callable[[Reader], Reader]:
-    """Register a reader. Formats are tried in the order of registration: specific ones come first."""
+def register(
+    name: str,
+    about: str,
+    matches: Callable[[TraceFile], bool],
+    resembles: Callable[[TraceFile], bool] = lambda found: False,
+) -> Callable[[Reader], Reader]:
+    """Register a reader. Formats are tried in the order of registration: specific ones come first.
+
+    resembles: whether a file that matches no format seems to be of this one, with a column missing. The reader is then
+    called to say which.
+    """
 
     def add(read: Reader) -> Reader:
-        _FORMATS[name] = _Format(about, matches, read)
+        _FORMATS[name] = _Format(about, matches, read, resembles)
         return read
 
     return add
@@ -85,6 +95,9 @@ def _detect(found: TraceFile) -> _Format:
     for kind in _FORMATS.values():
         if kind.matches(found):
             return kind
+    for kind in _FORMATS.values():
+        if kind.resembles(found):
+            return kind
     if found.path.is_dir():
         raise InputError(
             f"{found.path}: a directory without the tables of a trace; specify the file, or the pai or itp directory"
@@ -93,7 +106,7 @@ def _detect(found: TraceFile) -> _Format:
         raise InputError(f"{found.path}: the file is empty")
     raise InputError(
         f"{found.path}: not a trace in a known format ({', '.join(_FORMATS)}); "
-        "for a CSV file with other titles, specify its columns: --column submit_s=TITLE"
+        "a CSV file has commas between its fields; if its titles are others, specify them: --column submit_s=TITLE"
     )
 
 

@@ -62,7 +62,12 @@ def _is_sacct(found: TraceFile) -> bool:
     return bool({"jobid", "jobidraw"} & set(titles)) and {"state", "submit"} <= set(titles)
 
 
-@register("sacct", "what `sacct --parsable2` prints, with its line of titles", _is_sacct)
+def _has_job_ids(found: TraceFile) -> bool:
+    titles = _titles(found.head[0], "|") if found.head else []
+    return len(titles) > 1 and bool({"jobid", "jobidraw"} & set(titles))
+
+
+@register("sacct", "what `sacct --parsable2` prints, with its line of titles", _is_sacct, _has_job_ids)
 def read(found: TraceFile, options: ReadOptions) -> Trace:
     """Raises InputError for a missing column."""
     with lines(found.path) as opened:

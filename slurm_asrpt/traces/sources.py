@@ -68,7 +68,7 @@ def load_trace(
 def no_jobs(spec: str, trace: Trace) -> str:
     """The message for a trace without a usable job."""
     left = ", ".join(f"{what}: {count:,}" for what, count in sorted(trace.left_out.items(), key=lambda p: -p[1]))
-    return f"{spec}: no usable job in {counted(trace.rows, 'row')}; {left or 'the file is empty'}"
+    return f"{spec}: no usable job in {counted(trace.rows, 'row')}; {left or 'the file has no rows'}"
 
 
 def column_titles(pairs: Iterable[str]) -> dict[str, str]:

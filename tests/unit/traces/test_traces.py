@@ -339,6 +339,10 @@ def test_an_edited_canonical_file_is_recounted(tmp_path: Path) -> None:
     [
         (b"", "the file is empty"),
         (b"\xff\xfe\x00j", "not a trace in a known format"),
+        (b"job_id,submit_s,user\n1,2,a\n", "no column has a known title for gpus and duration_s; specify"),
+        (b"job_id;submit_s;gpus;duration_s\n1;2;3;4\n", "has commas between its fields"),
+        (b"JobID|JobName|Partition|State\n1|a|gpu|COMPLETED\n", "no JobID, Submit and State in sacct's header line"),
+        (b"JobID|Submit|State|Elapsed\n1|2|COMPLETED|3\n", "so no job's GPUs are known; add AllocTRES"),
         (b"\x1f\x8bno gzip", "cannot be read"),
         (gzip.compress(b"job_id,submit_s,gpus,duration_s\n" + b"1,2,3,4\n" * 9999)[:-9], "cannot be read"),
         (b"x" * 2_000_000, "a line of more than"),
