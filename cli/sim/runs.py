@@ -247,8 +247,11 @@ _LOADS = ("load", "seed", "servers", "gpus-per-server", "jobs", "single-gpu")
 
 def leave(found: Collected, interrupted: bool, wanted: int) -> None:
     """Print the failed cells and exit with the matching code."""
-    for name, error in found.failed.items():
-        say(f"{safe(name)}: {safe(error)}")
+    if len(found.failed) > 1 and len(errors := set(found.failed.values())) == 1:
+        say(f"{safe(errors.pop())} ({len(found.failed)} of {wanted} simulations)")
+    else:
+        for name, error in found.failed.items():
+            say(f"{safe(name)}: {safe(error)}")
     if interrupted:
         say(f"interrupted; {len(found.rows)} of {wanted} are done")
         raise typer.Exit(EXIT_INTERRUPTED)

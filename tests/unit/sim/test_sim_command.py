@@ -250,6 +250,14 @@ def test_bad_input_is_one_line(sim: Sim, arguments: list[str], says: str) -> Non
     assert says in done.stderr
 
 
+def test_what_no_policy_can_simulate_is_said_once(sim: Sim, tmp_path: Path) -> None:
+    trace = tmp_path / "titles.csv"
+    trace.write_text("job_id,submit_s,gpus,duration_s\n")
+    done = sim("compare", str(trace), "-p", "fifo,asrpt", code=1)
+    assert done.stderr.count("\n") == 1
+    assert "the file has no rows (2 of 2 simulations)" in done.stderr
+
+
 COMMANDS = ("run", "compare", "sweep", "report", "import", "describe", "generate", "formats", "what-if")
 
 
