@@ -72,6 +72,8 @@ def install_command(
     if look + put + take != 1:
         raise InputError("give one of --check, --apply and --remove")
     site = _site(root, slurm_dir, units, user, config)
+    if root == Path("/") and units == DEFAULT_UNITS:
+        _refuse_a_lab(site.settings_path)
     if put and root == Path("/") and not site.config and not (slurm_dir and user):
         raise AsrptError(GUESSED)
     if take:
@@ -85,6 +87,14 @@ def install_command(
         _show(steps, lines(site), take, root, site)
     if look and not _complete(steps, lines(site)):
         raise typer.Exit(EXIT_FAILURE)
+
+
+def _refuse_a_lab(settings: Path) -> None:
+    """Raises InputError for the settings of a lab: this machine must not get units that run it."""
+    from slurm_asrpt.lab.spec import STATE_FILE
+
+    if (settings.parent.parent / STATE_FILE).exists():
+        raise InputError(f"{settings} is of a lab, in which asrpt-lab has installed all there is; unset ASRPT_CONFIG")
 
 
 def _site(root: Path, slurm_dir: Path | None, units: Path, user: str, config: Path | None) -> Site:

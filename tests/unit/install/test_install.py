@@ -436,6 +436,19 @@ def test_exactly_one_of_check_apply_and_remove_is_required(words: list[str]) -> 
     assert isinstance(done.exception, InputError)
 
 
+@pytest.mark.parametrize("what", ["--check", "--apply", "--remove"])
+def test_a_lab_is_refused(tmp_path: Path, what: str) -> None:
+    """Units of this machine must not run the asrptd of a lab."""
+    config = tmp_path / "etc" / "asrpt.toml"
+    config.parent.mkdir()
+    config.write_text(f'[slurm]\nbin_dir = "{tmp_path}"\n')
+    (tmp_path / "lab.json").write_text("{}")
+    done = CliRunner().invoke(app, ["install", what, "--config", str(config)])
+    assert isinstance(done.exception, InputError)
+    assert "is of a lab" in str(done.exception)
+    assert sorted(os.listdir(tmp_path)) == ["etc", "lab.json"]
+
+
 def test_shipped_files_are_found() -> None:
     assert (folders(HOOKS)[0] / job_submit.MODULE).is_file()
     with pytest.raises(FileNotFoundError):
