@@ -148,6 +148,7 @@ def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: flo
     row.start_earliest, row.start_median, row.start_latest = found.earliest, found.median, found.latest
     if row.start_latest is None or row.start_latest >= now:
         row.start_earliest = max(row.start_earliest, now)  # a waiting job has not started before now
+        row.start_median = row.start_median and max(row.start_median, now)
     row.start_made, row.start_open = found.made, found.open_end
     last = forecaster.last(job, now)
     if last is not None:

@@ -126,6 +126,16 @@ def test_the_latest_estimate_is_shown_and_the_first_is_judged(forecasts, waiting
     assert (job.start_made, job.start_earliest, job.start_latest) == (made, begin + 80, begin + 200.5)
 
 
+def test_no_time_of_an_estimate_is_before_now(forecasts, waiting):
+    begin = forecasts.slurm.now
+    forecasts.bench.recent.start_adjustment = ENOUGH_STARTS
+    forecasts.estimate(waiting, begin + 1, begin + 2, begin + 500)
+    forecasts.cycle(10.0)
+    row = forecasts.row(waiting)
+    assert row.start_earliest == row.start_median >= begin + 10
+    assert row.start_latest == begin + 500
+
+
 def test_a_job_of_a_rush_ends_with_its_estimate_in_the_history(forecasts, waiting):
     """All jobs of its kind have waited longer than simulated: only the lower end is known, and it is a time."""
     begin = forecasts.slurm.now
