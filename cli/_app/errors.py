@@ -49,10 +49,16 @@ def _report_usage(command: str, error: typer.BadParameter) -> int:
     if sys.argv[1:]:
         where = error.ctx.command_path if error.ctx else command
         message = printable(" ".join(error.format_message().split()).rstrip("."))
-        print(f"{where}: {message}; {where} --help lists the options", file=sys.stderr)
+        print(f"{where}: {message}; {_advice(where, message)}", file=sys.stderr)
     else:
         error.show()
     return EXIT_BAD_INPUT
+
+
+def _advice(where: str, message: str) -> str:
+    if message.startswith("No such option") and any(word.startswith("--what-if") for word in sys.argv):
+        return "options for sbatch follow after -- (asrpt-status --what-if JOBSCRIPT -- --gpus=8)"
+    return f"{where} --help lists the options"
 
 
 def _report(command: str, error: BaseException) -> int:

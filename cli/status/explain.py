@@ -116,12 +116,14 @@ def _ends(ends: Sequence[Ending]) -> str:
     if last.remaining_s is not None:
         when = f"in about {slurm_time(last.remaining_s)}"
     else:
-        when = f"by its time limit at {date(last.limit_end)}" if last.limit_end else "at an unknown time"
+        whose = "the last by its" if len(ends) > 1 else "by its"
+        when = f"{whose} time limit at {date(last.limit_end)}" if last.limit_end else "at an unknown time"
     return f"enough after job{'s' * (len(ends) > 1)} {named} {'end' if len(ends) > 1 else 'ends'}, {when}"
 
 
 def _priority(job: JobStatus) -> str:
-    weight = f"ordered as if its predicted work were divided by {job.weight:.3g}" if job.weight != 1.0 else ""
+    rounded = f"{job.weight:,.0f}" if job.weight >= 100 else f"{job.weight:.3g}"
+    weight = f"ordered as if its predicted work were divided by {rounded}" if job.weight != 1.0 else ""
     return "; ".join(filter(None, [job.priority and safe(job.priority), weight]))
 
 
@@ -131,6 +133,7 @@ def _record(job: JobStatus) -> Facts:
         ("GPUs", _gpus(job)),
         (_nodes_label(job), fold_nodes(job.nodes)),
         ("Reservation", _reservation(job)),
+        ("Dependency", safe(str(job.facts.get("dependency", "")))),
         ("Submitted", date(job.submit_time)),
         ("Started", date(job.start_time) if job.start_time is not None else "not yet"),
         *expected_start(job),
@@ -220,6 +223,7 @@ def _facts(job: JobStatus) -> Facts:
         "able",
         "have",
         "returns",
+        "dependency",
     }
     said |= {UNUSED_PROFILE, PREEMPTED_BY_NONE, COMMUNICATION, DRAWN_BY, RESERVED_IN}
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]

@@ -365,6 +365,14 @@ def test_explain_shows_the_nvlink_domains_of_a_job_that_uses_several_of_a_node(s
     assert "NVLink" not in run(settings, "--explain", job.job_id).stdout
 
 
+def test_explain_writes_large_weights_and_dependencies_for_humans(settings: Path) -> None:
+    job = replace(WAITING, weight=1023.4, reason="dependency", facts={"dependency": "afterok:7(failed)"})
+    write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[job]))
+    output = run(settings, "--explain", job.job_id).stdout
+    assert "predicted work were divided by 1,023" in output
+    assert "Dependency       afterok:7(failed)" in output
+
+
 def test_explain_has_no_line_for_a_reservation_or_a_priority_that_there_is_not(settings: Path) -> None:
     job = replace(WAITING, weight=4.0, reason="over-limit", facts={"limit": "MaxJobs"})
     write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[job]))
@@ -402,6 +410,7 @@ def test_explain_shows_the_prediction_that_the_order_uses_and_its_source(
         (["--explain", "9", "--what-if", "x.sh"], 2, "cannot be combined"),
         (["--state", "asleep"], 2, "unknown state 'asleep'; valid states: virtual, waiting,"),
         (["--colour"], 2, "No such option"),
+        (["--what-if", "x.sh", "--gpus=8"], 2, "options for sbatch follow after --"),
     ],
 )
 def test_errors_have_a_message_and_an_exit_code(settings: Path, arguments: list[str], code: int, said: str) -> None:
