@@ -21,9 +21,10 @@ from typing import Any, Protocol
 from slurm_asrpt.errors import InputError, printable
 from slurm_asrpt.history.store import COMPLETED, Origin, Run, Source, row_of
 from slurm_asrpt.hook.hook_conf import digest
+from slurm_asrpt.slurm.notation import parse_duration
 from slurm_asrpt.traces.csv_columns import ALIASES
 from slurm_asrpt.traces.files import LONGEST_LINE, WRONG_FIELDS, lines
-from slurm_asrpt.traces.parsing import clock_seconds, normal_name
+from slurm_asrpt.traces.parsing import normal_name
 
 NAMES = tuple(f.name for f in fields(Run))
 ELAPSED = "elapsed"
@@ -283,7 +284,7 @@ def _numeric(value: Any) -> bool:
 
 
 def _duration(value: Any) -> float:
-    return _real(clock_seconds(value) if isinstance(value, str) and ":" in value else value)
+    return _real(parse_duration(value) if isinstance(value, str) and ":" in value else value)
 
 
 def _mapping(number: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:

@@ -11,6 +11,7 @@ import numpy as np
 from slurm_asrpt.reporting.html import duration, render
 from slurm_asrpt.reporting.shares import tables
 from slurm_asrpt.sim.what_if import AS_IT_WAS, Outcome, Past, by_group, ours, remarks
+from slurm_asrpt.slurm.notation import UNITS
 
 COLUMNS: Mapping[str, str] = {
     "mean_wait_s": "mean wait",
@@ -28,7 +29,6 @@ COLUMNS: Mapping[str, str] = {
 _REAL, _OURS = "#000000", "#0072B2"
 _OTHERS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A900")
 _WIDTH, _HEIGHT, _LEFT, _TOP = 760, 320, 70, 10
-_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _TICKS = (
     *("1 s", "1 min", "1 h", "1 d", "1 w", "10 w", "10 s", "10 min", "10 h"),
     *("3 s", "30 s", "3 min", "30 min", "3 h", "2 s", "5 s", "20 s"),
@@ -116,7 +116,7 @@ def ticks(most: float) -> list[tuple[float, str]]:
     shown: dict[str, float] = {}
     for name in _TICKS:
         count, unit = name.split()
-        seconds = int(count) * _UNITS[unit]
+        seconds = int(count) * UNITS[unit]
         place = _x(seconds, most)
         if seconds <= most and all(abs(place - other) >= LEAST_GAP for other in shown.values()):
             shown[name] = place

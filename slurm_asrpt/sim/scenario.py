@@ -16,12 +16,12 @@ from slurm_asrpt.core.policies.registry import OptionError, check_options, polic
 from slurm_asrpt.errors import Collected, InputError, as_one
 from slurm_asrpt.sim.engine import FEWEST, NODES, PERFECT, SPLIT
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.slurm.notation import UNITS
 from slurm_asrpt.traces import AUTO, check_format
 from slurm_asrpt.traces.sources import column_titles, fingerprint, generated_size, load_trace, no_jobs, path_of
 
 SLURM_FEWEST = f"slurm-backfill:{NODES}={FEWEST}"
 """Slurm, if users say on how many nodes their jobs should run (``sbatch -N``)."""
-_SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -218,11 +218,12 @@ def parse_types(text: str) -> tuple[tuple[int, str, float], ...]:
 
 
 def seconds(text: str) -> float:
-    """``90``, ``30min``, ``1h`` or ``1d`` in seconds. Raises ValueError."""
+    """``90``, ``30min``, ``1h``, ``1d`` ... in seconds. Raises ValueError."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([a-z]*)", text.strip())
-    if found is None or found[2] not in _SECONDS or float(found[1]) * _SECONDS[found[2]] > 1e9:
+    length = float(found[1]) * UNITS.get(found[2] or "s", math.inf) if found else math.inf
+    if not length <= 1e9:  # 0 of an unknown unit is nan
         raise ValueError(f"{text!r} is not a time: write seconds, or a number with min, h or d, e.g. 1h")
-    return float(found[1]) * _SECONDS[found[2]]
+    return length
 
 
 def scenario_of(document: Mapping[str, Any]) -> Scenario:

@@ -1,7 +1,8 @@
-"""Slurm's notations: array tasks, nodes with GPUs, times. Few imports, so that asrpt-status starts fast."""
+"""Slurm's notations: array tasks, nodes with GPUs, times, durations. Few imports, so that asrpt-status starts fast."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -23,6 +24,8 @@ _DATES = (
     re.compile(r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"),
     re.compile(r"(?P<month>[0-9]{2})(?P<sep>[/.]?)(?P<day>[0-9]{2})(?:(?P=sep)(?P<year>[0-9]{2}))?"),
 )
+
+_DURATION = re.compile(r"(?:([0-9]{1,7})-)?(?:([0-9]{1,9}):)??([0-9]{1,9}):([0-9]{1,2}(?:\.[0-9]*)?)")
 
 _INDEXES = re.compile(r"(?:^|,)(?:gres[:/])?gpu:(?:\(null\):)?[:\w.-]*\(IDX:([0-9,-]*)\)")
 _INDEX_RANGE = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
@@ -66,6 +69,20 @@ def _fold(names: Sequence[str]) -> str:
         return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
     except NodeSetException:
         return ",".join(names)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``[D-][HH:]MM:SS``, as Slurm prints them. Raises ValueError for anything else."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"not a duration: {text}")
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return 86400.0 * days + 3600.0 * hours + 60.0 * minutes + seconds
+
+
+def parse_limit(text: str) -> float:
+    """As ``parse_duration``; infinity for UNLIMITED, NONE and the like. Raises ValueError."""
+    return parse_duration(text) if text[:1].isdigit() else math.inf
 
 
 def read_time(text: str, now: float) -> float:

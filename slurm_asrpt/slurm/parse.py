@@ -466,15 +466,6 @@ def parse_time(text: str) -> float:
         return 0.0
 
 
-def parse_duration(text: str) -> float:
-    """Seconds of ``7-00:00:00``; infinity for UNLIMITED, NONE and the like. Raises ValueError."""
-    if not text[:1].isdigit():
-        return float("inf")
-    days, dash, clock = text.rpartition("-")
-    hours, minutes, seconds = (float(part) for part in clock.split(":"))
-    return 86400.0 * float(days if dash else 0) + 3600 * hours + 60 * minutes + seconds
-
-
 def uid_in(text: str) -> int:
     """64030 for ``slurm(64030)``; 0, root's, if there is none."""
     found = re.search(r"\(([0-9]{1,10})\)$", text)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.parse import pairs_of, parse_duration
+from slurm_asrpt.slurm.notation import parse_limit
+from slurm_asrpt.slurm.parse import pairs_of
 from slurm_asrpt.slurm.records import JobRecord
 
 Rows = Mapping[str, Mapping[str, str]]
@@ -64,7 +65,7 @@ def _partition(values: Mapping[str, str]) -> Partition:
     try:
         return Partition(
             up=values.get("State", "UP") == "UP",
-            max_time=parse_duration(values.get("MaxTime", "")),
+            max_time=parse_limit(values.get("MaxTime", "")),
             min_nodes=int(values.get("MinNodes") or 0),
             max_nodes=float(values["MaxNodes"]) if values.get("MaxNodes", "").isdecimal() else math.inf,
             accounts=_names(values, "Accounts"),

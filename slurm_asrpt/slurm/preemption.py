@@ -7,12 +7,13 @@ preempt/partition_prio, a job may preempt those in partitions of a lower Priorit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from slurm_asrpt.core.job import NOTHING
 from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.notation import parse_duration
+from slurm_asrpt.slurm.parse import seconds_in
 from slurm_asrpt.slurm.partitions import Rows
 from slurm_asrpt.slurm.records import JobRecord
 
@@ -21,7 +22,6 @@ MANAGED_MODES = frozenset({"REQUEUE", "CANCEL"})
 
 GRACE_CHECKED_S = 30.0
 """slurmctld looks so often whether a time of grace is over, as with time limits."""
-_DURATION = r"(?:([0-9]+)-)?([0-9]+):([0-9]+):([0-9]+)"
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,12 @@ QOS_FORMAT = "format=Name,Priority,Preempt,PreemptMode,GraceTime,PreemptExemptTi
 def defaults_of(config: Mapping[str, str]) -> PreemptionDefaults:
     """From ``scontrol show config``."""
     kind, mode = config.get("PreemptType", "").removeprefix("preempt/"), _mode(config.get("PreemptMode", "OFF"))
-    exempt, wait = config.get("PreemptExemptTime", ""), config.get("KillWait", "").partition(" ")[0]
+    exempt = config.get("PreemptExemptTime", "")
     return PreemptionDefaults(
         kind if kind in ("qos", "partition_prio") and mode != "OFF" else "",
         mode,
-        _seconds(exempt) if re.fullmatch(_DURATION, exempt) else 0.0,
-        float(wait) if wait.isdecimal() else 0.0,
+        parse_duration(exempt) if ":" in exempt else 0.0,
+        seconds_in(config.get("KillWait", ""), default=0.0),
         "preempt_youngest_first" in config.get("SchedulerParameters", "").split(",")
         or "youngest_first" in config.get("PreemptParameters", "").split(","),
     )
@@ -169,14 +169,8 @@ def _rules(kinds: Mapping[str, PreemptionKind], defaults: PreemptionDefaults) ->
 
 
 def _seconds(text: str) -> float:
-    """``00:01:30`` or ``1-00:00:00``; 0 for nothing. Raises ValueError."""
-    if not text:
-        return 0.0
-    found = re.fullmatch(_DURATION, text)
-    if found is None:
-        raise ValueError(f"not a duration: {text}")
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return 86400.0 * days + 3600.0 * hours + 60.0 * minutes + seconds
+    """0 for nothing. Raises ValueError."""
+    return parse_duration(text) if text else 0.0
 
 
 def _names(text: str) -> frozenset[str]:

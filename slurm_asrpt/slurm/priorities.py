@@ -15,7 +15,7 @@ from functools import cached_property
 from slurm_asrpt.core.priorities import Standing
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.limits import Association, Qos
-from slurm_asrpt.slurm.parse import parse_duration
+from slurm_asrpt.slurm.notation import parse_limit
 from slurm_asrpt.slurm.partitions import Rows
 from slurm_asrpt.slurm.records import JobRecord
 
@@ -121,9 +121,9 @@ def parse_weights(config: Mapping[str, str]) -> Weights | None:
     try:
         values = {name: float(config.get(f"PriorityWeight{word}", "0")) for name, word in names.items()}
         tres = sum(float(part.partition("=")[2]) for part in _listed(config.get("PriorityWeightTRES", "")))
-        max_age = parse_duration(config.get("PriorityMaxAge", "7-00:00:00"))
-        half_life = parse_duration(config.get("PriorityDecayHalfLife", "7-00:00:00"))
-        period = parse_duration(config.get("PriorityCalcPeriod", "00:05:00"))
+        max_age = parse_limit(config.get("PriorityMaxAge", "7-00:00:00"))
+        half_life = parse_limit(config.get("PriorityDecayHalfLife", "7-00:00:00"))
+        period = parse_limit(config.get("PriorityCalcPeriod", "00:05:00"))
     except ValueError as error:
         raise SlurmError(f"cannot parse the priorities in scontrol show config ({error!r})") from error
     tres = 0.0 if "tres" in raw else tres

@@ -12,10 +12,9 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from slurm_asrpt.files import make_folder, replacing
-from slurm_asrpt.status.document import JobStatus
+from slurm_asrpt.status.document import JobStatus, known
 
 FOLDER = "ended"
 KEPT_BYTES = 512 * 1024
@@ -38,14 +37,10 @@ def add_ended(run_dir: Path, uid: int, jobs: Sequence[JobStatus]) -> None:
         if not file.tell():
             _let_read(descriptor, uid)
         # after a crash the last line may be torn: an empty line costs nothing, and the next job is not lost with it
-        file.write(b"".join(b"\n" + json.dumps(_known(job)).encode() for job in jobs) + b"\n")
+        file.write(b"".join(b"\n" + json.dumps(known(job)).encode() for job in jobs) + b"\n")
         large = file.tell() > 2 * KEPT_BYTES
     if large:
         _shorten(path, uid)
-
-
-def _known(job: JobStatus) -> dict[str, Any]:
-    return {name: value for name, value in vars(job).items() if value is not None}
 
 
 def _shorten(path: Path, uid: int) -> None:

@@ -13,9 +13,9 @@ import re
 import numpy as np
 
 from slurm_asrpt.lazy_pandas import pd
+from slurm_asrpt.slurm.notation import parse_duration
 from slurm_asrpt.traces.trace import numbers
 
-_DURATION = re.compile(r"(?:(\d{1,7})-)?(?:(\d{1,9}):)??(\d{1,9}):(\d{1,2}(?:\.\d*)?)")
 _ZONE = r"(?:[Zz]|[+-]\d\d:?\d\d)$"
 
 
@@ -47,17 +47,15 @@ def durations(texts: pd.Series) -> pd.Series:
     left = texts[seconds.isna() & (texts != "")]
     if len(left):
         codes, kinds = pd.factorize(left)
-        seconds.loc[left.index] = np.array([clock_seconds(str(kind)) for kind in kinds])[codes]
+        seconds.loc[left.index] = np.array([_duration(str(kind)) for kind in kinds])[codes]
     return seconds
 
 
-def clock_seconds(text: str) -> float:
-    """Seconds of ``[D-][HH:]MM:SS``, nan for anything else."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError:
         return float("nan")
-    days, hours, minutes, rest = (float(part or 0) for part in found.groups())
-    return days * 86400 + hours * 3600 + minutes * 60 + rest
 
 
 _COUNTER = re.compile(r"(?<=.)(?:[-_.:#+@/ ]+[0-9]+|[0-9]{4,}|[-_ ]*\([0-9]+\)|[-_ ]*\[[0-9]+\])$")

@@ -220,6 +220,7 @@ def test_collect_reports_missing_cells(sim: Sim, tmp_path: Path) -> None:
         (["run", "philly", "--format", "swf"], "--processors-as-gpus"),
         (["run", *SMALL, "--retrain", "soon"], "e.g. 1h"),
         (["run", *SMALL, "--retrain", "-1"], "e.g. 1h"),
+        (["run", *SMALL, "--retrain", "0 parsecs"], "e.g. 1h"),
         (["run", *SMALL, "--nic", "inf"], "finite"),
         (["run", "pai-like:x"], "pai-like[:jobs[:days]]"),
         (["run", *SMALL, "-p", "nonsense"], "known: asrpt"),
@@ -236,7 +237,7 @@ def test_collect_reports_missing_cells(sim: Sim, tmp_path: Path) -> None:
         (["compare", *SMALL, "-p", ""], "no policy"),
         (["sweep"], "--collect"),
         (["sweep", *SMALL, "-o", "x", "--grid", "x=1"], "keys: servers"),
-        (["sweep", *SMALL, "-o", "x", "--grid", "retrain=1w"], "a value of retrain"),
+        (["sweep", *SMALL, "-o", "x", "--grid", "retrain=1x"], "a value of retrain"),
         (["sweep", "", "-o", "x"], "is empty"),
         (["sweep", *SMALL, "-o", "x", "--backend", "cloud"], "local, slurm"),
         (["sweep", *SMALL, "-o", "x", "--backend", "dask"], "--scheduler"),
@@ -359,7 +360,7 @@ def test_a_log_of_cpu_jobs_is_accepted_with_its_option(sim: Sim, tmp_path: Path)
 
 
 def test_the_retraining_interval_is_in_seconds(sim: Sim) -> None:
-    for text, seconds in (("0", 0), ("90", 90), ("30min", 1800), ("1h", 3600), ("1d", 86400)):
+    for text, seconds in (("0", 0), ("90", 90), ("30min", 1800), ("1h", 3600), ("1d", 86400), ("2weeks", 1209600)):
         run = json.loads(sim("run", *SMALL, "-p", "fifo", "--retrain", text, "--json").stdout)
         assert run["scenario"]["options"]["retrain_s"] == seconds
 
