@@ -135,6 +135,14 @@ class CliClient:
         return parse.parse_allocations(self._show_jobs(job_ids))
 
     def update(self, updates: Sequence[Update]) -> list[str]:
+        errors = self._write(updates)
+        going_on = [at for at, update in enumerate(updates) if update.then and not errors[at]]
+        rest = [Update(updates[at].job_id, updates[at].then) for at in going_on]
+        for at, error in zip(going_on, self._write(rest), strict=True):
+            errors[at] = error
+        return errors
+
+    def _write(self, updates: Sequence[Update]) -> list[str]:
         lines = [_line_or_error(update) for update in updates]
         written = [line for line, error in lines if not error]
         answers = iter(self._updated(written) if written else [])

@@ -282,7 +282,11 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Update:
-    """One ``scontrol update`` of one job."""
+    """One ``scontrol update`` of one job.
+
+    then: fields of a second one, which is made if Slurm accepts the first.
+    """
 
     job_id: str
     fields: Mapping[str, str]
+    then: Mapping[str, str] = field(default_factory=dict)

@@ -53,16 +53,27 @@ def hand_over(job_id: str, seconds: float = 0.0) -> Update:
     return lease(job_id, seconds) if seconds > 0 else Update(job_id, {"StartTime": "now"})
 
 
-def pin(job_id: str, gpus: Mapping[str, int], multifactor: bool, turn: int = 0) -> Update:
+def pin(job_id: str, gpus: Mapping[str, int], multifactor: bool, turn: int = 0, cpus: int = 0) -> Update:
     """Start the job now, on exactly these nodes. NumNodes must equal their number, else Slurm adds nodes.
 
-    turn: of ``turns``.
+    turn: of ``turns``. cpus: the job's, if NumNodes raises them (``raised_cpus``).
     """
     count = len(set(map(host_of, gpus)))
-    fields = {"StartTime": "now", "NumNodes": f"{count}-{count}", "ReqNodeList": pinned_nodes(gpus)}
-    return Update(
-        job_id, {**fields, **_priority(multifactor, PINNED_PRIORITY - turn, PINNED_SITE_FACTOR - turn * TURN)}
-    )
+    nodes = {"NumNodes": f"{count}-{count}", "ReqNodeList": pinned_nodes(gpus)}
+    start = {"StartTime": "now", **_priority(multifactor, PINNED_PRIORITY - turn, PINNED_SITE_FACTOR - turn * TURN)}
+    if cpus:
+        return Update(job_id, nodes, {"NumCPUs": str(cpus), **start})
+    return Update(job_id, {**nodes, **start})
+
+
+def raised_cpus(job: JobRecord, cpus: int, nodes: int) -> int:
+    """The CPUs of a job that has ``cpus``, if Slurm raises them as it takes a number of nodes; else 0.
+
+    It raises them to --mincpus of each node, which jobs with --mem also have under MaxMemPerCPU. If the tasks of the
+    job need fewer, Slurm never starts it then (BadConstraints). It accepts the CPUs that the job had, but only in an
+    update after that of the nodes.
+    """
+    return cpus if job.min_cpus_per_node * nodes > cpus else 0
 
 
 def turns(starts: Iterable[Collection[str]], before: Iterable[Collection[str]]) -> list[int]:
@@ -105,8 +116,10 @@ def not_next_for_slurm(job_id: str, before: Original, multifactor: bool) -> Upda
     return Update(job_id, _priority(multifactor, before.priority, 0))
 
 
-def unpin(job_id: str, before: Original, unbounded: int, nodes: int, slurm: SlurmConfig) -> Update:
-    """Restore what ``pin`` overwrote; the lease stays. nodes: how many the pin has.
+def unpin(
+    job_id: str, before: Original, unbounded: int, nodes: int, slurm: SlurmConfig, raises_cpus: bool = False
+) -> Update:
+    """Restore what ``pin`` overwrote; the lease stays. nodes: how many the pin has. raises_cpus: NumNodes raises them.
 
     unbounded: the maximum of nodes in place of none, which Slurm cannot restore. It must not exceed MaxNodes of the
     partition, or Slurm would never start the job (PartitionNodeLimit).
@@ -122,9 +135,9 @@ def unpin(job_id: str, before: Original, unbounded: int, nodes: int, slurm: Slur
     fields = {"NumNodes": f"{least}-{most}", "ReqNodeList": _in_slurms_form(before.required_nodes)}
     if not slurm.tasks_follow_nodes and nodes > before.tasks:
         fields["NumTasks"] = str(before.tasks)
-    if before.cpus:
-        fields["NumCPUs"] = str(before.cpus)
-    return Update(job_id, {**fields, **_priority(slurm.multifactor, before.priority, 0)})
+    fields |= _priority(slurm.multifactor, before.priority, 0)
+    cpus = {"NumCPUs": str(before.cpus)} if before.cpus else {}
+    return Update(job_id, fields, cpus) if raises_cpus else Update(job_id, {**fields, **cpus})
 
 
 def _in_slurms_form(nodes: str) -> str:
@@ -148,13 +161,14 @@ AHEAD_PRIORITY = 500_000_000
 """Jobs that are released ahead have at most this priority, below those of pins (multifactor)."""
 
 
-def release_ahead(job_id: str, factor: int, multifactor: bool, confined: bool = False) -> Update:
+def release_ahead(job_id: str, factor: int, multifactor: bool, confined: bool = False, cpus: int = 0) -> Update:
     """Let Slurm start the job as soon as there is room, in the order of these factors (basic: of the priorities).
 
-    confined: on one node; what this overwrites is restored by ``unpin``.
+    confined: on one node; what this overwrites is restored by ``unpin``. cpus: as for ``pin``.
     """
     nodes = {"NumNodes": "1-1"} if confined else {}
-    return Update(job_id, {**hand_over(job_id).fields, **nodes, **_priority(multifactor, 0, factor)})
+    start = {**hand_over(job_id).fields, **_priority(multifactor, 0, factor)}
+    return Update(job_id, nodes, {"NumCPUs": str(cpus), **start}) if nodes and cpus else Update(job_id, nodes | start)
 
 
 def lease_again(job_id: str, seconds: float, multifactor: bool) -> Update:

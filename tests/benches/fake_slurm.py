@@ -226,6 +226,9 @@ class FakeSlurm:
             self.check_available()
         self.writes.extend(updates)
         answers = [self._update(update) for update in updates]
+        for at, update in enumerate(updates):
+            if update.then and not answers[at]:
+                answers[at] = self._update(Update(update.job_id, update.then))
         self._schedule()
         return answers
 
@@ -337,9 +340,12 @@ class FakeSlurm:
         if "NumNodes" in fields:
             low, high = fields["NumNodes"].split("-")
             changes |= {"min_nodes": int(low), "max_nodes": int(high)}
+            changes["cpus"] = max(job.cpus, job.min_cpus_per_node * int(low))
         if "ReqNodeList" in fields:
             changes["required_nodes"] = fields["ReqNodeList"]
         changes |= {"tasks": int(fields["NumTasks"])} if "NumTasks" in fields else {}
+        if "NumCPUs" in fields:
+            changes["cpus"] = max(int(fields["NumCPUs"]), int(str(changes.get("cpus", 0))))
         changes |= {"priority": int(fields["Priority"])} if "Priority" in fields else {}
         if "SiteFactor" in fields:
             before, after = self.site_factors.get(job.job_id, 0), int(fields["SiteFactor"])
@@ -361,6 +367,9 @@ class FakeSlurm:
     def _try_to_start(self, job: JobRecord) -> None:
         if self._throttled(job):
             self.records[job.job_id] = dataclasses.replace(job, reason="JobArrayTaskLimit")
+            return
+        if job.min_cpus_per_node and job.cpus > job.tasks:
+            self.records[job.job_id] = dataclasses.replace(job, reason="BadConstraints", priority=0)
             return
         if not (job.tres_per_task or job.tres_per_job or job.tres_per_node):
             self._try_to_start_without_gpus(job)

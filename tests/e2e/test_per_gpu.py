@@ -41,6 +41,18 @@ def test_a_job_with_all_memory_of_a_node_waits_until_no_other_runs_there(lab: Cl
     assert_asrptd_has_started(lab, jobs)
 
 
+@pytest.mark.parametrize("memory", ["--mem=6000", "--mincpus=6"])
+def test_jobs_whose_memory_or_request_needs_more_cpus_than_their_tasks_start(memory: str) -> None:
+    """Slurm raises the CPUs of such a job as asrptd writes its number of nodes, and would not start it."""
+    settings = {**quick(SPEED), "policy": {"name": "asrpt-gated"}}
+    with own_cluster(200, "2x4", settings, cpus=16, slurm_conf_extra="MaxMemPerCPU=1000", speed=SPEED) as lab:
+        lab.start_daemon()
+        tasks = ("-n1", "-n2", "-n6")
+        jobs = [lab.submit(each, "--gpus-per-task=1", memory, script="sleep 20") for _ in range(3) for each in tasks]
+        lab.wait_all(jobs, "COMPLETED", timeout=60)
+        assert_asrptd_has_started(lab, jobs)
+
+
 def test_a_job_gets_whole_cores() -> None:
     """8 cores with two threads each: 3 CPUs take two of them, as do 2 with --hint=nomultithread."""
     settings = {**quick(SPEED), "policy": {"name": "asrpt-gated"}}

@@ -42,7 +42,9 @@ class Pins:
         assert job.pin is not None  # noqa: S101  (jobs that start have one)
         if job.by_slurm:
             return writeback.next_for_slurm(job.record.job_id, self._slurm.multifactor)
-        return writeback.pin(job.record.job_id, job.pin.gpus, self._slurm.multifactor, turn)
+        before = job.original.cpus if job.original is not None else 0
+        cpus = writeback.raised_cpus(job.record, before or job.record.cpus, len(_nodes(job)))
+        return writeback.pin(job.record.job_id, job.pin.gpus, self._slurm.multifactor, turn, cpus)
 
     def written(self, jobs: Sequence[ManagedJob]) -> None:
         """Slurm has the pins: the other host files follow the allocations."""
@@ -77,7 +79,8 @@ class Pins:
         unbounded = max(self._limits.most_nodes(job.record) or len(self._cluster.nodes), before.min_nodes)
         job.unbounded_is(0 if before.max_nodes else unbounded)
         nodes = max(len(_nodes(job)), job.record.min_nodes)  # after a restart, the record has those of the pin
-        return writeback.unpin(job.record.job_id, before, unbounded, nodes, self._slurm)
+        raises_cpus = bool(writeback.raised_cpus(job.record, before.cpus, max(before.min_nodes, 1)))
+        return writeback.unpin(job.record.job_id, before, unbounded, nodes, self._slurm, raises_cpus)
 
 
 def _nodes(job: ManagedJob) -> set[str]:

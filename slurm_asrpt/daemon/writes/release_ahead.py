@@ -154,7 +154,13 @@ class ReleaseAhead:
         running = self._fence(intended.confined, now)
         releases = [(job, factor) for job, factor in intended.releases if job not in running]
         updates = [
-            writeback.release_ahead(job.record.address, factor, self._multifactor, job in intended.confined)
+            writeback.release_ahead(
+                job.record.address,
+                factor,
+                self._multifactor,
+                job in intended.confined,
+                writeback.raised_cpus(job.record, job.record.cpus, 1),
+            )
             for job, factor in releases
         ]
         for (job, factor), error in zip(releases, self._client.update(updates), strict=True):

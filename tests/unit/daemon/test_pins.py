@@ -280,3 +280,20 @@ def test_pins_that_share_a_node_with_a_job_on_several_start_in_the_order_of_the_
 def test_the_last_turn_of_pins_is_before_released_jobs():
     assert PINNED_SITE_FACTOR - MOST_TURNS * TURN > AHEAD_PRIORITY
     assert PINNED_PRIORITY - MOST_TURNS > BOOSTED_PRIORITY
+
+
+@pytest.mark.parametrize("takes_off", [False, True])
+def test_a_job_with_cpus_of_each_node_starts_with_a_pin_and_after_one(bench, takes_off):
+    """Slurm raises its CPUs as it takes a number of nodes, and then does not start it."""
+    if takes_off:
+        bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(2, min_cpus_per_node=16)
+    bench.cycle()
+    assert bench.slurm.records[job_id].min_nodes == 1
+    if takes_off:
+        bench.mode.disabled = True
+        bench.cycle(2)
+        assert bench.slurm.records[job_id].required_nodes == ""
+        bench.slurm.starts_jobs = True
+        bench.slurm.tick(0)
+    assert bench.slurm.records[job_id].state == "RUNNING"

@@ -126,6 +126,20 @@ printf 'scontrol: '; exit 1"""
     assert (tmp_path / "started").read_text(encoding="utf-8") == "x\n"
 
 
+def test_what_must_come_later_is_written_after_all_else_and_not_after_an_error(client, program, tmp_path):
+    script = f"""cd {tmp_path}; cat > in; cat in >> all; echo end >> all
+while read -r line; do echo "scontrol: $line"; case "$line" in *2?NumN*|*3?NumC*) echo "Invalid" >&2;; esac; done < in
+printf 'scontrol: '; exit 1"""
+    program("scontrol", script)
+    nodes, cpus = {"NumNodes": "1-1"}, {"NumCPUs": "2"}
+    updates = [Update("1", nodes, cpus), Update("2", nodes, cpus), Update("3", nodes, cpus), Update("4", nodes)]
+    errors = client.update(updates)
+    assert [bool(error) for error in errors] == [False, True, True, False]
+    written = (tmp_path / "all").read_text().split("end\n")
+    assert written[0].count("NumNodes") == 4
+    assert written[1].splitlines() == ["update JobId=1 NumCPUs=2", "update JobId=3 NumCPUs=2"]
+
+
 def test_signals_and_requeues_have_their_own_commands(client, program, tmp_path):
     for name in ("scancel", "scontrol"):
         program(name, f'echo {name} "$@" >> {tmp_path}/said')

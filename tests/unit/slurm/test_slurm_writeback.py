@@ -1,5 +1,7 @@
 """The updates written to Slurm, as values."""
 
+from dataclasses import replace
+
 import pytest
 
 from slurm_asrpt.slurm import writeback
@@ -60,6 +62,27 @@ def test_an_unpin_leaves_the_tasks_alone_where_the_pin_has_not_raised_them():
     """Else Slurm would never start a job with --mincpus again (BadConstraints)."""
     assert "NumTasks" not in writeback.unpin("7", Original(1, 4, 1, 55, 1), 8, 1, OLD).fields
     assert "NumTasks" not in writeback.unpin("7", Original(1, 4, 6, 55, 6), 8, 3, OLD).fields
+
+
+CPUS = replace(JOB, tasks=2, cpus=2, min_cpus_per_node=20)
+
+
+def test_where_the_nodes_raise_the_cpus_of_a_job_they_are_written_first_and_its_cpus_again():
+    """--mincpus, or --mem under MaxMemPerCPU: otherwise Slurm would never start the job (BadConstraints)."""
+    assert [writeback.raised_cpus(CPUS, 2, 1), writeback.raised_cpus(CPUS, 20, 1)] == [2, 0]
+    assert writeback.raised_cpus(JOB, 6, 1) == 0
+    pinned = writeback.pin("7", {"n1": 2}, multifactor=False, cpus=2)
+    assert pinned.fields == {"NumNodes": "1-1", "ReqNodeList": "n1"}
+    assert pinned.then.keys() == {"NumCPUs", "StartTime", "Priority"}
+    released = writeback.release_ahead("7", 5, multifactor=True, confined=True, cpus=2)
+    assert (released.fields, released.then.keys()) == ({"NumNodes": "1-1"}, {"NumCPUs", "StartTime", "SiteFactor"})
+    assert writeback.release_ahead("7", 5, multifactor=True, cpus=2).fields == {"StartTime": "now", "SiteFactor": "5"}
+
+
+def test_an_unpin_that_raises_the_cpus_restores_them_last():
+    update = writeback.unpin("7", Original(1, 0, 2, 55, 2), 8, 1, OLD, raises_cpus=True)
+    assert "NumCPUs" not in update.fields
+    assert update.then == {"NumCPUs": "2"}
 
 
 def test_an_unpin_in_newer_releases_restores_cpus_and_not_tasks():
