@@ -61,6 +61,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "dependency-never": (),
     "begin": (),
     "held": ("slurm_reason",),
+    "partition-closed": ("partition",),
     "limit": ("slurm_reason",),
     "over-limit": ("limit",),
     "left": ("why",),

@@ -2,7 +2,8 @@
 
 Slurm tries all partitions that a job names, asrptd must choose nodes of one that starts it.
 
-A job of a single partition that would refuse it is pinned all the same: Slurm's reason tells what is wrong.
+A job of a single partition that would refuse it is pinned all the same: Slurm's reason tells what is wrong. While
+none of its partitions starts any job, it waits.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.notation import parse_limit
 from slurm_asrpt.slurm.parse import pairs_of
 from slurm_asrpt.slurm.records import JobRecord
+
+_START_JOBS = ("UP", "DRAIN")
+"""A partition of state DRAIN takes no new jobs, but starts those that wait."""
 
 Rows = Mapping[str, Mapping[str, str]]
 """The fields of each partition, by its name."""
@@ -39,7 +43,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition's own limits. max_time: seconds. has_qos: whether a QOS adds others."""
+    """A partition's own limits. up: whether it starts jobs. max_time: seconds. has_qos: whether a QOS adds others."""
 
     up: bool = True
     max_time: float = math.inf
@@ -64,7 +68,7 @@ def partitions_of(rows: Rows) -> dict[str, Partition]:
 def _partition(values: Mapping[str, str]) -> Partition:
     try:
         return Partition(
-            up=values.get("State", "UP") == "UP",
+            up=values.get("State", "UP") in _START_JOBS,
             max_time=parse_limit(values.get("MaxTime", "")),
             min_nodes=int(values.get("MinNodes") or 0),
             max_nodes=float(values["MaxNodes"]) if values.get("MaxNodes", "").isdecimal() else math.inf,
@@ -80,6 +84,11 @@ def _names(values: Mapping[str, str], what: str) -> Names:
     allowed, denied = values.get(f"Allow{what}", "ALL"), values.get(f"Deny{what}")
     some = None if allowed == "ALL" else frozenset(allowed.split(","))
     return Names(some, frozenset(denied.split(",")) if denied else frozenset())
+
+
+def is_closed(job: JobRecord, known: Mapping[str, Partition]) -> bool:
+    """Whether none of its partitions starts jobs now (DOWN, INACTIVE), as far as they are known."""
+    return all(name in known and not known[name].up for name in job.partition.split(","))
 
 
 def within_partitions(job: JobRecord, known: Iterable[tuple[str, Partition]]) -> JobRecord:

@@ -177,6 +177,11 @@ WORDS = {
         _HOLDS,
         "the owner or an admin must release it (scontrol release)",
     ),
+    "partition-closed": Wording(
+        "partition {partition} starts no jobs now (its state is DOWN or INACTIVE)",
+        "Slurm starts no jobs in such a partition, so asrptd keeps no GPUs for them",
+        "an admin must set its state to UP, or the owner name another one (scontrol update job=ID partition=...)",
+    ),
     "over-limit": Wording(
         "it would exceed a limit of the site: {limit}",
         "limits on users, accounts, QOS and licenses always apply; other jobs go first meanwhile",

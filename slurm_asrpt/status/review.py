@@ -37,6 +37,7 @@ WAITED_FOR = {
     "dependency-never": "a dependency that could not be satisfied",
     "begin": "its begin time",
     "held": "its release (held)",
+    "partition-closed": "its partition to start jobs again",
     "limit": "a limit of Slurm",
     "over-limit": "a limit of the site",
     "left": "Slurm, to which it was left",

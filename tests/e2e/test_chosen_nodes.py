@@ -115,14 +115,14 @@ def test_an_exclusive_partition_is_managed(asrpt: Cluster):
 
 def test_the_owners_nodes_are_restored_when_a_start_is_withdrawn(asrpt: Cluster):
     """If Slurm does not start the job, and after a requeue."""
-    asrpt.scontrol("update", "PartitionName=gpu", "State=DOWN")
+    asrpt.scontrol("update", "PartitionName=gpu", "MaxTime=1")
     try:
-        job_id = asrpt.submit("-w", "n[2-3]", "-n4", "--gpus-per-task=1", script="sleep 5")
+        job_id = asrpt.submit("-t5", "-w", "n[2-3]", "-n4", "--gpus-per-task=1", script="sleep 5")
         wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is withdrawn", 30)
         wait_for(lambda: asrpt.job(job_id).eligible_time > time.time(), "it has its lease again", 10)
         assert asrpt.job(job_id).required_nodes == "n[2-3]"
     finally:
-        asrpt.scontrol("update", "PartitionName=gpu", "State=UP")
+        asrpt.scontrol("update", "PartitionName=gpu", "MaxTime=INFINITE")
     asrpt.wait(job_id, "RUNNING", timeout=60)
     asrpt.scontrol("requeue", job_id)
     asrpt.wait(job_id, "PENDING")

@@ -230,8 +230,8 @@ def test_disable_and_enable_with_and_without_asrptd(site: Cluster):
 def test_a_pinned_job_that_cannot_start_loses_its_pin(site: Cluster):
     installed(site)
     site.start_daemon()
-    site.scontrol("update", "PartitionName=gpu", "State=DOWN")
-    job = site.submit("--gpus=2", "-N1-2", script=RAN)
+    site.scontrol("update", "PartitionName=gpu", "MaxTime=1")
+    job = site.submit("--gpus=2", "-N1-2", "-t5", script=RAN)
     priority = site.job(job).priority
     wait_for(lambda: site.job(job).required_nodes, "the job is pinned", 20)
     assert site.job(job).priority != priority
@@ -239,7 +239,7 @@ def test_a_pinned_job_that_cannot_start_loses_its_pin(site: Cluster):
     assert disabled_by(site)[1] == [job]
     after = site.job(job)
     assert (after.required_nodes, after.priority, after.min_nodes, after.max_nodes) == ("", priority, 1, 2)
-    site.scontrol("update", "PartitionName=gpu", "State=UP")
+    site.scontrol("update", "PartitionName=gpu", "MaxTime=INFINITE")
     site.wait(job, "COMPLETED")
     assert ran_once(site, [job])
     clean(site)

@@ -175,9 +175,9 @@ def test_a_communication_heavy_job_waits_for_a_whole_server_and_gets_it(asrpt: C
 
 
 def test_a_start_that_slurm_refuses_is_withdrawn_and_retried(asrpt: Cluster):
-    asrpt.scontrol("update", "PartitionName=gpu", "State=DOWN")
+    asrpt.scontrol("update", "PartitionName=gpu", "MaxTime=1")
     try:
-        job_id = asrpt.submit("--gpus=5", script="sleep 1")
+        job_id = asrpt.submit("--gpus=5", "-t5", script="sleep 1")
         before = asrpt.job(job_id)
         wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is withdrawn", 20)
         shapes: list[JobRecord] = []
@@ -185,22 +185,33 @@ def test_a_start_that_slurm_refuses_is_withdrawn_and_retried(asrpt: Cluster):
         assert (shapes[-1].tasks, shapes[-1].cpus, shapes[-1].priority) == (1, before.cpus, before.priority)
         assert shapes[-1].max_nodes != shapes[-1].min_nodes
     finally:
-        asrpt.scontrol("update", "PartitionName=gpu", "State=UP")
+        asrpt.scontrol("update", "PartitionName=gpu", "MaxTime=INFINITE")
     asrpt.wait(job_id, "COMPLETED", timeout=60)
 
 
 def test_slurm_starts_a_job_of_which_a_start_was_withdrawn_in_a_partition_with_max_nodes(asrpt: Cluster):
     """It refuses jobs whose maximum of nodes is above MaxNodes (PartitionNodeLimit), also if asrptd has written it."""
-    asrpt.scontrol("update", "PartitionName=gpu", "MaxNodes=2", "State=DOWN")
+    asrpt.scontrol("update", "PartitionName=gpu", "MaxNodes=2", "MaxTime=1")
     try:
-        job_id = asrpt.submit("--gres=gpu:1", script="sleep 1")
+        job_id = asrpt.submit("--gres=gpu:1", "-t5", script="sleep 1")
         wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is withdrawn", 30)
         asrpt.admin("disable")
-        asrpt.scontrol("update", "PartitionName=gpu", "State=UP")
+        asrpt.scontrol("update", "PartitionName=gpu", "MaxTime=INFINITE")
         asrpt.wait(job_id, "COMPLETED", timeout=60)
     finally:
-        asrpt.scontrol("update", "PartitionName=gpu", "MaxNodes=UNLIMITED", "State=UP")
+        asrpt.scontrol("update", "PartitionName=gpu", "MaxNodes=UNLIMITED", "MaxTime=INFINITE")
         asrpt.admin("enable")
+
+
+def test_jobs_of_a_partition_that_is_down_keep_no_gpus_from_others_and_start_when_it_is_up(asrpt: Cluster):
+    asrpt.scontrol("update", "PartitionName=gpu", "State=DOWN")
+    try:
+        waiting = [asrpt.submit("--gpus=4", script="sleep 1") for _ in range(6)]
+        wait_for(lambda: all("starts no jobs now" in asrpt.text_of(job) for job in waiting), "asrptd knows it", 30)
+        assert not any(asrpt.job(job).required_nodes for job in waiting)
+    finally:
+        asrpt.scontrol("update", "PartitionName=gpu", "State=UP")
+    asrpt.wait_all(waiting, "COMPLETED", timeout=60)
 
 
 def unpinned(job: JobRecord, seen: list[JobRecord]) -> bool:

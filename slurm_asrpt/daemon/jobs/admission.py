@@ -225,6 +225,8 @@ class Admission:
         if max(job.not_before, job.restarts_at) > now:
             head = job.service.head
             return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")
+        if self._rules.limits.is_closed(job.record):
+            return reason(Phase.WAITING, "partition-closed", partition=job.record.partition)
         if job.retry_at > now:
             return job.reason  # set when the start was withdrawn
         ahead = next((each for each in job.admitted_by if each.start > now), None)

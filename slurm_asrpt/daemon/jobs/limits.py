@@ -16,7 +16,8 @@ from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.refusals import Refusals
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.slurm.limits import LimitBook, use_of
-from slurm_asrpt.slurm.records import RUNNING_STATES, JobRecord
+from slurm_asrpt.slurm.partitions import is_closed
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 from slurm_asrpt.slurm.request import gpus_of
 
 MOST_KNOWN = 100_000
@@ -39,13 +40,14 @@ class LimitsWatch:
         self._refusals = Refusals()
         self._holders: set[tuple[str, str, str]] = set()  # those who had jobs when limits were last read
         self._reads = 0  # of the reader, as of then
+        self._closed_unseen = False  # Slurm has refused a start for the state of a partition
 
     def follow(self, records: Iterable[JobRecord], now: float) -> None:
         """The jobs as of now, managed or not; the limits, where they are due to be read again."""
         records = list(records)
         self._running = [r for r in records if r.state in RUNNING_STATES and r.state != "COMPLETING"]
         present = [r for r in records if not r.has_ended]
-        self._read_if_due({(r.user, r.account, r.qos) for r in present})
+        self._read_if_due({(r.user, r.account, r.qos) for r in present}, self._for_partitions(present))
         limits = self._reader.site.limits
         if limits is not self._book.limits:
             self._book, self._any = LimitBook(limits), limits.any
@@ -55,11 +57,19 @@ class LimitsWatch:
             self._of_record.clear()
         self._refusals.follow(present, self._running, now)
 
-    def _read_if_due(self, holders: set[tuple[str, str, str]]) -> None:
+    def _for_partitions(self, present: Iterable[JobRecord]) -> bool:
+        """Whether to read at once for the states of partitions: one has been set down, or jobs wait for one."""
+        known, unseen = self._reader.site.partitions, self._closed_unseen
+        self._closed_unseen = False
+        if unseen or all(each.up for each in known.values()):
+            return unseen
+        return self._reader.due_soon and any(r.state == PENDING and is_closed(r, known) for r in present)
+
+    def _read_if_due(self, holders: set[tuple[str, str, str]], at_once: bool) -> None:
         """Read the limits now and then, and at once for new users: slurmctld shows those of users who have jobs."""
         if self._reads != self._reader.reads:  # for priorities, since the last cycle
             self._holders &= holders
-        if self._reader.due or not holders <= self._holders:
+        if at_once or self._reader.due or not holders <= self._holders:
             self._reader.read()
             self._holders = holders
         self._reads = self._reader.reads
@@ -69,6 +79,14 @@ class LimitsWatch:
         known = self._reader.site.partitions
         found = [known[name].max_nodes for name in record.partition.split(",") if name in known]
         return min((int(most) for most in found if record.min_nodes <= most < math.inf), default=None)
+
+    def is_closed(self, record: JobRecord) -> bool:
+        """Whether none of its partitions starts jobs now."""
+        return is_closed(record, self._reader.site.partitions)
+
+    def partition_refused(self) -> None:
+        """Slurm did not start a job for the state of its partition: read the states before others are planned there."""
+        self._closed_unseen = True
 
     def refused(self, record: JobRecord, why: str, now: float) -> bool:
         """Slurm did not start the job for a limit; whether others of its scope wait with it."""

@@ -12,6 +12,8 @@ from slurm_asrpt.throttle import Throttle
 
 READ_PAUSE_FACTOR = 199.0
 """Reading takes half a percent of the time at most, beside reads at once for new users and priorities."""
+SOON = 0.1
+"""Of that pause, where jobs wait for a change."""
 
 
 class SiteReader:
@@ -26,6 +28,11 @@ class SiteReader:
     @property
     def due(self) -> bool:
         return self._throttle.due
+
+    @property
+    def due_soon(self) -> bool:
+        """Whether it is time to read for jobs that wait for a change."""
+        return time.monotonic() >= self._throttle.last + SOON * self._throttle.pause_s
 
     def read(self) -> None:
         """Read the site; if Slurm does not answer, the previous one stays in force. ``site`` is new if it differs."""

@@ -27,6 +27,8 @@ SLURM_CHOOSES = 3
 """So many times ``unpin_after_s`` the room of a job is kept whose nodes Slurm chooses: some start in backfill only."""
 NODE_LOST = "NodeDown"
 """Slurm's reason for a node that is down, drained or gone."""
+CLOSED = ("PartitionDown", "PartitionInactive")
+"""Slurm's reasons for a partition that starts no jobs now."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,10 @@ class StartWithdrawal:
         waits = reason(Phase.WAITING, self._kind(why), slurm_reason=why)
         several = "," in job.record.partition  # of these, Slurm tells no reason: the nodes may be of the wrong one
         avoid = several or why not in ("Resources", "Priority", "None")
-        if is_limit(why) and self._limits.refused(job.record, why, now):
+        if why in CLOSED:
+            self._limits.partition_refused()
+            job.not_started(now, waits, at_once=True, avoid=False)
+        elif is_limit(why) and self._limits.refused(job.record, why, now):
             job.over_limit(now, waits)
         else:
             job.not_started(now, waits, at_once=not is_limit(why), avoid=avoid)
@@ -118,7 +123,8 @@ class StartWithdrawal:
         if job.pin.grace_s and self._pins.is_cleaning(job):
             patience_s += CLEANING_S  # else others would be preempted for it, too
         late = now - max(job.pin.at, job.pin_written_at) > patience_s
-        return (job.record.reason or "None") if late or is_limit(job.record.reason) else ""
+        at_once = is_limit(job.record.reason) or job.record.reason in CLOSED
+        return (job.record.reason or "None") if late or at_once else ""
 
     def _kind(self, slurm_reason: str) -> str:
         if is_limit(slurm_reason):

@@ -626,6 +626,37 @@ def test_a_job_of_several_partitions_starts_on_nodes_of_one_that_lets_it(make_be
     assert bench.slurm.records[job_id].gpus_by_node == {"n3": 2}
 
 
+def test_jobs_of_a_closed_partition_keep_no_gpus_and_start_once_it_is_open(make_bench, monkeypatch):
+    bench = make_bench(policy="asrpt-gated", release_ahead=0)
+    bench.slurm.partition_rules = {"gpu": Partition(up=False)}
+    bench.restart()
+    jobs = [bench.slurm.submit(4, 100) for _ in range(6)]
+    bench.cycle(2)
+    assert {bench.job(job).reason.kind for job in jobs} == {"partition-closed"}
+    assert not any(bench.audit("start", job) for job in jobs)
+    bench.slurm.partition_rules = {"gpu": Partition()}
+    monkeypatch.setattr("slurm_asrpt.daemon.jobs.site_reader.SOON", 0.0)
+    bench.cycle(3)
+    assert bench.job_state(jobs[0]) is JobState.RUNNING
+
+
+def test_a_partition_that_slurm_refuses_a_start_for_is_read_again_at_once(make_bench):
+    bench = make_bench(policy="asrpt-gated", release_ahead=0)
+    bench.slurm.partition_rules = {"gpu": Partition()}
+    bench.restart()
+    bench.cycle()
+    bench.slurm.starts_jobs = False
+    jobs = [bench.slurm.submit(4, 100) for _ in range(9)]
+    bench.cycle()
+    bench.slurm.partition_rules = {"gpu": Partition(up=False)}
+    for job_id in jobs:
+        bench.slurm.change(job_id, reason="PartitionDown")
+    bench.cycle(3)
+    assert {bench.job(job).reason.kind for job in jobs} == {"partition-closed"}
+    assert {each["why"] for each in bench.audit("not-started")} == {"PartitionDown"}
+    assert not any(bench.slurm.records[job].required_nodes for job in jobs)
+
+
 def test_a_job_gets_at_least_as_many_nodes_as_its_partition_asks_for(make_bench):
     bench = make_bench(policy="asrpt-gated", release_ahead=0)
     bench.slurm.partition_rules = {"gpu": Partition(min_nodes=2)}

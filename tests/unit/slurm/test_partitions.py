@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.partitions import Names, Partition, partitions_of, rows_of, within_partitions
+from slurm_asrpt.slurm.partitions import Names, Partition, is_closed, partitions_of, rows_of, within_partitions
 from slurm_asrpt.slurm.records import JobRecord
 
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -32,6 +32,18 @@ def test_a_partition_is_read() -> None:
             has_qos=True,
         )
     }
+
+
+@pytest.mark.parametrize(("state", "up"), [("UP", True), ("DRAIN", True), ("DOWN", False), ("INACTIVE", False)])
+def test_a_partition_that_drains_starts_the_jobs_that_wait(state: str, up: bool) -> None:
+    assert partitions_of(rows_of(LINE.replace("DOWN", state)))["short"].up == up
+
+
+def test_a_job_waits_while_no_partition_of_it_starts_jobs() -> None:
+    down, up = Partition(up=False), Partition()
+    assert is_closed(JOB, {"short": down, "long": down})
+    assert not is_closed(JOB, {"short": down, "long": up})
+    assert not is_closed(JOB, {"short": down})  # nothing is known of the other one
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])

@@ -18,7 +18,7 @@ from tests.benches.daemon import Bench
 
 FACTS = {
     "need": 8, "free": 3, "head": "17", "ahead": 2, "in_s": 60.0, "left_s": 9.0, "ratio": 2.0, "remaining_s": 5.0,
-    "work_s": 9.0, "shape": "4 per node", "slurm_reason": "JobHeldUser",
+    "work_s": 9.0, "shape": "4 per node", "slurm_reason": "JobHeldUser", "partition": "gpu",
     "limit": "MaxJobs", "victims": 2, "kinds": "QOS scavenger", "why": "a job array", "reservation": "fair",
     "runs": "4, 5", "more": 3, "tasks": "4-6", "most": 3, "cpus": 4, "whole": 2,
 }  # fmt: skip
@@ -277,7 +277,15 @@ def test_jobs_ahead_are_summed_over_the_whole_queue() -> None:
 def test_reason_texts_need_only_the_facts_of_their_kind():
     """Policies and asrpt-status agree on the kinds and on their facts."""
     assert WORDS.keys() == KINDS.keys()
-    example = {"shape": "on 2 nodes", "head": "7", "runs": "8", "reservation": "maint", "slurm_reason": "x", "why": "y"}
+    example = {
+        "shape": "on 2 nodes",
+        "head": "7",
+        "runs": "8",
+        "reservation": "maint",
+        "slurm_reason": "x",
+        "why": "y",
+        "partition": "gpu",
+    }
     for kind, names in KINDS.items():
         facts = {name: example.get(name, 2) for name in names}
         assert in_words(kind, facts)
