@@ -22,7 +22,7 @@ from slurm_asrpt.daemon.cpu_jobs import CpuJobs
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.run_lengths import predicted_interval, run_of
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
-from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, unpinned
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.turns import deadline_is_near
 from slurm_asrpt.daemon.jobs.wait_reasons import explain_wait
@@ -213,7 +213,7 @@ def _layout(job: ManagedJob) -> str:
     if job.record.exclusive == "node" and asked:
         whole = f"--exclusive: all GPUs of its nodes, where it asked for {asked}" if asked < job.job.gpus else ""
         shape = whole or "--exclusive"
-    return ", ".join(filter(None, (shape, *_which_nodes(unpinned(job.record, job.original)))))
+    return ", ".join(filter(None, (shape, *_which_nodes(job.unpinned))))
 
 
 def _which_nodes(record: JobRecord) -> Iterator[str]:

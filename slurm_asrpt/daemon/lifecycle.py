@@ -11,7 +11,8 @@ from slurm_asrpt.core.policies.hlas.policy import service_rate
 from slurm_asrpt.daemon import placements
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
-from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, is_another, still_its_run
+from slurm_asrpt.daemon.jobs.job_record import is_another, still_its_run
+from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import EndedJobs, JobTable
 from slurm_asrpt.daemon.policy_feed import JobListener

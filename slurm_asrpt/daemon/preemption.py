@@ -24,7 +24,7 @@ from slurm_asrpt.core.policies.base import Policy, Preempt, PreemptibleRun, may_
 from slurm_asrpt.daemon.checkpoint_times import CheckpointTimes
 from slurm_asrpt.daemon.cluster import CLEANING_S, ClusterState
 from slurm_asrpt.daemon.jobs.consent import Consent
-from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, unpinned
+from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import Interruption, JobState
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -137,7 +137,7 @@ class Preemption:
         if job.tag is None or job.tag.left:
             return False
         try:
-            read_request(unpinned(job.record, job.original), self._cluster.nodes, self._managed)
+            read_request(job.unpinned, self._cluster.nodes, self._managed)
         except LeftToSlurm:
             return False
         return True

@@ -142,7 +142,7 @@ def test_usage_fair_share_and_priorities_are_those_of_slurm(lab: Lab) -> None:
     assert fair_tree(slurm.tree, used) == pytest.approx({leaf: share for leaf, (_, share) in found.items()}, abs=1e-6)
     assert len({found[leaf][1] for leaf in expected}) == 4, "each user ranks differently"
 
-    priorities = Multifactor(SlurmOptions(**slurm.settings).weights, slurm.tree, slurm.claims)
+    priorities = Multifactor(SlurmOptions(**slurm.settings).weights, slurm.tree, slurm.factors)
     for leaf, amount in used.items():
         priorities.usage.add(leaf, amount, now)
     jobs = [
@@ -152,7 +152,9 @@ def test_usage_fair_share_and_priorities_are_those_of_slurm(lab: Lab) -> None:
     order = priorities.order(jobs, nodes=2, gpus=8, now=now)
     for job, job_id in zip(jobs, ids, strict=True):
         age, *_, total = sprio[job_id]
-        assert priorities.priority(job, priorities.claim(job), 2, 8, now) == pytest.approx(total - age, abs=2), job_id
+        assert priorities.priority(job, priorities.factors_of(job), 2, 8, now) == pytest.approx(total - age, abs=2), (
+            job_id
+        )
         assert 0 < age <= 1000 * (now - lab_submission(lab, job_id)) / HOUR + 1
     assert [ids[int(job.id)] for job in order] == sorted(ids, key=lambda job_id: -sprio[job_id][-1])
 

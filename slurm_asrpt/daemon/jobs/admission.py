@@ -20,7 +20,8 @@ from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.communication import LearnedCommunication, with_communication
 from slurm_asrpt.daemon.jobs.begin_times import follow_begin_time
 from slurm_asrpt.daemon.jobs.consent import Consent
-from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, Terms, request_values, unpinned
+from slurm_asrpt.daemon.jobs.job_record import request_values
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, Terms
 from slurm_asrpt.daemon.jobs.policy_job import (
     anywhere,
     is_without_gpus,
@@ -68,7 +69,7 @@ class Admission:
 
     def admit(self, job: ManagedJob, now: float) -> bool:
         """Set the job's request, and its priority. Returns whether one has changed. Raises LeftToSlurm."""
-        record = self._rules.counted(unpinned(job.record, job.original))
+        record = self._rules.counted(job.unpinned)
         terms, components = self._terms(job, record, now)
         priority = self._priority(job, record, components)
         if terms == job.made_from and (job.job is not None or job.cpu_job is not None):

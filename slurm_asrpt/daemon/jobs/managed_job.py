@@ -10,7 +10,6 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from slurm_asrpt.core.cluster import Placement
@@ -20,6 +19,7 @@ from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies.base import Reason
 from slurm_asrpt.core.priorities import DEFAULT, Standing
 from slurm_asrpt.core.units import Unit
+from slurm_asrpt.daemon.jobs.job_record import unpinned
 from slurm_asrpt.daemon.jobs.saved_state import (
     FROM_SLURM,
     LONGEST_BACKOFF_S,
@@ -133,6 +133,11 @@ class ManagedJob(SavedJob):
         self.tag = replace(self.tag, **dataclasses.asdict(found))
 
     # properties
+
+    @property
+    def unpinned(self) -> JobRecord:
+        """Slurm's record as its owner asked, without a pin."""
+        return unpinned(self.record, self.original)
 
     @property
     def prediction(self) -> Tag | None:
@@ -296,7 +301,7 @@ class ManagedJob(SavedJob):
 
     def pin_cleared(self) -> None:
         """Slurm has removed the pin. The older record is adjusted, or the pin would look like the owner's request."""
-        record = unpinned(self.record, self.original)
+        record = self.unpinned
         if record.reason not in ("BeginTime", "Dependency") and not record.reason.startswith("JobHeld"):
             record = replace(record, reason="BeginTime", eligible_time=self.lease_until)
         self.follow(record)
@@ -533,42 +538,3 @@ def _still_pinned(record: JobRecord, saved: SavedJob) -> bool:
     if pin is None or not record.restarts:
         return False
     return bool(saved.by_slurm) or record.required_nodes == pinned_nodes(pin.gpus)
-
-
-def is_another(record: JobRecord, before: JobRecord) -> bool:
-    """Whether slurmctld was killed and has reused the number for another job: a requeue would count as a restart."""
-    return record.submit_time > before.submit_time and not record.restarts
-
-
-def still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:
-    """``record``, but with the start of the ending run if a requeue is in progress.
-
-    Until the processes have ended, Slurm shows the time of the requeue as start time, one more restart, and the old
-    submit time.
-    """
-    if record.state == PENDING or record.submit_time != before.submit_time or record.restarts <= before.restarts:
-        return record
-    return replace(record, start_time=before.start_time, restarts=before.restarts)
-
-
-def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
-    """The record as it was before a pin overwrote its node list, node counts, tasks, CPUs and priority."""
-    if before is None:
-        return record
-    return replace(
-        record,
-        min_nodes=before.min_nodes,
-        max_nodes=before.max_nodes,
-        tasks=before.tasks,
-        cpus=before.cpus or record.cpus,
-        priority=before.priority if record.priority else 0,  # 0: held meanwhile
-        required_nodes=before.required_nodes,
-    )
-
-
-_PASSING = (
-    *("reason", "eligible_time", "accrue_time", "start_time", "end_time"),
-    *("priority", "nice", "array_tasks", "tres"),
-)
-request_values = attrgetter(*(each.name for each in dataclasses.fields(JobRecord) if each.name not in _PASSING))
-"""The values of a record that determine the job's request: without those that merely change over time."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from slurm_asrpt.core.priorities import Standing, ranked
 from slurm_asrpt.core.reasons import Reason
-from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, unpinned
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import UNKNOWN_FACTOR
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.slurm.priorities import standing, turn, turn_slack_s
@@ -60,7 +60,7 @@ class PriorityWatch:
         if known is not None and known == made_from:
             return job.standing
         self._known[job.record.job_id] = made_from
-        record = unpinned(job.record, None if job.confined else job.original)
+        record = job.record if job.confined else job.unpinned
         job.priority_seen(record.priority)
         factor = job.site_factor or 0
         known_factor = None if factor == UNKNOWN_FACTOR else factor

@@ -95,7 +95,7 @@ def test_a_file_without_slurms_configuration():
 # a site
 
 
-def test_the_settings_shares_and_claims_of_a_site():
+def test_the_settings_shares_and_factors_of_a_site():
     past = whatif.under_slurm(past_of(row(1), row(2, "cy", account="sub")), site(), "slurm.txt")
     found = past.slurm
     assert found.settings | {
@@ -108,8 +108,8 @@ def test_the_settings_shares_and_claims_of_a_site():
         "half_life_s": 86400,
         "calc_period_s": 60,
     } == dict(found.settings)
-    assert found.claims["0"].leaf == Leaf("lab", "ann")
-    assert found.claims["0"].billing == 16
+    assert found.factors["0"].leaf == Leaf("lab", "ann")
+    assert found.factors["0"].billing == 16
     assert found.tree.accounts == {"lab": 3.0, "sub": None}
     assert found.tree.of_user(Leaf("sub", "cy")) == "lab"
     assert found.tree.users == {Leaf("lab", "ann"): 1.0, Leaf("lab", "bob"): 1.0, Leaf("sub", "cy"): 5.0}
@@ -134,8 +134,8 @@ def test_qos_association_partition_and_tres_add_points():
     )
     accounts = ACCOUNTS.replace("UserName=ann(1) Partition= Priority=0", "UserName=ann(1) Partition= Priority=5")
     found = whatif.under_slurm(past_of(row(1)), site(config, "\n".join((accounts, *lines))), "x").slurm
-    assert found.claims["0"].points == pytest.approx(500 * 2 / 4 + 70 * 5 / 5 + 90 / 3 + 16 * 8 / 8)
-    assert found.claims["0"].tier == 1
+    assert found.factors["0"].points == pytest.approx(500 * 2 / 4 + 70 * 5 / 5 + 90 / 3 + 16 * 8 / 8)
+    assert found.factors["0"].tier == 1
 
 
 def test_fair_share_decides_in_the_simulated_slurm_and_nowhere_else():
@@ -155,7 +155,7 @@ def test_the_baseline_is_the_plain_default_where_nothing_is_known():
     )
     basic = site(CONFIG.replace("priority/multifactor", "priority/basic"))
     found = whatif.under_slurm(past, basic, "slurm.txt").slurm
-    assert (found.tree, found.claims) == (None, {})
+    assert (found.tree, found.factors) == (None, {})
     assert found.settings["bf_interval_s"] == 60
 
 

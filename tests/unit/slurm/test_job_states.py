@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slurm_asrpt.daemon.jobs.managed_job import unpinned
+from slurm_asrpt.daemon.jobs.job_record import unpinned
 from slurm_asrpt.slurm.parse import parse_jobs
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 from slurm_asrpt.slurm.writeback import Original
