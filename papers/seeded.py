@@ -123,6 +123,11 @@ def spread(values: Sequence[float]) -> str:
     return f"{fmean(values):,.{digits}f}{plus_minus(values, digits)}"
 
 
+def deviation(values: Sequence[float]) -> float:
+    """Standard deviation; 0 for one value."""
+    return stdev(values) if len(values) > 1 else 0.0
+
+
 def plus_minus(values: Sequence[float], digits: int, sign: str = " ± ") -> str:
     """`` ± standard deviation``; empty for one value, which has none."""
     return f"{sign}{stdev(values):,.{digits}f}" if len(values) > 1 else ""
@@ -136,6 +141,6 @@ def ratios(ours: Iterable[float], theirs: Iterable[float]) -> list[float]:
 def direction(before: Sequence[float], after: Sequence[float]) -> int:
     """-1 if it falls, 1 if it rises, 0 if the mean change over the seeds is within two standard errors."""
     changes = [b - a for a, b in zip(before, after, strict=True)]
-    error = stdev(changes) / len(changes) ** 0.5 if len(changes) > 1 else 0.0
+    error = deviation(changes) / len(changes) ** 0.5
     change = fmean(changes)
     return 0 if abs(change) <= 2 * error or change == 0 else 1 if change > 0 else -1

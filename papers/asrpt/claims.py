@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean, stdev
+from statistics import fmean
 
 from papers.asrpt.evidence import Evidence
 from papers.asrpt.fig5_lab import FIGURE
@@ -27,7 +27,7 @@ from papers.asrpt.simulations import (
 from papers.asrpt.table2 import EXACT, EXACT_TOOK, HEAVY_EDGE, HEAVY_EDGE_TOOK, QUICK_CASES, Placed
 from papers.asrpt.workload import PRIOR, Jobs
 from papers.claims import NO, REGION, UNTESTED, YES, Claim, Sample, Verdict, graded, where
-from papers.seeded import plus_minus
+from papers.seeded import deviation, plus_minus
 from slurm_asrpt.text import counted
 
 PAPER = "A-SRPT"
@@ -85,10 +85,6 @@ def _percent(shares: Sequence[float]) -> tuple[str, str]:
 
 def _times(ratios: Sequence[float]) -> tuple[str, str]:
     return f"{fmean(ratios):.2f} times", plus_minus(ratios, 2, sign="")
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0
 
 
 def _less(ratios: Sequence[float]) -> tuple[str, str]:
@@ -239,7 +235,7 @@ def _table2(evidence: Evidence) -> list[Claim]:
 def won(view: View) -> bool:
     """Whether A-SRPT is below every baseline, on average over the seeds and by more than two standard errors."""
     return all(
-        fmean(ratios) + 2 * _deviation(ratios) / len(ratios) ** 0.5 < 1 for ratios in map(view.over, view.baselines)
+        fmean(ratios) + 2 * deviation(ratios) / len(ratios) ** 0.5 < 1 for ratios in map(view.over, view.baselines)
     )
 
 

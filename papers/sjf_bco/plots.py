@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from papers.seeded import deviation
 from papers.sjf_bco.simulations import FIGURES, KAPPAS, LAMBDAS, SERVERS, Points, Setting, rows
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.reporting import plot_style
@@ -46,12 +47,8 @@ def _planners(drawing: Figure, points: Points) -> None:
 
 def _bars(axes: Axes, shift: float, rows: Sequence[Sequence[float]], label: str, number: int) -> None:
     places = [place + shift for place in range(len(rows))]
-    heights, deviations = list(map(fmean, rows)), list(map(_deviation, rows))
+    heights, deviations = list(map(fmean, rows)), list(map(deviation, rows))
     axes.bar(places, heights, BAR, yerr=deviations, label=label, color=plot_style.COLORS[number], capsize=2.0)
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0
 
 
 def _curves(drawing: Figure, points: Points, xlabel: str, rows: Mapping[str, Mapping[float, Setting]]) -> None:
@@ -60,7 +57,7 @@ def _curves(drawing: Figure, points: Points, xlabel: str, rows: Mapping[str, Map
     axes = drawing.subplots()
     for number, (name, row) in enumerate(rows.items()):
         found = [points[setting].makespan for setting in row.values()]
-        deviations = list(map(_deviation, found))
+        deviations = list(map(deviation, found))
         axes.errorbar(
             list(row),
             list(map(fmean, found)),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 import os
 import resource
 import sys
@@ -19,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 
-from slurm_asrpt.forecast.estimate import forecast
+from slurm_asrpt.forecast.estimate import forecast, known
 from slurm_asrpt.forecast.snapshot import from_json
 
 NICE = 10
@@ -41,7 +40,7 @@ def main() -> None:
     gc.disable()  # a replay creates almost no cyclic garbage
     clock = paced(share, partial(cpu_seconds, parent))
     found = forecast(snapshot, int.from_bytes(sha256(data).digest()[:8]), budget_s=budget_s, clock=clock)
-    starts = {job_id: list(map(_known, (at.earliest, at.median, at.latest))) for job_id, at in found.items()}
+    starts = {job_id: list(map(known, (at.earliest, at.median, at.latest))) for job_id, at in found.items()}
     json.dump({"cpu_s": time.process_time(), "starts": starts}, sys.stdout)
 
 
@@ -69,11 +68,6 @@ def paced(
         return now
 
     return clock
-
-
-def _known(time: float) -> float | None:
-    """None for infinity, which JSON cannot represent."""
-    return time if math.isfinite(time) else None
 
 
 if __name__ == "__main__":

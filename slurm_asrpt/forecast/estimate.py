@@ -6,6 +6,7 @@ than all GPUs can do. Arrivals matter: if the policy lets short jobs pass, later
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -165,3 +166,8 @@ class _Futures:
                 submit_time = begin + slower * float(due[row])
                 yield replace(recent[row].job, id=JobId(str(number)), submit_time=submit_time), iterations[row]
             begin += slower * window
+
+
+def known(time: float) -> float | None:
+    """None for infinity, which JSON cannot represent."""
+    return time if math.isfinite(time) else None

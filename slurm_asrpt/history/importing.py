@@ -14,7 +14,6 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -165,16 +164,12 @@ def import_sacct(
         progress(number, len(starts))
         end = min(start + WINDOW_S, now)
         separator = f"|{secrets.token_hex(4)}|"
-        text = accounting.ask_sacct(slurm, FIELDS, _local(start), partitions, separator, _local(end), every_run=True)
+        first, last = accounting.as_argument(start), accounting.as_argument(end)
+        text = accounting.ask_sacct(slurm, FIELDS, first, partitions, separator, last, every_run=True)
         import_rows(sacct_rows(text.rstrip("\n").split("\n"), separator), into)
         if into.write and into.history:
             into.history.set_mark(mark, end)
     progress(len(starts), len(starts))
-
-
-def _local(instant: int) -> str:
-    """A time as sacct reads it: local, without a zone."""
-    return datetime.fromtimestamp(instant).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def sacct_file_rows(path: Path) -> Iterator[Row]:

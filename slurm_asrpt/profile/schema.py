@@ -99,11 +99,6 @@ class ProfileFile:
     origins: tuple[str, ...] = ()
 
 
-def parse_profile(text: str, source: str) -> JobProfile:
-    """The profile in ``text``; ``source`` names it in errors. Raises InputError."""
-    return parse_file(text, source).profile
-
-
 def parse_file(text: str, source: str) -> ProfileFile:
     """The profile in ``text`` with its provenance; ``source`` names it in errors. Raises InputError."""
     return read_stages(read_toml(text, source))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 
 SIZES = ("procs", "nodes", "tp", "pp")
 LETTERS = dict(zip(SIZES, "gntp", strict=True))
-LARGEST = 99_999
 PATTERN = re.compile("".join(f"(?:{letter}([1-9][0-9]{{0,4}}))?" for letter in LETTERS.values()))
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.notation import read_tasks
-from slurm_asrpt.slurm.parse import expand, with_gres
+from slurm_asrpt.slurm.parse import expand, or_empty, with_gres
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, RUNNING_STATES, JobRecord
 from slurm_asrpt.throttle import Throttle
 
@@ -97,10 +97,6 @@ def _columns(line: bytes, widths: Mapping[str, int]) -> dict[str, str]:
     return columns
 
 
-def _text(value: str) -> str:
-    return "" if value in ("(null)", "N/A") else value
-
-
 def _state(value: str) -> str:
     return PENDING if value in REQUEUED_STATES else value
 
@@ -125,8 +121,8 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "Nice": ("nice", int),
     "RestartCnt": ("restarts", int),
     "exit_code": ("exit_code", _exit_code),
-    "NodeList": ("nodes", _text),
-    "Dependency": ("dependency", _text),
+    "NodeList": ("nodes", or_empty),
+    "Dependency": ("dependency", or_empty),
 }
 
 

@@ -73,7 +73,7 @@ SHARED = frozenset({"shard", "mps"})
 def gpu_types(gres: str) -> dict[str, int]:
     """GPUs by type in a GRES text such as ``gpu:h100:4(S:0-1),shard:8`` or ``gpu:4(IDX:0-3)``; "" without a type."""
     without_lists = re.sub(r"\([^)]*\)", "", gres)
-    return {kind: count for (name, kind), count in parse_gres(_sane(without_lists)).items() if name == "gpu"}
+    return {kind: count for (name, kind), count in parse_gres(or_empty(without_lists)).items() if name == "gpu"}
 
 
 def gpu_count(gres: str) -> int:
@@ -81,8 +81,9 @@ def gpu_count(gres: str) -> int:
     return sum(gpu_types(gres).values())
 
 
-def _sane(gres: str) -> str:
-    return "" if gres in ("(null)", "N/A") else gres
+def or_empty(text: str) -> str:
+    """The text; empty for Slurm's words for none."""
+    return "" if text in ("(null)", "N/A") else text
 
 
 NO_ORDER: Mapping[str, int] = {}
@@ -293,7 +294,7 @@ def _threads(raw: Mapping[str, str]) -> int:
 
 def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
     try:
-        gres = parse_gres(_sane(re.sub(r"\([^)]*\)", "", raw.get("Gres", ""))))
+        gres = parse_gres(or_empty(re.sub(r"\([^)]*\)", "", raw.get("Gres", ""))))
         types = {kind: count for (name, kind), count in gres.items() if name == "gpu"}
         used = gpu_types(raw.get("GresUsed", ""))
         return NodeRecord(
@@ -337,7 +338,7 @@ def parse_reservations(text: str, nodes: Iterable[NodeRecord]) -> list[Reservati
 
 def _reservation(raw: Mapping[str, str]) -> tuple[Reservation, int]:
     """The reservation, and its number of CPUs."""
-    nodes = frozenset(expand(_sane(raw["Nodes"])))
+    nodes = frozenset(expand(or_empty(raw["Nodes"])))
     cpus = re.search(r"\bcpu=([0-9]+)", raw.get("TRES", ""))
     start, end = _within(raw["StartTime"]), _within(raw["EndTime"])
     users, accounts = (_listed(raw.get(key, "")) for key in ("Users", "Accounts"))
@@ -351,7 +352,7 @@ def _reservation(raw: Mapping[str, str]) -> tuple[Reservation, int]:
 
 
 def _listed(names: str) -> frozenset[str]:
-    return frozenset(filter(None, _sane(names).split(",")))
+    return frozenset(filter(None, or_empty(names).split(",")))
 
 
 def _within(text: str, most: float = 1e12) -> float:

@@ -41,8 +41,13 @@ class GpuNode:
 
 
 def since_argument(text: str, now: float) -> str:
-    """A time in the past, as ``read_past`` reads it, for sacct's --starttime. Raises InputError."""
-    return datetime.fromtimestamp(read_past(text, now)).strftime("%Y-%m-%dT%H:%M:%S")
+    """A time in the past, as ``read_past`` reads it, for ``ask_sacct``. Raises InputError."""
+    return as_argument(read_past(text, now))
+
+
+def as_argument(instant: float) -> str:
+    """A time as sacct reads it: local, without a zone."""
+    return datetime.fromtimestamp(instant).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def partition_argument(text: str) -> str:
@@ -61,7 +66,7 @@ def ask_sacct(
     until: str = "now",
     every_run: bool = False,
 ) -> str:
-    """Query sacct for the jobs of all users; header line included. since: of ``since_argument``. Raises SlurmError.
+    """Query sacct for the jobs of all users; header line included. since: of ``as_argument``. Raises SlurmError.
 
     separator: job names may contain any character, also line breaks; an unguessable separator keeps them from
     forging rows.

@@ -25,7 +25,7 @@ from slurm_asrpt.hook.attachments import parse_attachments
 from slurm_asrpt.hook.table import Entry
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.predict.model_store import ModelInfo, load_model, save_model
-from slurm_asrpt.profile.schema import LIBRARY, parse_profile
+from slurm_asrpt.profile.schema import LIBRARY, parse_file
 from slurm_asrpt.progress import parse_losses
 from slurm_asrpt.slurm import incremental, parse, preemption
 from slurm_asrpt.slurm.partitions import rows_of
@@ -229,7 +229,7 @@ def test_settings(data: bytes) -> None:
 @example(b"version = " + b"9" * 5000)
 @given(corrupted((LIBRARY / "vgg19-dp4.toml").read_bytes()))
 def test_profiles(data: bytes) -> None:
-    or_our_error(lambda: parse_profile(text_of(data), "test"))
+    or_our_error(lambda: parse_file(text_of(data), "test"))
 
 
 @given(corrupted(b'version = 1\n\n[group]\n"0123456789abcdef" = "vgg19-dp4"\n\n[job-name]\n"train*" = "vgg19-dp4"\n'))

@@ -29,7 +29,7 @@ from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.forecast.arrays import PendingTasks
 from slurm_asrpt.forecast.conformal import StartConformal, StartInterval
-from slurm_asrpt.forecast.estimate import HORIZON_S
+from slurm_asrpt.forecast.estimate import HORIZON_S, known
 from slurm_asrpt.forecast.preemptions import Consenting
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Waiting, to_json
 from slurm_asrpt.slurm.notation import read_tasks
@@ -292,12 +292,8 @@ def _nameless(jobs: Sequence[_Named]) -> tuple[_Named, ...]:
 def _shown(times: Sequence[float | None], made: float, adjustment: StartConformal) -> Forecast:
     """A computed forecast, with the conformal adjustment."""
     start = adjustment.adjusted(_start(times), made)
-    latest = _known(start.latest)
-    return Forecast(made, start.earliest, _known(start.median), latest, tuple(times), str(start.open_end))
-
-
-def _known(time: float) -> float | None:
-    return time if math.isfinite(time) else None
+    latest = known(start.latest)
+    return Forecast(made, start.earliest, known(start.median), latest, tuple(times), str(start.open_end))
 
 
 def _judged(adjustment: StartConformal, forecast: Forecast, began: float) -> StartConformal:

@@ -15,8 +15,9 @@ from slurm_asrpt.profile.cut import balanced_ends, even_cut
 from slurm_asrpt.profile.documents import load_named, load_uncut
 from slurm_asrpt.profile.schema import library_names, uncut_names
 from slurm_asrpt.profile.shape import cut_for, cut_named, split_name
-from slurm_asrpt.profile.sizes import LARGEST, Sizes, parse_sizes
+from slurm_asrpt.profile.sizes import Sizes, parse_sizes
 
+LARGEST = 99_999  # of five digits
 some_sizes = st.builds(Sizes, *[st.integers(0, LARGEST)] * 4)
 MEGATRON = b"""torchrun --nnodes 2 --nproc_per_node=8 pretrain_gpt.py --tensor-model-parallel-size 4 \\
   --pipeline-model-parallel-size 2 --lr 1e-4"""

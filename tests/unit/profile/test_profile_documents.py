@@ -24,7 +24,7 @@ from slurm_asrpt.profile.documents import (
     to_json,
 )
 from slurm_asrpt.profile.header import Head, Provenance
-from slurm_asrpt.profile.schema import library_names, parse_profile, uncut_names
+from slurm_asrpt.profile.schema import library_names, parse_file, uncut_names
 
 GOOD = """\
 version = 1
@@ -108,7 +108,7 @@ def test_an_invalid_stage_file_is_reported_with_its_line() -> None:
 
 def test_an_uncut_model_is_not_a_job_profile() -> None:
     with pytest.raises(InputError, match="not cut yet; cut it with asrpt-profile plan or convert"):
-        parse_profile(GOOD, "x")
+        parse_file(GOOD, "x")
 
 
 @pytest.mark.parametrize("name", [*uncut_names(), *library_names()[::9]])

@@ -21,7 +21,6 @@ from slurm_asrpt.profile.schema import (
     load_file,
     load_profile,
     parse_file,
-    parse_profile,
 )
 
 GOOD = """
@@ -56,7 +55,7 @@ param_bytes = 0
 
 
 def test_a_valid_file_gives_a_profile() -> None:
-    profile = parse_profile(GOOD, "here")
+    profile = parse_file(GOOD, "here").profile
     assert profile == JobProfile(
         "two-stages", (Stage(2, 0.5, 1.0, 0.0, 300.0, 1e6), Stage(3, 0.25, 0.5, 200.0, 0.0, 0.0)), AllReduce.TREE
     )
@@ -103,7 +102,7 @@ def test_other_keys_of_the_file_are_kept() -> None:
 def test_an_invalid_file_is_reported_with_its_place(old: str, new: str, said: str) -> None:
     assert old in GOOD
     with pytest.raises(InputError) as caught:
-        parse_profile(GOOD.replace(old, new), "site.toml")
+        parse_file(GOOD.replace(old, new), "site.toml")
     assert str(caught.value).startswith("site.toml: ")
     assert said in str(caught.value)
 
@@ -142,7 +141,7 @@ routing = [0.5, 0.25, 0.25]
 
 
 def test_optional_keys_are_read_and_written() -> None:
-    profile = parse_profile(EXTENDED, "here")
+    profile = parse_file(EXTENDED, "here").profile
     stage = Stage(3, 0.5, 1.0, 0.0, 0.0, 1e6, 2e6, 3e6, (0.5, 0.25, 0.25))
     overlap = Overlap(backward=1.25, allreduce=0.5)
     assert profile == JobProfile("moe-tp2", (stage,), AllReduce.RING, 2, Pipeline.SYNCHRONOUS, 4, overlap)
@@ -186,7 +185,7 @@ def test_missing_optional_keys_are_not_written() -> None:
 def test_an_invalid_optional_key_is_reported_with_its_place(old: str, new: str, said: str) -> None:
     assert old in EXTENDED
     with pytest.raises(InputError) as caught:
-        parse_profile(EXTENDED.replace(old, new), "site.toml")
+        parse_file(EXTENDED.replace(old, new), "site.toml")
     assert str(caught.value).startswith("site.toml: ")
     assert said in str(caught.value)
 
@@ -219,10 +218,10 @@ def test_every_profile_survives_a_round_trip(weights, tensor, schedule, backward
 def test_stage_and_provenance_must_be_tables() -> None:
     head = GOOD[: GOOD.index("[provenance]")]
     with pytest.raises(InputError, match=r"provenance: must be a table"):
-        parse_profile(head + "provenance = 1\n" + GOOD[GOOD.index("[[stage]]") :], "x")
+        parse_file(head + "provenance = 1\n" + GOOD[GOOD.index("[[stage]]") :], "x")
     provenance = GOOD[GOOD.index("[provenance]") : GOOD.index("[[stage]]")]
     with pytest.raises(InputError, match=r"stage: must be one or more tables; write \[\[stage\]\]"):
-        parse_profile(head + "stage = []\n" + provenance, "x")
+        parse_file(head + "stage = []\n" + provenance, "x")
 
 
 texts = st.text(min_size=1).filter(lambda text: bool(text.strip()))
@@ -245,7 +244,7 @@ def test_what_is_written_is_read_again(
 @given(st.text())
 def test_any_text_is_a_profile_or_an_input_error(text: str) -> None:
     with pytest.raises(InputError):
-        parse_profile(text, "x")
+        parse_file(text, "x")
 
 
 def test_a_site_directory_has_precedence_over_the_library(tmp_path: Path) -> None:
