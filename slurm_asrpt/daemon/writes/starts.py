@@ -29,6 +29,9 @@ NODE_LOST = "NodeDown"
 """Slurm's reason for a node that is down, drained or gone."""
 CLOSED = ("PartitionDown", "PartitionInactive")
 """Slurm's reasons for a partition that starts no jobs now."""
+_LIMITS = ("Limit", "Assoc", "QOS", "Licenses", "MaxJobs", "MaxGRES", "NotAllowed", "not permitted")
+"""In Slurm's reasons. The last two are of accounts and QOS that a partition refuses: AccountNotAllowed, or "Job's
+account not permitted to use this partition (gpu denies lab)"."""
 
 
 @dataclass(frozen=True)
@@ -218,4 +221,4 @@ def _is_to_hand_over(job: ManagedJob, lease_s: float, now: float) -> bool:
 
 def is_limit(slurm_reason: str) -> bool:
     """Whether only time or an admin removes Slurm's reason, so that GPUs should not be kept for the job."""
-    return any(word in slurm_reason for word in ("Limit", "Assoc", "QOS", "Licenses", "MaxJobs", "MaxGRES"))
+    return any(word in slurm_reason for word in _LIMITS)

@@ -161,6 +161,19 @@ def test_the_daemon_never_modifies_job_records(bench):
     assert job_id in bench.scheduling.jobs
 
 
+@pytest.mark.parametrize(
+    "why", ["AccountNotAllowed", "Job's account not permitted to use this partition (gpu denies lab including lab)"]
+)
+def test_a_job_whose_account_its_partition_refuses_frees_its_gpus_at_once_and_waits(bench, why):
+    bench.slurm.starts_jobs = False
+    refused = bench.slurm.submit(12)
+    bench.cycle()
+    bench.slurm.change(refused, reason=why)
+    bench.cycle(2)
+    assert bench.slurm.records[refused].required_nodes == ""
+    assert (bench.job(refused).reason.kind, len(bench.audit("start", refused))) == ("limit", 1)
+
+
 def test_a_job_blocked_by_an_association_limit_frees_its_gpus_at_once(bench):
     """If a limit of the association blocks a start, the reason is shown, and others get the GPUs."""
     bench.slurm.starts_jobs = False
