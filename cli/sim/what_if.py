@@ -216,7 +216,8 @@ def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | Non
     for group, found in shares.items():
         show_shares(group, found)
     print()
-    for line in (*whatif.remarks(past), *past.notes["limits"], *([f"Written to {output}"] if output else [])):
+    notes = (*whatif.unlike_slurm(outcomes), *whatif.remarks(past))
+    for line in (*notes, *past.notes["limits"], *([f"Written to {output}"] if output else [])):
         print_prose(line)
 
 

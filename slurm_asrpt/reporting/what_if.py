@@ -10,7 +10,7 @@ import numpy as np
 
 from slurm_asrpt.reporting.html import duration, render
 from slurm_asrpt.reporting.shares import tables
-from slurm_asrpt.sim.what_if import AS_IT_WAS, Outcome, Past, by_group, ours, remarks
+from slurm_asrpt.sim.what_if import AS_IT_WAS, Outcome, Past, by_group, ours, remarks, unlike_slurm
 from slurm_asrpt.slurm.notation import UNITS
 
 COLUMNS: Mapping[str, str] = {
@@ -58,7 +58,7 @@ def page(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> str:
         headline=said,
         groups=tables(shares),
         interrupted=interrupted,
-        remarks=remarks(past),
+        remarks=[*unlike_slurm(outcomes), *remarks(past)],
         outcomes=comparison(outcomes),
         limits=past.notes["limits"],
     )

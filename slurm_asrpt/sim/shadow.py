@@ -157,7 +157,7 @@ def not_only_slurm(modes: Sequence[str]) -> str:
 def remarks(found: Report, left: int, vanished: int) -> list[str]:
     """Notes on the data. left, vanished: numbers of jobs left to Slurm, and of jobs that ended unobserved."""
     profiled, jobs = found.past.notes["profiled"], found.past.notes["jobs"]
-    lines = what_if.remarks(found.past)
+    lines = [*what_if.unlike_slurm(found.outcomes), *what_if.remarks(found.past)]
     lines.append(f"{profiled} of {counted(jobs, 'job')} with a profile: their runtime depends on the placement.")
     if left:
         lines.append(

@@ -148,7 +148,7 @@ def remarks(facts: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     if facts.get("scheduler"):
         lines.append(f"This Slurm runs {facts['scheduler']}; backfill is simulated all the same.")
     if settings["weight_fair_share"]:
-        lines.append("Shares are those of today.")
+        lines.append("The shares of users and accounts (fair share) are those of today.")
     if facts["unknown_accounts"]:
         lines.append(
             f"{counted(facts['unknown_accounts'], 'job')} without a known account: fair share counts them by user."

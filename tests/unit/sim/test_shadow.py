@@ -88,6 +88,14 @@ def test_an_unnecessary_wait_under_slurm_is_shown() -> None:
     assert [(s.name, s.jobs) for s in found.sizes] == [("1 GPU", 1), ("2 GPUs", 2)]
 
 
+def test_a_simulated_slurm_that_is_unlike_the_real_one_is_told() -> None:
+    late = [run_of(1, 0, 0, 1000), run_of(2, 10, 2000, 100, gpus=1, user="bob"), run_of(3, 1500, 0, 500, user="cy")]
+    remarks = shadow.remarks(shadow.report(late, site(2), FIFO), 0, 0)
+    assert remarks[0].startswith("In the simulator Slurm's mean completion time is 0.72 of the real one")
+    alike = shadow.report([run_of(1, 0, 0, 1000), run_of(2, 10, 990, 100)], site(2), FIFO)
+    assert not any("In the simulator" in each for each in shadow.remarks(alike, 0, 0))
+
+
 def test_users_that_lose_are_shown() -> None:
     """Slurm started ann's job first, although it was submitted last."""
     runs = [run_of(1, 0, 100, 1000, user="bob"), run_of(2, 10, 0, 90, user="ann")]

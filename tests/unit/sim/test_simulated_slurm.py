@@ -173,7 +173,7 @@ def test_the_report_says_what_is_not_known():
     told = " ".join(whatif.remarks(past))
     assert "1 job without a known account: fair share counts them by user" in told
     assert "This Slurm runs sched/builtin" in told
-    assert "Shares are those of today" in told
+    assert "(fair share) are those of today" in told
     assert "no user's usage before the first job" in " ".join(past.notes["limits"])
 
 
