@@ -133,6 +133,7 @@ def _record(job: JobStatus) -> Facts:
         ("GPUs", _gpus(job)),
         (_nodes_label(job), fold_nodes(job.nodes)),
         ("Reservation", _reservation(job)),
+        ("Begin time", date(job.facts.get("until"))),
         ("Dependency", safe(str(job.facts.get("dependency", "")))),
         ("Submitted", date(job.submit_time)),
         ("Started", date(job.start_time) if job.start_time is not None else "not yet"),
@@ -224,6 +225,7 @@ def _facts(job: JobStatus) -> Facts:
         "have",
         "returns",
         "dependency",
+        "until",
     }
     said |= {UNUSED_PROFILE, PREEMPTED_BY_NONE, COMMUNICATION, DRAWN_BY, RESERVED_IN}
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]

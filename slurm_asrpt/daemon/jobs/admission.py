@@ -223,9 +223,12 @@ class Admission:
         waits = waits_for_slurm(job.record)
         if waits is not None:
             return waits
-        if max(job.not_before, job.restarts_at) > now:
+        until = max(job.not_before, job.restarts_at)
+        if until > now:
             head = job.service.head
-            return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")
+            if head:
+                return reason(Phase.WAITING, "interrupted", head=head)
+            return reason(Phase.WAITING, "begin", until=until)
         if self._rules.limits.is_closed(job.record):
             return reason(Phase.WAITING, "partition-closed", partition=job.record.partition)
         if job.retry_at > now:

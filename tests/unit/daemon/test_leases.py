@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from slurm_asrpt.core.reasons import Phase, Reason
 from slurm_asrpt.daemon.jobs.managed_job import REQUEUE_PAUSE_S
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.writes import leases as module
@@ -76,7 +77,7 @@ def test_the_owners_begin_time_survives_a_lost_state_file(bench):
     (bench.settings.paths.state / "state.json").unlink()
     bench.restart()
     bench.cycle(2)
-    assert bench.job(job_id).reason.kind == "begin"
+    assert bench.job(job_id).reason == Reason(Phase.WAITING, "begin", {"until": begin})
     bench.slurm.tick(begin - bench.slurm.now)
     bench.cycle(2)
     assert bench.job_state(job_id) is JobState.RUNNING

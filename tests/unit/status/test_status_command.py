@@ -14,7 +14,7 @@ from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.tables import Column, Line, clock_interval, fold_nodes, safe, table_lines
 from slurm_asrpt_cli.status import command
 from slurm_asrpt_cli.status.selection import Selection, unknown_names
-from slurm_asrpt_cli.status.table import SHORT, columns, fit
+from slurm_asrpt_cli.status.table import SHORT, columns, date, fit
 
 from slurm_asrpt.core.policies.base import Phase
 from slurm_asrpt.status.document import JobStatus, NodeStatus, Status, withdrawn_after, write_status
@@ -371,6 +371,13 @@ def test_explain_writes_large_weights_and_dependencies_for_humans(settings: Path
     output = run(settings, "--explain", job.job_id).stdout
     assert "predicted work were divided by 1,023" in output
     assert "Dependency       afterok:7(failed)" in output
+
+
+def test_explain_tells_the_begin_time_that_a_job_waits_for(settings: Path) -> None:
+    begin = time.time() + 3600
+    job = replace(WAITING, reason="begin", facts={"until": begin})
+    write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[job]))
+    assert f"Begin time       {date(begin)}" in run(settings, "--explain", job.job_id).stdout
 
 
 def test_explain_has_no_line_for_a_reservation_or_a_priority_that_there_is_not(settings: Path) -> None:
