@@ -113,6 +113,9 @@ class ManagedJob(SavedJob):
     allocation: Mapping[str, int] | None = None  # GPUs by node that ``placement`` was made from
     _dumped: tuple[tuple[Any, ...], str] = ((), "")
 
+    # two jobs of one user may have equal saved states, which ``SavedJob`` compares
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
     def __post_init__(self) -> None:
         self.follow(self.record)
 

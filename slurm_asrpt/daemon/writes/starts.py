@@ -166,7 +166,7 @@ class Starts:
         renewals, tasks = self._leases.due(now, splits)
         able = [job for job in starts if not job.postponed and not job.pinned_before]
         left = any(job.site_factor is not None for job in able)
-        postponed = able if left else []
+        postponed = frozenset(able if left else ())
         written = [job for job in starts if job not in postponed]
         for job in postponed:
             job.start_postponed()
@@ -186,7 +186,8 @@ class Starts:
             for job in self._jobs.pending(JobState.LEFT_TO_SLURM)
             if _is_to_hand_over(job, self._leases.lease_s, now)
         ]
-        pinned = [job for job in self._jobs.pending(JobState.PINNED) if job not in intended.starts]
+        starts = frozenset(intended.starts)
+        pinned = [job for job in self._jobs.pending(JobState.PINNED) if job not in starts]
         updates = [*self._pins.updates(fenced, pinned), *self._leases.updates(waiting, now)]
         handed = [writeback.hand_over(job.record.address) for job in left]
         errors = self._client.update([*updates, *handed, *intended.tasks])

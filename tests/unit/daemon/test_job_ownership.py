@@ -8,6 +8,7 @@ import pytest
 
 import slurm_asrpt
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from tests.benches.daemon import Bench
 
 PACKAGE = Path(slurm_asrpt.__file__).parent
 OWNER = PACKAGE / "daemon" / "jobs"
@@ -73,3 +74,14 @@ def test_no_other_module_assigns_to_a_field_of_a_managed_job() -> None:
     assert len(modules) > 20
     found = {str(path.relative_to(PACKAGE)): foreign_assignments(path.read_text(encoding="utf-8")) for path in modules}
     assert {name: what for name, what in found.items() if what} == {}
+
+
+def test_jobs_alike_are_different_jobs(bench: Bench) -> None:
+    """Lists of jobs are compared: one job must not stand for another one with the same saved state."""
+    first, second = bench.slurm.submit(1, 5), bench.slurm.submit(1, 5)
+    bench.slurm.starts_jobs = False
+    bench.cycle(1)
+    one, other = bench.scheduling.jobs[first], bench.scheduling.jobs[second]
+    assert one.submit_time == other.submit_time
+    assert one != other
+    assert len({one, other, bench.scheduling.jobs[first]}) == 2
