@@ -19,7 +19,7 @@ from slurm_asrpt.daemon.jobs.priorities import with_cause
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
-from slurm_asrpt.daemon.jobs.wait_reasons import explain_wait
+from slurm_asrpt.daemon.jobs.wait_reasons import KeptGpus, explain_wait
 from slurm_asrpt.daemon.power_saving import startup_of
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.record import decisions
@@ -61,6 +61,7 @@ class Decider:
         self.decided = decisions.RecordedDecision(inputs, answer)
         decisions.serve_snapshot(self._state_folder, self.decided)
         view = view.copy()  # the policy goes on looking at the other
+        waits = list[Wait]()
         for decision in self.decided.decisions:
             if isinstance(decision, Preempt):
                 self._preemption.intend(decision, now)
@@ -68,8 +69,11 @@ class Decider:
                 starts.append(self._pin(decision, view, now))
                 self._record_start(starts[-1], decision, view, len(starts), now)
             else:
-                self._note_wait(self._jobs[decision.job.id], decision, [*starting, *starts], now)
-        self._note_unsaid([*starting, *starts], now)
+                waits.append(decision)
+        kept = KeptGpus([*starting, *starts], self.cluster.view.free)
+        for wait in waits:
+            self._note_wait(self._jobs[wait.job.id], wait, kept, now)
+        self._note_unsaid(kept, now)
         return [*starts, *self._cpu_jobs.start_others(view, now)]
 
     def _view(self, starting: Sequence[ManagedJob], now: float) -> ClusterView:
@@ -84,14 +88,14 @@ class Decider:
         view.startup = startup_of(not_up, delay_s, view, self._jobs.in_state(JobState.RUNNING), now)
         return view
 
-    def _note_unsaid(self, starting: Sequence[ManagedJob], now: float) -> None:
+    def _note_unsaid(self, kept: KeptGpus, now: float) -> None:
         """Note why new jobs are pending that the policy has not considered."""
         unsaid = [job for job in self._jobs.in_state(JobState.QUEUED) if job.reason is None]
         reasons = dict(self.policy.queue(now)) if unsaid else {}
         for job in unsaid:
             job_id = JobId(job.record.job_id)
             if job.job is not None and job_id in reasons:
-                self._note_wait(job, Wait(job.job, reasons[job_id]), starting, now)
+                self._note_wait(job, Wait(job.job, reasons[job_id]), kept, now)
 
     def _pin(self, start: Start, view: ClusterView, now: float) -> ManagedJob:
         job, placement, enforcing = self._jobs[start.job.id], start.placement, self._mode.enforcing
@@ -130,8 +134,8 @@ class Decider:
         take_what_is_free(view, start.placement.gpus, start.job.request)
         view.headroom.take(start.job.charges)
 
-    def _note_wait(self, job: ManagedJob, wait: Wait, starting: Sequence[ManagedJob], now: float) -> None:
-        why = explain_wait(job, with_cause(wait.reason, self._jobs), self.cluster, self._rules.limits, starting, now)
+    def _note_wait(self, job: ManagedJob, wait: Wait, kept: KeptGpus, now: float) -> None:
+        why = explain_wait(job, with_cause(wait.reason, self._jobs), self.cluster, self._rules.limits, kept, now)
         why = self._cpu_jobs.why_waits(job, why, now)
         if job.reason is None or job.reason.kind != why.kind:
             self._audit.record(now, "wait", wait.job.id, reason=why.kind, until=wait.until, **why.facts)

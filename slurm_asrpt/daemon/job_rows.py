@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from slurm_asrpt.core.cluster import Placement
@@ -25,7 +25,7 @@ from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.turns import deadline_is_near
-from slurm_asrpt.daemon.jobs.wait_reasons import explain_wait
+from slurm_asrpt.daemon.jobs.wait_reasons import KeptGpus, explain_wait
 from slurm_asrpt.daemon.preemption import Preemption
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.daemon.record.progress import Observed, remaining_s, total_iterations
@@ -68,15 +68,15 @@ class JobRows:
         job: ManagedJob,
         ranks: Mapping[str, int],
         reasons: Mapping[str, Reason],
-        starting: Sequence[ManagedJob],
+        kept: KeptGpus,
         now: float,
     ) -> JobStatus:
         """The job, without its service and progress. ranks, reasons: of the jobs in the policy's queue.
 
-        starting: the jobs that Slurm has not started yet.
+        kept: for the jobs that Slurm has not started yet.
         """
         record, tag, admitted, cluster = job.record, job.prediction, job.job, self._cluster
-        explained = explain_wait(job, _why(job, reasons), cluster, self._limits, starting, now)
+        explained = explain_wait(job, _why(job, reasons), cluster, self._limits, kept, now)
         why = self._cpu_jobs.why_waits(job, explained, now)
         best, here = cluster.best_alpha(admitted), self._place_on_offer(job, why)
         alpha = job.placement.alpha if job.placement else job.pin.alpha if job.pin else here.alpha if here else None

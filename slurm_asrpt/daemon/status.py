@@ -22,7 +22,7 @@ from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import with_cause
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
-from slurm_asrpt.daemon.jobs.wait_reasons import unless_reserved
+from slurm_asrpt.daemon.jobs.wait_reasons import KeptGpus, unless_reserved
 from slurm_asrpt.daemon.record.ended import EndedReports, ended_row
 from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.status.document import (
@@ -75,9 +75,9 @@ class StatusBuilder:
         reasons = {str(job_id): with_cause(why, self._jobs) for job_id, why in queue}
         observed = self._progress.look(self._jobs.running_since())
         preempts = may_interrupt(self._policy)  # to ask takes 50 us
-        rows, starting = list[JobStatus](), list(self._jobs.in_state(JobState.PINNED))
+        rows, kept = list[JobStatus](), KeptGpus(self._jobs.in_state(JobState.PINNED), self._cluster.view.free)
         for job in self._jobs.values():
-            rows.append(row := self._rows.row(job, ranks, reasons, starting, now))
+            rows.append(row := self._rows.row(job, ranks, reasons, kept, now))
             if preempts:
                 self._rows.add_service(row, job, self._policy, now)
             elif job.state is JobState.RUNNING:
@@ -115,7 +115,7 @@ class StatusBuilder:
         """Write the jobs that have ended since the last call for their owners. Raises OSError; then none is lost."""
         by_owner = dict[int, list[JobStatus]]()
         for ended in self._reports.unwritten:
-            row = self._rows.row(ended.job, {}, {}, (), now)
+            row = self._rows.row(ended.job, {}, {}, KeptGpus(), now)
             by_owner.setdefault(ended.job.record.uid, []).append(ended_row(row, ended))
         for uid, rows in by_owner.items():
             add_ended(run_dir, uid, rows)

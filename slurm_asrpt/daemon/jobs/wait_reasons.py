@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from types import MappingProxyType
 
 from slurm_asrpt.core.capacity import too_large
 from slurm_asrpt.core.job import Job
@@ -13,6 +15,41 @@ from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.slurm.records import JobRecord
+
+MOST_NAMED = 5
+"""So many of the jobs for which GPUs are kept are named."""
+NO_GPUS: Mapping[str, int] = MappingProxyType({})
+
+
+class KeptGpus:
+    """The free GPUs that are kept for jobs that Slurm is about to start."""
+
+    def __init__(self, starting: Iterable[ManagedJob] = (), free: Mapping[str, int] = NO_GPUS) -> None:
+        """free: GPUs by server, before what these jobs take."""
+        pinned = {job.record.job_id: job.pin.gpus for job in starting if job.pin is not None}
+        self._by_job = {
+            job_id: {name: min(count, free.get(name, 0)) for name, count in gpus.items()}
+            for job_id, gpus in pinned.items()
+        }
+        self._found: dict[frozenset[str] | None, tuple[int, str]] = {}
+
+    def among(self, names: frozenset[str] | None) -> tuple[int, str]:
+        """How many on these servers (None: on all), and the jobs: the first ones by name, how many others.
+
+        Found once for all jobs with the same servers: thousands may wait while thousands start.
+        """
+        if names not in self._found:
+            self._found[names] = self._kept(names)
+        return self._found[names]
+
+    def _kept(self, names: frozenset[str] | None) -> tuple[int, str]:
+        able = {
+            job_id: sum([count for name, count in gpus.items() if names is None or name in names])
+            for job_id, gpus in self._by_job.items()
+        }
+        kept = {job_id: gpus for job_id, gpus in able.items() if gpus}
+        named, more = list(islice(kept, MOST_NAMED)), len(kept) - MOST_NAMED
+        return sum(kept.values()), ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
 def waits_for_slurm(record: JobRecord) -> Reason | None:
@@ -26,20 +63,15 @@ def waits_for_slurm(record: JobRecord) -> Reason | None:
 
 
 def explain_wait(
-    job: ManagedJob,
-    why: Reason,
-    cluster: ClusterState,
-    limits: LimitsWatch,
-    starting: Iterable[ManagedJob],
-    now: float,
+    job: ManagedJob, why: Reason, cluster: ClusterState, limits: LimitsWatch, kept: KeptGpus, now: float
 ) -> Reason:
     """The policy's reason, or the reservation that alone prevents the job's start, or what too large a job lacks.
 
-    starting: the jobs for which free GPUs are kept until Slurm has started them; named if the job lacks only these.
+    kept: named if the job lacks only these.
     """
     found = unless_reserved(job, why, cluster, now)
     if found.kind == "gpus" and job.job is not None:
-        return _with_kept(job.job, found, cluster, starting)
+        return _with_kept(job.job, found, kept)
     if found.kind == "over-limit" and (alone := limits.alone(job.charges, found.facts["limit"])):
         return Reason(found.phase, found.kind, {**found.facts, "asks": alone[0], "most": alone[1]})
     if found.kind != "capacity" or job.job is None:
@@ -47,18 +79,11 @@ def explain_wait(
     return Reason(found.phase, found.kind, too_large(job.unrestricted or job.job, cluster.view.nodes, cluster.servers))
 
 
-def _with_kept(job: Job, why: Reason, cluster: ClusterState, starting: Iterable[ManagedJob]) -> Reason:
-    free, names = cluster.view.free, job.request.candidates
-    able = free.keys() if names is None else names
-    kept = dict[str, int]()
-    for other in starting:
-        pinned = other.pin.gpus if other.pin is not None else {}
-        gpus = sum(min(count, free.get(name, 0)) for name, count in pinned.items() if name in able)
-        kept |= {other.record.job_id: gpus} if gpus else {}
-    total = sum(kept.values())
-    if not kept or why.facts["free"] + total < job.gpus:
+def _with_kept(job: Job, why: Reason, kept: KeptGpus) -> Reason:
+    total, jobs = kept.among(job.request.candidates)
+    if not total or why.facts["free"] + total < job.gpus:
         return why
-    return Reason(why.phase, why.kind, {**why.facts, "kept": total, "kept_for": ", ".join(kept)})
+    return Reason(why.phase, why.kind, {**why.facts, "kept": total, "kept_for": jobs})
 
 
 def unless_reserved(job: ManagedJob, why: Reason, cluster: ClusterState, now: float) -> Reason:

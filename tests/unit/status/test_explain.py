@@ -11,6 +11,7 @@ from slurm_asrpt_cli.status.explain import explain_command
 from slurm_asrpt_cli.status.table import gpu_hours
 
 from slurm_asrpt.core.reasons import KINDS, Phase
+from slurm_asrpt.daemon.jobs.wait_reasons import KeptGpus
 from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, Status
 from slurm_asrpt.status.explain import add_ahead, explain
 from slurm_asrpt.status.reason_texts import WORDS, change_of, in_words, rule_of
@@ -138,6 +139,33 @@ def test_free_gpus_that_are_kept_for_a_starting_job_name_this_job(gated: Bench) 
     assert row(found, first).state == Phase.STARTING
     assert row(found, waits).text == f"needs 12 GPUs, 4 free for it and 8 kept for job {first}, about to start"
     assert "kept" not in row(found, larger).text
+
+
+def test_of_many_starting_jobs_only_the_first_are_named(make_bench: Callable[..., Bench]) -> None:
+    """Thousands may start while thousands wait: each of these would name all of them."""
+    many = make_bench((8, 8), policy="asrpt-gated")
+    many.slurm.starts_jobs = False
+    first = [many.slurm.submit(2, 100) for _ in range(8)]
+    many.cycle(2)
+    waits, elsewhere = many.slurm.submit(6, 200), many.slurm.submit(6, 300, required_nodes="n2")
+    many.cycle(2)
+    found = status(many)
+    assert {row(found, job_id).state for job_id in first} == {Phase.STARTING}
+    told = f"needs 6 GPUs, 0 free for it and 16 kept for jobs {', '.join(first[:5])} and 3 more, about to start"
+    assert row(found, waits).text == told
+    on_n2 = [job_id for job_id in first if "n2" in row(found, job_id).nodes]
+    kept = f"needs 6 GPUs, 0 free for it and 8 kept for jobs {', '.join(on_n2)}, about to start"
+    assert row(found, elsewhere).text == kept
+
+
+def test_what_is_kept_is_found_once_for_all_jobs_with_the_same_nodes(gated: Bench) -> None:
+    gated.slurm.starts_jobs = False
+    first = gated.slurm.submit(8, 100)
+    gated.cycle(2)
+    kept = KeptGpus(gated.scheduling.jobs.values(), {"n1": 4, "n2": 1})
+    for names, found in ((None, (5, first)), (frozenset({"n2"}), (1, first)), (frozenset({"n3"}), (0, ""))):
+        assert kept.among(names) == found
+        assert kept.among(names) is kept.among(names)
 
 
 def test_no_advice_for_one_gpu_to_ask_for_fewer() -> None:
