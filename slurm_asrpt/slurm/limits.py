@@ -311,6 +311,11 @@ class LimitBook:
         return limit, amount
 
 
+def amount_of(limit: str, use: Use) -> float:
+    """How much of a limit a job uses. limit: by its name for users."""
+    return _amount(limit.partition(" of ")[0], use) or 0.0
+
+
 def _amount(name: str, use: Use) -> float | None:
     """How much of this limit a job uses; None where it uses nothing that the limit counts, or Slurm alone knows."""
     kind, _, resource = name.partition("=")

@@ -15,7 +15,7 @@ from slurm_asrpt.core.limits import Charges, Headroom, headroom
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.refusals import Refusals
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
-from slurm_asrpt.slurm.limits import LimitBook, use_of
+from slurm_asrpt.slurm.limits import LimitBook, amount_of, use_of
 from slurm_asrpt.slurm.partitions import is_closed
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 from slurm_asrpt.slurm.request import gpus_of
@@ -114,9 +114,11 @@ class LimitsWatch:
             found = self._known[key] = self._book.charges(use_of(record, gpus_of(record)))
         return found
 
-    def alone(self, charges: Charges, limit: str) -> tuple[float, float] | None:
-        """How much a job with these charges counts for, and the limit, if it exceeds the limit by itself."""
-        amount, cap = dict(charges).get(limit, 0.0), self._book.caps.get(limit, math.inf)
+    def alone(self, job: ManagedJob, limit: str) -> tuple[float, float] | None:
+        """How much a job asks for, and the limit, if it exceeds the limit by itself."""
+        amount, cap = dict(job.charges).get(limit, 0.0), self._book.caps.get(limit, math.inf)
+        if math.isinf(amount):  # of a limit on each job
+            amount = amount_of(limit, use_of(job.record, gpus_of(job.record)))
         return (amount, cap) if amount > cap else None
 
     def headroom(self, starting: Sequence[ManagedJob]) -> Headroom:

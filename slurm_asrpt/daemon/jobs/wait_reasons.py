@@ -72,7 +72,7 @@ def explain_wait(
     found = unless_reserved(job, why, cluster, now)
     if found.kind == "gpus" and job.job is not None:
         return _with_kept(job.job, found, kept)
-    if found.kind == "over-limit" and (alone := limits.alone(job.charges, found.facts["limit"])):
+    if found.kind == "over-limit" and (alone := limits.alone(job, found.facts["limit"])):
         return Reason(found.phase, found.kind, {**found.facts, "asks": alone[0], "most": alone[1]})
     if found.kind != "capacity" or job.job is None:
         return found

@@ -1,5 +1,6 @@
 """Rules of the site for single jobs: upcoming reservations, preemption, fair-share bands."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
-from slurm_asrpt.slurm.limits import SiteLimits
+from slurm_asrpt.slurm.limits import Qos, SiteLimits
 from slurm_asrpt.slurm.partitions import Names, Partition
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionKind, PreemptionRules
 from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
@@ -83,6 +84,18 @@ def test_a_reservation_is_the_reason_only_if_it_alone_blocks_the_job(bench):
 
 
 # limits
+
+
+def test_a_job_over_a_limit_on_each_job_is_told_how_much_it_asks_for(make_bench):
+    """Its charge is infinite: no such job may start. JSON has no infinite numbers."""
+    gated = make_bench(policy="asrpt-gated", release_ahead=0)
+    gated.slurm.site_limits = SiteLimits(qos={"normal": Qos("normal", job={"MaxTRESPJ=gres/gpu": 2.0})})
+    large = gated.slurm.submit(3, 100, qos="normal")
+    gated.cycle(2)
+    said = row(gated, large)
+    limit = "MaxTRESPJ=gres/gpu of QOS normal"
+    assert said.text == f"it alone exceeds a limit of the site: {limit} (it asks for 3, the limit is 2)"
+    assert json.dumps(said.facts, allow_nan=False)
 
 
 def test_a_job_that_exceeds_a_limit_by_itself_is_not_told_to_wait_for_others(make_bench):
