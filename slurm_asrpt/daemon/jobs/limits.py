@@ -40,6 +40,7 @@ class LimitsWatch:
         self._refusals = Refusals()
         self._holders: set[tuple[str, str, str]] = set()  # those who had jobs when limits were last read
         self._reads = 0  # of the reader, as of then
+        self._partitions = reader.site.partitions  # as of the last cycle
         self._closed_unseen = False  # Slurm has refused a start for the state of a partition
 
     def follow(self, records: Iterable[JobRecord], now: float) -> None:
@@ -55,15 +56,18 @@ class LimitsWatch:
             self._of_record.clear()
         if len(self._of_record) > 2 * len(records):
             self._of_record.clear()
+        if self._reader.site.partitions != self._partitions:
+            self._partitions = self._reader.site.partitions
+            self._refusals.partitions_changed()
         self._refusals.follow(present, self._running, now)
 
     def _for_partitions(self, present: Iterable[JobRecord]) -> bool:
         """Whether to read at once for the states of partitions: one has been set down, or jobs wait for one."""
         known, unseen = self._reader.site.partitions, self._closed_unseen
         self._closed_unseen = False
-        if unseen or all(each.up for each in known.values()):
+        if unseen or not self._reader.due_soon:
             return unseen
-        return self._reader.due_soon and any(r.state == PENDING and is_closed(r, known) for r in present)
+        return self._refusals.by_partitions or any(r.state == PENDING and is_closed(r, known) for r in present)
 
     def _read_if_due(self, holders: set[tuple[str, str, str]], at_once: bool) -> None:
         """Read the limits now and then, and at once for new users: slurmctld shows those of users who have jobs."""

@@ -20,6 +20,8 @@ FIRST_PROBE_S, LAST_PROBE_S = 15.0, 300.0
 MOST_TRIED = 4
 """After as many more jobs have run at once, the scope is forgotten."""
 _SHARED = re.compile(r"^(QOS|Assoc)Grp|PerUser|PerAcc|^AssocMaxJobs|^(QOS|Association)(Job|Resource)Limit|Licenses")
+_OF_PARTITION = re.compile(r"^(Account|QOS)NotAllowed|\b(account|QOS) not permitted")
+"""The partition refuses the account or QOS (AllowAccounts and the like)."""
 _OF_ONE_JOB = re.compile(r"PerJob|PerNode|WallDuration|Minimum|BillingMin|Submit")
 Fields = tuple[str, ...]
 Values = tuple[str, ...]
@@ -41,12 +43,16 @@ class Scope:
 def scope_of(why: str, record: JobRecord) -> Scope | None:
     """The scope of a refusal; None where it concerns this job alone.
 
-    Such are QOSNotAllowed, InvalidQOS, QOSMinGRES and JobArrayTaskLimit: others of its QOS may start.
+    Such are InvalidQOS, QOSMinGRES and JobArrayTaskLimit: others of its QOS may start.
     """
+    refused = _OF_PARTITION.search(why)
+    if refused:
+        fields: Fields = ("partition", "account" if "ccount" in refused[0] else "qos")
+        return Scope(why, tuple(zip(fields, _values(record, fields), strict=True)))
     if _OF_ONE_JOB.search(why) or not _SHARED.search(why):
         return None
     if "Licenses" in why:
-        fields: Fields = ("licenses",)
+        fields = ("licenses",)
     elif "PerUser" in why:
         fields = ("user", "qos")
     elif "PerAcc" in why:
@@ -116,6 +122,15 @@ class Refusals:
             probe_s = before.probe_s if again else min(LAST_PROBE_S, 2 * before.probe_s)
         scopes[scope] = _Refusal(sum(_values(each, fields) == values for each in running), now, probe_s)
         return True
+
+    def partitions_changed(self) -> None:
+        """Forget what partitions refused: they may not any more."""
+        self._known = {fields: values for fields, values in self._known.items() if "partition" not in fields}
+
+    @property
+    def by_partitions(self) -> bool:
+        """Whether jobs wait because partitions refuse them."""
+        return any("partition" in fields for fields in self._known)
 
     def charges(self, record: JobRecord) -> Charges:
         """What a job counts for in the scopes that hold it; this does not take longer the more there are."""

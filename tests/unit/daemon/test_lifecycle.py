@@ -7,6 +7,7 @@ import pytest
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.partitions import Partition
 
 
 def test_a_job_starts_where_it_was_planned_and_ends(bench):
@@ -164,14 +165,23 @@ def test_the_daemon_never_modifies_job_records(bench):
 @pytest.mark.parametrize(
     "why", ["AccountNotAllowed", "Job's account not permitted to use this partition (gpu denies lab including lab)"]
 )
-def test_a_job_whose_account_its_partition_refuses_frees_its_gpus_at_once_and_waits(bench, why):
+def test_jobs_whose_account_their_partition_refuses_keep_no_gpus_until_it_changes(make_bench, monkeypatch, why):
+    bench = make_bench(policy="asrpt-gated", release_ahead=0)
+    bench.slurm.partition_rules = {"gpu": Partition()}
+    bench.restart()
     bench.slurm.starts_jobs = False
     refused = bench.slurm.submit(12)
     bench.cycle()
     bench.slurm.change(refused, reason=why)
-    bench.cycle(2)
-    assert bench.slurm.records[refused].required_nodes == ""
-    assert (bench.job(refused).reason.kind, len(bench.audit("start", refused))) == ("limit", 1)
+    other = bench.slurm.submit(12)
+    bench.cycle(3)
+    assert not bench.slurm.records[refused].required_nodes
+    assert {bench.job(each).reason.kind for each in (refused, other)} == {"over-limit"}
+    assert not bench.audit("start", other)
+    bench.slurm.partition_rules, bench.slurm.starts_jobs = {"gpu": Partition(max_nodes=9)}, True
+    monkeypatch.setattr("slurm_asrpt.daemon.jobs.site_reader.SOON", 0.0)
+    bench.cycle(3)
+    assert bench.job_state(refused) is JobState.RUNNING
 
 
 def test_a_job_blocked_by_an_association_limit_frees_its_gpus_at_once(bench):

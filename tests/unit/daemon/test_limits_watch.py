@@ -108,6 +108,9 @@ def test_the_previous_limits_stay_in_force_while_slurm_does_not_answer(watch, cl
         ("AssocMaxJobsLimit", {"user": "ann", "account": "lab"}),
         ("QOSMaxJobsPerUserLimit", {"user": "ann", "qos": "normal"}),
         ("Licenses", {"licenses": ""}),
+        ("AccountNotAllowed", {"partition": "gpu", "account": "lab"}),
+        ("Job's account not permitted to use this partition (gpu denies lab)", {"partition": "gpu", "account": "lab"}),
+        ("QOSNotAllowed", {"partition": "gpu", "qos": "normal"}),
     ],
 )
 def test_a_refusal_is_about_the_jobs_that_share_its_limit(why, fields):
@@ -118,7 +121,7 @@ def test_a_refusal_is_about_the_jobs_that_share_its_limit(why, fields):
     "why",
     [
         *("QOSMaxGRESPerJob", "QOSMaxWallDurationPerJobLimit", "PartitionTimeLimit", "JobArrayTaskLimit"),
-        *("QOSNotAllowed", "InvalidQOS", "InvalidAccount", "AccountNotAllowed", "QOSMinGRES", "QOSMinCpuNotSatisfied"),
+        *("InvalidQOS", "InvalidAccount", "QOSMinGRES", "QOSMinCpuNotSatisfied"),
         *("QOSMinMemory", "QOSMinNode", "QOSUsageThreshold", "AssocMaxSubmitJobLimit", "QOSTimeLimit"),
     ],
 )
