@@ -29,8 +29,8 @@ from slurm_asrpt.slurm.notation import read_past
 if TYPE_CHECKING:
     from slurm_asrpt.config.settings import Settings
     from slurm_asrpt.sim import shadow, what_if
+    from slurm_asrpt.sim.what_if import KnownSite
     from slurm_asrpt.slurm.limits import SiteLimits
-    from slurm_asrpt.slurm.site import Site
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -114,27 +114,27 @@ def _servers(settings: Settings) -> shadow.Servers:
     return shadow.Servers([node.gpus for node in nodes], fabric, profiles.get)
 
 
-def _site(settings: Settings, file: Path | None) -> tuple[tuple[Site, str] | None, str]:
-    """The site in a file, else that of the Slurm that answers, with its source; and why it is unknown. Raises
-    InputError."""
+def _site(settings: Settings, file: Path | None) -> tuple[KnownSite | None, str]:
+    """The site in a file, else that of the Slurm that answers; and why it is unknown. Raises InputError."""
+    from slurm_asrpt.sim.what_if import KnownSite
     from slurm_asrpt.traces.accounting import parse_site, read_text
 
     if file:
-        return (parse_site(read_text(file), str(file)), str(file)), ""
+        return KnownSite(parse_site(read_text(file), str(file)), str(file)), ""
     try:
         with asking_slurm(settings) as slurm:
-            return (slurm.site(), "scontrol show config"), ""
+            return KnownSite(slurm.site(), "scontrol show config", time.time()), ""
     except SlurmError as error:
         return None, one_line(error)
 
 
-def _limits(site: tuple[Site, str] | None, file: Path | None) -> SiteLimits | None:
+def _limits(site: KnownSite | None, file: Path | None) -> SiteLimits | None:
     """The limits in a file, else those of the site, if any. Raises InputError."""
     from slurm_asrpt.traces.accounting import parse_limits, read_text
 
     if file:
         return parse_limits(read_text(file), str(file))
-    return site[0].limits if site and site[0].limits.any else None
+    return site.site.limits if site and site.site.limits.any else None
 
 
 def _notes(settings: Settings, found: shadow.Report, begin: int) -> tuple[list[str], set[str]]:

@@ -146,8 +146,11 @@ def _of_partitions(trace: Trace, partition: str) -> Trace:
     kept = trace.jobs[trace.jobs["queue"].isin(partition.split(","))].reset_index(drop=True)
     if not len(kept):
         raise InputError(f"--partition {partition}: {trace.name} has no job in it")
-    kept["submit_s"] -= kept["submit_s"].iloc[0]
-    return replace(trace, jobs=kept, left_out={**trace.left_out, "in other partitions": len(trace) - len(kept)})
+    later_s = kept["submit_s"].iloc[0]
+    kept["submit_s"] -= later_s
+    left_out = {**trace.left_out, "in other partitions": len(trace) - len(kept)}
+    first_at = trace.first_at + later_s if trace.first_at is not None else None
+    return replace(trace, jobs=kept, left_out=left_out, first_at=first_at)
 
 
 def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live: SlurmSettings | None) -> list[int]:
@@ -168,15 +171,15 @@ def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live
 def _site(past: whatif.Past, file: Path | None, live: SlurmSettings | None) -> tuple[Site | None, whatif.Past]:
     """The Slurm in a file, else the one that answers, and the jobs with it; without either, Slurm's defaults."""
     if file:
-        site, source = accounting.parse_site(accounting.read_text(file), str(file)), str(file)
+        site, source, asked_at = accounting.parse_site(accounting.read_text(file), str(file)), str(file), None
     elif live is None:
         return None, past
     else:
         try:
-            site, source = CliClient(live).site(), "scontrol show config"
+            site, source, asked_at = CliClient(live).site(), "scontrol show config", time.time()
         except SlurmError as error:
             return None, replace(past, notes={**past.notes, "limits_unread": one_line(error)})
-    return site, whatif.under_slurm(past, site, source)
+    return site, whatif.under_slurm(past, site, source, asked_at)
 
 
 def _under_limits(past: whatif.Past, file: Path | None, site: Site | None) -> whatif.Past:

@@ -25,9 +25,8 @@ from slurm_asrpt.sim import simulated_slurm, what_if
 from slurm_asrpt.sim.engine import Progress, Result
 from slurm_asrpt.sim.predictor_evaluation import trace_of_runs
 from slurm_asrpt.sim.shares import Share, values
-from slurm_asrpt.sim.what_if import Outcome, Past
+from slurm_asrpt.sim.what_if import KnownSite, Outcome, Past
 from slurm_asrpt.slurm.limits import SiteLimits
-from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.text import counted
 
 Floats = NDArray[np.float64]
@@ -67,12 +66,12 @@ def report(
     policy: PolicySettings,
     progress: Progress | None = None,
     limits: SiteLimits | None = None,
-    site: tuple[Site, str] | None = None,
+    site: KnownSite | None = None,
 ) -> Report:
     """Replay the runs on these servers, under the limits of the site. Raises InputError if there is nothing to
     replay.
 
-    site: the Slurm that is simulated beside the policy, and where its settings were read from; None: Slurm's defaults.
+    site: the Slurm that is simulated beside the policy; None: Slurm's defaults.
     """
     recorded = [run for run in runs if run.origin is Origin.ASRPTD and run.group_id and run.gpus]
     if not recorded:

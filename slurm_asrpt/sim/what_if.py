@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +71,8 @@ LIMITS = (
     "The simulated cluster is empty at first; jobs that were running then but are not listed are missing.",
     "Jobs get as many nodes as their owners asked for (-N), as far as that is known: a job that ran on as many as it "
     "asked for gets no more.",
-    "slurm-backfill knows neither nice values nor priorities set by admins, and no user's usage before the first job.",
+    "slurm-backfill knows neither nice values nor priorities set by admins, and what users had used before the "
+    "first job only if Slurm's accounting answers now.",
 )
 LIMITS_BESIDES_SITE = (
     LIMITS[0],
@@ -81,6 +82,14 @@ LIMITS_BESIDES_SITE = (
     "GrpWall) are not simulated.",
     *LIMITS[2:],
 )
+
+
+class KnownSite(NamedTuple):
+    """A site, where it was read from, and when: seconds since the epoch; None if it is not known."""
+
+    site: Site
+    source: str
+    asked_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -186,9 +195,11 @@ def on_asked_nodes(table: JobTable, jobs: pd.DataFrame, cluster: Cluster) -> Job
     return table.with_nodes(list(bounds), cluster.nodes)
 
 
-def under_slurm(past: Past, site: Site, source: str) -> Past:
-    """The same jobs; policy slurm-backfill plays the Slurm of this site. source: where it was read from."""
-    return replace(past, slurm=simulated_slurm.of_site(site, past.jobs, past.cluster.total_gpus, source))
+def under_slurm(past: Past, site: Site, source: str, asked_at: float | None = None) -> Past:
+    """The same jobs; policy slurm-backfill plays the Slurm of this site. source, asked_at: as in ``KnownSite``."""
+    first_at = past.notes["first_at"]
+    asked_s = asked_at - first_at if asked_at is not None and first_at is not None else None
+    return replace(past, slurm=simulated_slurm.of_site(site, past.jobs, past.cluster.total_gpus, source, asked_s))
 
 
 def under_limits(past: Past, limits: SiteLimits) -> Past:
@@ -266,7 +277,7 @@ def simulate_past(
         settings = {**past.slurm.settings, **settings}
     settings = {SPLIT: Split.SLURM, **settings}
     policy, table = prepared(name, settings, fabric, past.cluster.nodes, past.table)
-    past.slurm.prepare(policy)
+    past.slurm.prepare(policy, float(past.table.submit[0]))
     return simulate(policy, past.cluster.nodes, table, progress, partial=True)
 
 

@@ -58,7 +58,7 @@ class Association:
     """A user's association, or an account (user: ""). parent: the account above, "" for none.
 
     share: the fair-share factor, 0 to 1, where a user has one. shares: sacctmgr's Fairshare, None for ``parent``.
-    priority: of its jobs, as that of a QOS.
+    priority: of its jobs, as that of a QOS. usage: what sshare calls RawUsage: billing units times seconds, decayed.
     """
 
     account: str
@@ -70,6 +70,7 @@ class Association:
     group: Caps = field(default_factory=dict)
     job: Caps = field(default_factory=dict)
     shares: float | None = 1.0
+    usage: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ def _association(line: str) -> Association:
         group=group,
         job={name: cap for name, cap in caps.items() if name not in group},
         shares=_raw_shares(shares[0]),
+        usage=float(raw.get("UsageRaw/Norm/Efctv", "0").split("/")[0]),
     )
 
 

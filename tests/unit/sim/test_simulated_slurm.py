@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from hypothesis import given
+from hypothesis import strategies as st
 from slurm_asrpt_cli.sim.what_if import add_commands
 from typer.testing import CliRunner
 
-from slurm_asrpt.core.multifactor import Leaf
+from slurm_asrpt.core.multifactor import Leaf, Usage
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim import simulated_slurm
 from slurm_asrpt.sim import what_if as whatif
@@ -146,6 +148,45 @@ def test_fair_share_decides_in_the_simulated_slurm_and_nowhere_else():
     assert [each.wait.tolist() for each in outcomes[1:]] == [[0, 690, 580], [0, 590, 680], [0, 590, 680]]
 
 
+def with_usage(**usage):
+    lines = ACCOUNTS
+    for user, amount in usage.items():
+        lines = lines.replace(f"UserName={user}(", f"UsageRaw/Norm/Efctv={amount}/0.5/0.5 UserName={user}(")
+    return lines
+
+
+ROWS = [row(1, ran=600), row(2, submit=1010, wait=600), row(3, "bob", submit=1020, wait=700)]
+
+
+@pytest.mark.parametrize(("bob", "waits"), [(1600, [0, 690, 580]), (501_600, [0, 590, 680])])
+def test_what_users_had_used_before_counts(bob, waits):
+    """Until an hour later these jobs have used 16 x 700 and 16 x 100 billing units times seconds."""
+    known = site(CONFIG.replace("HalfLife   = 1-00:00:00", "HalfLife   = 00:00:00"), with_usage(ann=11_200, bob=bob))
+    past = whatif.under_slurm(past_of(*ROWS), known, "slurm.txt", asked_at=4600.0)
+    assert past.slurm.used == ({Leaf("lab", "bob"): 500_000.0} if bob > 1600 else {})
+    assert ("had used before the first job follows" in " ".join(whatif.remarks(past))) == bool(past.slurm.used)
+    outcomes, _ = whatif.compare(past, ["slurm-backfill"])
+    assert outcomes[1].wait.tolist() == waits
+
+
+@given(st.floats(1e5, 1e9), st.floats(0, 2.9 * 86400))
+def test_usage_before_the_first_job_is_what_its_decayed_rest_tells(before, asked_s):
+    past, day = past_of(*ROWS), 86400.0
+    usage = Usage(day)
+    usage.add(Leaf("lab", "bob"), before, 0.0)
+    usage.started("3", Leaf("lab", "bob"), 16.0, 720.0)
+    usage.ended("3", min(max(asked_s, 720.0), 820.0))
+    now = usage.at(asked_s).get(Leaf("lab", "bob"), 0.0) if asked_s > 720.0 else before * 2 ** -(asked_s / day)
+    found = whatif.under_slurm(past, site(accounts=with_usage(bob=repr(now))), "x", asked_at=1000.0 + asked_s).slurm
+    assert found.used[Leaf("lab", "bob")] == pytest.approx(before, rel=1e-6)
+
+
+def test_usage_of_long_ago_or_of_an_unknown_time_does_not_count():
+    known = site(accounts=with_usage(bob=501_600))
+    assert not whatif.under_slurm(past_of(*ROWS), known, "x", asked_at=1000.0 + 4 * 86400).slurm.used
+    assert not whatif.under_slurm(past_of(*ROWS), known, "x").slurm.used
+
+
 def test_the_baseline_is_the_plain_default_where_nothing_is_known():
     past = past_of(row(1), row(2, submit=1010, wait=90))
     assert past.slurm.settings == {}
@@ -174,7 +215,7 @@ def test_the_report_says_what_is_not_known():
     assert "1 job without a known account: fair share counts them by user" in told
     assert "This Slurm runs sched/builtin" in told
     assert "(fair share) are those of today" in told
-    assert "no user's usage before the first job" in " ".join(past.notes["limits"])
+    assert "what users had used before the first job" in " ".join(past.notes["limits"])
 
 
 def test_jobs_get_the_nodes_that_their_owners_asked_for():
@@ -218,3 +259,10 @@ def test_slurm_from_a_file(ask, tmp_path):
 def test_without_slurm_the_defaults_are_used(ask):
     found = json.loads(ask("-p", "slurm-backfill").stdout)
     assert found["notes"]["simulated_slurm"]["source"] == simulated_slurm.DEFAULTS
+
+
+def test_the_jobs_of_one_partition_keep_their_dates(ask, tmp_path):
+    lines = (TITLES, row(1).replace("|gpu|", "|other|"), row(2, submit=5000))
+    (tmp_path / "jobs.txt").write_text("\n".join(lines))
+    found = json.loads(ask("-p", "fifo", "--partition", "gpu").stdout)
+    assert (found["notes"]["jobs"], found["notes"]["first_at"]) == (1, 5000.0)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan, quick_place
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
-from slurm_asrpt.core.multifactor import JobFactors, Multifactor, ShareTree
+from slurm_asrpt.core.multifactor import JobFactors, Leaf, Multifactor, ShareTree
 from slurm_asrpt.core.placement.best_alpha import fits
 from slurm_asrpt.core.placement.selection import Strategy
 from slurm_asrpt.core.policies.base import Decision, Start, Wait, no_room
@@ -66,9 +66,16 @@ class SlurmBackfill(QueuePolicy):
         ordered = weights.age or weights.fair_share or weights.job_size
         self.priorities = Multifactor(weights) if ordered else None
 
-    def use_accounts(self, tree: ShareTree, factors: Mapping[JobId, JobFactors]) -> None:
-        """Set the shares of users, and what the priorities of jobs depend on; before the first job."""
+    def use_accounts(
+        self, tree: ShareTree, factors: Mapping[JobId, JobFactors], used: Mapping[Leaf, float], now: float
+    ) -> None:
+        """Set the shares of users, and what the priorities of jobs depend on; before the first job.
+
+        used: what users have used until now, billing units times seconds, decayed.
+        """
         self.priorities = Multifactor(self.options.weights, tree, factors)
+        for leaf, amount in used.items():
+            self.priorities.usage.add(leaf, amount, now)
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         super().cluster_changed(nodes, now)
