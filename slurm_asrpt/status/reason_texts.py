@@ -175,7 +175,8 @@ WORDS = {
     "held": Wording(
         "held; Slurm's reason: {slurm_reason}",
         _HOLDS,
-        "the owner or an admin must release it (scontrol release)",
+        "the owner or an admin must release it (scontrol release); if its priority stays 0, the owner must change its "
+        "request, which no node can satisfy (BadConstraints)",
     ),
     "partition-closed": Wording(
         "partition {partition} starts no jobs now (its state is DOWN or INACTIVE)",

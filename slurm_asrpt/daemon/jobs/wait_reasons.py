@@ -55,7 +55,8 @@ class KeptGpus:
 def waits_for_slurm(record: JobRecord) -> Reason | None:
     """The hold or dependency that the job waits for, if any. Slurm's reason is "None" after each lease."""
     if record.reason.startswith("JobHeld") or record.priority == 0:
-        return reason(Phase.WAITING, "held", slurm_reason=record.reason)
+        told = record.reason not in ("BeginTime", "None")  # which are those of its lease
+        return reason(Phase.WAITING, "held", slurm_reason=record.reason if told else "priority 0")
     if record.reason.startswith("Dependency") or record.dependency:
         kind = "dependency-never" if record.reason == "DependencyNeverSatisfied" else "dependency"
         return reason(Phase.WAITING, kind, **({"dependency": record.dependency} if record.dependency else {}))
