@@ -105,7 +105,7 @@ def test_claims_of_all_papers_are_printed(call: Call, tmp_path: Path, monkeypatc
         (("papers.sjf_bco", "fig3"), "known: bco-fig4"),
         (("papers", "fig6", "-o", "no/such/page.md"), "directory"),
         (("papers.asrpt", "fig6", "--load", "0"), "above 0"),
-        (("papers.asrpt", "fig6", "--retrain", "1w"), "e.g. 1h"),
+        (("papers.asrpt", "fig6", "--retrain", "1y"), "e.g. 1h"),
         (("papers.hare", "fig14", "--keep", __file__), "not a directory"),
     ],
 )

@@ -143,7 +143,7 @@ sed "s/|/$between/g" JOBS
 """
 SCONTROL = """#!/bin/sh
 case "$*" in
-"show config") echo "AccountingStorageEnforce = ENFORCE" ;;
+"show config") echo "AccountingStorageEnforce = ENFORCE"; echo "SLURM_VERSION = 22.05.8" ;;
 *assoc_mgr*) cat ASSOC ;;
 *partition*) echo "PartitionName=gpu AllowGroups=ALL QoS=N/A X=1" ;;
 *) echo "No licenses configured in Slurm." ;;
