@@ -57,6 +57,7 @@ def draw(graph: nx.Graph[int], nodes: Sequence[int], titles: Sequence[str], path
                 )
         axes.set(aspect="equal", title="\n".join(label(line, 100) for line in titles))
         axes.axis("off")
+        axes.margins(0.08)  # for the circles, whose size the limits of the axes do not know
         axes.autoscale_view()
         kinds = [
             Line2D([], [], color=color, linewidth=2, label=text)
