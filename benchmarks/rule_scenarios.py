@@ -258,6 +258,11 @@ _WIDE_GROUPS = (
     *(("asrpt3", 1, 30, 40), ("asrpt3", 2, 20, 30), ("asrpt4", 4, 12, 16)),
 )
 
+_LABORATORY_GROUPS = (
+    *(("asrpt1", 8, 5, 8), ("asrpt2", 4, 8, 5)),
+    *(("asrpt3", 2, 7, 9), ("asrpt4", 1, 9, 20)),
+)
+
 
 def _recurring(groups: Sequence[tuple[str, int, int, int]], span_s: float) -> list[Work]:
     """The jobs of each group arrive evenly within the span, those of different groups at different times."""
@@ -442,6 +447,14 @@ SCENARIOS = [
         about="no rules: 124 recurring short jobs on one and two whole nodes among 86 longer small ones, at load 1.3",
         takes_s=260,
         works=[replace(work, options=f"-N{-(-work.gpus // 8)}") for work in _recurring(_WIDE_GROUPS, 200)],
+    ),
+    replace(
+        NO_RULES,
+        name="laboratory",
+        about="no rules: one server, 8 recurring jobs that need all of it among 34 smaller ones, at load 0.9",
+        takes_s=140,
+        nodes="1x8",
+        works=[replace(work, options="-N1") for work in _recurring(_LABORATORY_GROUPS, 110)],
     ),
     LIMITS_USER,
     replace(
