@@ -80,7 +80,7 @@ def test_jobs_start_on_a_full_disk_and_after_a_kill(site: Cluster) -> None:
     site.start_daemon()
     site.wait_all(jobs, "COMPLETED")
     assert sorted(site.output("ran.out").split(), key=int) == [before, *jobs]
-    assert site.log.read_text().count("saved in state.spare until there is room") == 2
+    assert site.log.read_text().count("saved in state.spare until there is room") >= 2, "before the kill and after it"
     assert not site.audit(jobs[-1], "ended"), "in audit.spare"
     (state / "filler").unlink()
     after = site.submit("--gpus=4", script=RAN)

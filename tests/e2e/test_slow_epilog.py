@@ -8,7 +8,7 @@ from .conftest import QUICK, SOON_S, Cluster, own_cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
-HLAS = {"name": "hlas", "queues": 3, "first_gpu_s": 8.0, "min_run_s": 6.0, "max_interruptions": 2}
+HLAS = {"name": "hlas", "queues": 2, "first_gpu_s": 8.0, "min_run_s": 6.0, "max_interruptions": 2}
 
 
 @pytest.fixture
