@@ -27,7 +27,8 @@ from slurm_asrpt.core.sensitivity import planned
 from slurm_asrpt.core.units import Unit
 from slurm_asrpt.daemon.forecasts.run_lengths import span_of
 from slurm_asrpt.daemon.jobs.managed_job import predicted
-from slurm_asrpt.daemon.jobs.policy_job import queued_marks, request_of, with_prediction
+from slurm_asrpt.daemon.jobs.policy_job import check_mark, policy_job, queued_marks, with_prediction
+from slurm_asrpt.daemon.jobs.request_reader import read_gpu_request
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.forecast.estimate import SAMPLES
@@ -251,8 +252,10 @@ def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -
         for i, n in enumerate(status.nodes)
     ]
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
-    marked = queued_marks(settings) if status.mode == Mode.ENFORCE else None
-    requested, job = request_of(record, tag, joined(parts), settings.slurm.partitions, profiles, marked)
+    nodes, enforcing = joined(parts), status.mode == Mode.ENFORCE
+    check_mark(tag, queued_marks(settings) if enforcing else ())
+    requested = read_gpu_request([record], tag.left, enforcing, nodes, settings.slurm.partitions)
+    job = policy_job(record, tag, requested, nodes, profiles)
     unused = "" if job.profiled else profiles.problem(tag, job.gpus) if tag.profile else ""
     return job, unused, requested.by_slurm
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -30,6 +31,11 @@ class ClusterChange:
     table: bool
 
 
+_OFFERED = attrgetter(
+    *("name", "index", "gpus", "gpu_type", "other_gres", "cpus", "threads", "memory", "tmp_disk"),
+    *("partitions", "features"),
+)
+"""What jobs can request of a node or its part."""
 AVERAGED = 10
 """The running average is over about so many of the latest starts."""
 
@@ -108,7 +114,8 @@ class ClusterState:
         """Those of them that are powered down."""
         self._managed, self._speeds = set(settings.slurm.partitions), settings.gpu.speeds
         self._memory_consumed, self._whole_cores = memory_consumed, whole_cores
-        self._table: tuple[Any, ...] | None = None
+        self.table: tuple[Any, ...] | None = None
+        """What jobs can request of the nodes, whatever their states: the same object until it changes."""
         self._best: dict[Any, Mapping[str, float]] = {}
         self._reference: BestAlphas | None = None
         self._able: frozenset[str] = frozenset()  # servers that managed jobs may use, now or later
@@ -154,17 +161,13 @@ class ClusterState:
 
     def _change(self, nodes: list[Node]) -> ClusterChange:
         """What has changed, and drops what was computed for the nodes before. nodes: those that may run jobs now."""
-        offers = [
-            (n.name, n.gpus, n.cpus, n.threads, n.tmp_disk, n.gpu_type, n.partitions, n.other_gres, n.features)
-            for n in self.parts
-        ]
-        table = (tuple(offers), self.islands)
-        change = ClusterChange(tuple(nodes) != self.view.nodes or self._table is None, table != self._table)
+        table = (tuple(map(_OFFERED, self.parts)), self.islands)
+        change = ClusterChange(tuple(nodes) != self.view.nodes or self.table is None, table != self.table)
         if change.usable:
             self._best.clear()
             self._reference = None
         if change.table:
-            self._table = table
+            self.table = table
             self._able = frozenset(part.name for part in self.parts if self._is_ours(part))
             self._requests.clear()
         return change

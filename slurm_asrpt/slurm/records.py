@@ -15,6 +15,8 @@ RUNNING_STATES = frozenset(
 )
 # states that squeue shows for a pending job between two runs
 REQUEUED_STATES = frozenset({"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+FEDERATED = 1 << 26
+"""The least SLURM_JOB_ID of a federation."""
 LONGEST_TASKS = 4000
 """Characters. Cancelled tasks can make the list of pending tasks long, and an update is one line."""
 
@@ -116,6 +118,11 @@ class JobRecord:
             return cpus
         each = -(-cpus // self.min_nodes)
         return self.min_nodes * threads * (each if self.one_thread else -(-each // threads))
+
+    @property
+    def federated(self) -> bool:
+        """Whether it belongs to a federation: the upper bits of its number are that of the cluster it came from."""
+        return self.number >= FEDERATED
 
     @property
     def hosts(self) -> frozenset[str]:

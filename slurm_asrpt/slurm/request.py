@@ -20,8 +20,6 @@ from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 Nodes = Sequence[NodeRecord]
 
-FEDERATED = 1 << 26
-"""The least SLURM_JOB_ID of a federation: the bits from here on are the number of the cluster it came from."""
 _PART = r"[&,|()]|[^&,|()\[\]*\s]+"
 """Excluded: counts (``a*2``), and sets where all nodes must have the same feature."""
 _ONE_FOR_ALL = re.compile(r"\[([^&,|()\[\]*\s]+(?:\|[^&,|()\[\]*\s]+)*)\]")
@@ -340,7 +338,7 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
     checks = {
         "partition": not set(job.partition.split(",")) <= set(partitions),
         "het": job.het,
-        "federation": job.number >= FEDERATED,
+        "federation": job.federated,
         "reservation": bool(job.reservation),
         "contiguous": job.contiguous,
         "segment": bool(job.segment),

@@ -102,7 +102,9 @@ def test_slurm_starts_the_jobs_while_the_disk_is_read_only(site: Cluster) -> Non
         jobs.append(site.submit("--gpus=4", script=RAN))
         site.wait(jobs[-1], "COMPLETED")
         assert read_status(site.paths / "run").mode == "unsaved"
-    wait_for(lambda: read_status(site.paths / "run").mode == "enforce", "asrptd goes on, as the hook knows before it", 30)
+    wait_for(
+        lambda: read_status(site.paths / "run").mode == "enforce", "asrptd goes on, as the hook knows before it", 30
+    )
     after = site.submit("--gpus=4", script=RAN)
     site.wait(after, "COMPLETED")
     assert sorted(site.output("ran.out").split(), key=int) == [before, *jobs, after]

@@ -24,21 +24,22 @@ from slurm_asrpt.daemon.jobs.job_record import request_values
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, Terms
 from slurm_asrpt.daemon.jobs.policy_job import (
     anywhere,
+    check_mark,
     is_without_gpus,
-    only,
+    policy_job,
     queued_marks,
-    request_of,
     with_prediction,
     within_reservations,
     without_nodes,
 )
+from slurm_asrpt.daemon.jobs.request_reader import RequestReader
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.turns import deadline_is_missed
 from slurm_asrpt.daemon.jobs.wait_reasons import waits_for_slurm
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.slurm.notation import read_tasks
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm, read_cpu_request
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm
 from slurm_asrpt.switch import OperatingMode
 
 
@@ -63,7 +64,7 @@ class Admission:
         mode: OperatingMode,
     ) -> None:
         self._cluster, self._rules, self._profiles, self._mode = cluster, rules, profiles, mode
-        self._partitions, self._lease_s = settings.slurm.partitions, settings.daemon.lease_s
+        self._requests, self._lease_s = RequestReader(cluster, settings.slurm.partitions), settings.daemon.lease_s
         self._consent, self._communication = Consent(settings.interrupt), communication
         self._queued_marks = queued_marks(settings)
 
@@ -74,19 +75,20 @@ class Admission:
         priority = self._priority(job, record, components)
         if terms == job.made_from and (job.job is not None or job.cpu_job is not None):
             return job.priority_is(*priority)
-        within = terms.within
-        nodes: Sequence[NodeRecord] = self._cluster.nodes
+        within, confined = terms.within, None
         if record.reservation:
-            nodes, within = only(nodes, *within), ()
+            (confined,), within = within, ()
             record, components = anywhere(record), [anywhere(each, record.reservation) for each in components]
-        if self._mode.enforcing and is_without_gpus(record, job.tag, components):
-            cpu_job = self._without_gpus(components or [record], nodes, terms, within)
+        enforcing, each = self._mode.enforcing, components or [record]
+        if enforcing and is_without_gpus(record, job.tag, components):
+            cpu_job = self._allowed(self._requests.cpus(each, confined), terms, within)
             cpu_job = replace(cpu_job, band=priority.band, charges=priority.charges)
             job.admitted_without_gpus(cpu_job, terms, "het" if components else "")
             return True
-        marked = self._queued_marks if self._mode.enforcing else None
-        asked = request_of(record, job.tag, nodes, self._partitions, self._profiles, marked, components)
-        return self._admit_with_gpus(job, record, asked, terms, within, priority)
+        tag = check_mark(job.tag, self._queued_marks if enforcing else ())
+        requested = self._requests.gpus(each, tag.left, enforcing, confined)
+        made = policy_job(record, tag, requested, self._cluster.nodes, self._profiles)
+        return self._admit_with_gpus(job, record, (requested, made), terms, within, priority)
 
     def _terms(self, job: ManagedJob, record: JobRecord, now: float) -> tuple[Terms, Sequence[JobRecord]]:
         """What the job's request follows from now, with the components of a heterogeneous job. Raises LeftToSlurm.
@@ -137,7 +139,7 @@ class Admission:
         within: Sequence[frozenset[str]],
         priority: SitePriority,
     ) -> bool:
-        """Set the policy's job. asked: as ``request_of`` returns it. Returns whether the job had a request before."""
+        """Set the policy's job. asked: as read, and ``policy_job``. Returns whether the job had a request before."""
         requested, unrestricted = asked
         unrestricted = replace(
             unrestricted, **priority._asdict(), preemption=terms.preemption, interruptible=terms.interruptible
@@ -187,20 +189,12 @@ class Admission:
         self._communication.follow()
         self._rules.rank(jobs, now)
 
-    def _without_gpus(
-        self,
-        components: Sequence[JobRecord],
-        nodes: Sequence[NodeRecord],
-        terms: Terms,
-        drawn: Sequence[frozenset[str]],
-    ) -> CpuJob:
-        """A job without GPUs, from the record of each component; most jobs have one. Raises LeftToSlurm.
+    def _allowed(self, job: CpuJob, terms: Terms, drawn: Sequence[frozenset[str]]) -> CpuJob:
+        """A job without GPUs on the nodes that it may have. Raises LeftToSlurm.
 
-        drawn: the nodes of magnetic reservations in which it may run.
-
-        If it may get several nodes, they are all in none of these reservations, or all in one if it fits only there.
+        drawn: the nodes of magnetic reservations in which it may run. If it may get several nodes, they are all in none
+        of these reservations, or all in one if it fits only there.
         """
-        job = read_cpu_request(components, nodes, self._partitions)
         if not self._cluster.could_hold(job):
             raise LeftToSlurm("nogpu")
         allowed = job.candidates - terms.reserved

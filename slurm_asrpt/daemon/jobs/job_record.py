@@ -47,3 +47,12 @@ _PASSING = (
 )
 request_values = attrgetter(*(each.name for each in dataclasses.fields(JobRecord) if each.name not in _PASSING))
 """The values of a record that determine the job's request: without those that merely change over time."""
+
+_OF_ONE_JOB = (
+    *("job_id", "number", "het_id", "name", "user", "uid", "account", "qos", "admin_comment", "submit_time"),
+    *("time_limit", "dependency", "licenses", "requeue", "restarts", "exit_code", "array_most"),
+    *("nodes", "gpus_by_node", "gpus_by_type", "gpu_indexes"),
+)
+_SHAPE = (each.name for each in dataclasses.fields(JobRecord) if each.name not in {*_PASSING, *_OF_ONE_JOB})
+shape_values = attrgetter(*_SHAPE, "tres", "federated")
+"""The values of a pending record that determine what it requests of the nodes: many jobs have the same."""

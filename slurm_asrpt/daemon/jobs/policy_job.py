@@ -19,9 +19,6 @@ from slurm_asrpt.slurm.request import (
     JobRequest,
     LeftToSlurm,
     asks_for_no_gpus,
-    read_any_request,
-    read_het_request,
-    read_request,
 )
 
 QUEUED_MARKS = ("interactive", "het", *LEASED)
@@ -39,37 +36,20 @@ def is_without_gpus(record: JobRecord, tag: Tag | None, components: Sequence[Job
     return in_queue and all(map(asks_for_no_gpus, components or [record]))
 
 
-def request_of(
-    record: JobRecord,
-    tag: Tag | None,
-    nodes: Sequence[NodeRecord],
-    partitions: Sequence[str],
-    profiles: Profiles,
-    marked: Sequence[str] | None = None,
-    components: Sequence[JobRecord] = (),
-) -> tuple[JobRequest, Job]:
-    """A job's request, and the job as the policy gets it, without its prediction. record: without any pin. nodes: all
-    nodes of Slurm.
-
-    marked: marks of the hook with which a job is in the queue all the same; None to leave jobs whose nodes Slurm must
-    choose to Slurm. components: of a heterogeneous job. Raises LeftToSlurm.
-    """
+def check_mark(tag: Tag | None, marked: Sequence[str]) -> Tag:
+    """The tag of a job that is in the queue. marked: the marks with which it is all the same. Raises LeftToSlurm."""
     if tag is None:
         raise LeftToSlurm("untagged")
-    if tag.left and tag.left not in (marked or ()):
+    if tag.left and tag.left not in marked:
         raise LeftToSlurm(tag.left)
-    if marked is None:
-        requested = read_request(record, nodes, partitions)
-    elif components:
-        requested = read_het_request(components, nodes, partitions)
-    else:
-        requested = read_any_request(record, nodes, partitions, "" if tag.left == "off" else tag.left)
-    return requested, _make_job(record, tag, requested, _profile(tag, requested, nodes, profiles))
+    return tag
 
 
-def only(nodes: Sequence[NodeRecord], names: frozenset[str]) -> list[NodeRecord]:
-    """The nodes, as if all others were in no partition."""
-    return [node if node.name in names else replace(node, partitions=frozenset()) for node in nodes]
+def policy_job(
+    record: JobRecord, tag: Tag, requested: JobRequest, nodes: Sequence[NodeRecord], profiles: Profiles
+) -> Job:
+    """The job as the policy gets it, without its prediction. record: without any pin. nodes: all nodes of Slurm."""
+    return _make_job(record, tag, requested, _profile(tag, requested, nodes, profiles))
 
 
 def anywhere(record: JobRecord, reservation: str = "") -> JobRecord:
