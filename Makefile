@@ -57,13 +57,13 @@ test-coverage: setup test-packages ## Both with the floor of their coverage (COV
 	$(BIN)/pytest -m 'not e2e and not timing' --cov=slurm_asrpt --cov=slurm_asrpt_cli --cov-report= --cov-fail-under=$(COVERAGE)
 
 test-e2e-1: setup test-packages ## Those on a real Slurm, which wait most of the time, in three parts
-	$(BIN)/pytest -m e2e tests/e2e/test_[a-fv-z]*.py
+	.ci/twice $(BIN)/pytest -m e2e tests/e2e/test_[a-fv-z]*.py
 
 test-e2e-2: setup test-packages
-	ASRPT_TEST_PORT=18600 $(BIN)/pytest -m e2e tests/e2e/test_[g-l]*.py tests/faults
+	ASRPT_TEST_PORT=18600 .ci/twice $(BIN)/pytest -m e2e tests/e2e/test_[g-l]*.py tests/faults
 
 test-e2e-3: setup test-packages
-	ASRPT_TEST_PORT=19700 $(BIN)/pytest -m e2e tests/e2e/test_[m-u]*.py
+	ASRPT_TEST_PORT=19700 .ci/twice $(BIN)/pytest -m e2e tests/e2e/test_[m-u]*.py
 
 test-random: setup ## The property tests with other examples in each run
 	$(BIN)/pytest --hypothesis-profile=random tests/property

@@ -34,10 +34,11 @@ from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.nic_contention import NicContention
 from slurm_asrpt.core.timing.ring import Linear
 from slurm_asrpt.sim.contention import sharing
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import bounds, summary
-from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.sim.workload import Workload, build
 from slurm_asrpt.traces.synthetic import pai_like
 
 GATE = "contention-gate"

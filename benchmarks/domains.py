@@ -21,9 +21,10 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.domains import DomainRun
 from slurm_asrpt.sim.engine import Result, simulate_named
-from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.sim.workload import Workload, build
 from slurm_asrpt.traces.synthetic import pai_like
 
 POLICY = "asrpt-gated"

@@ -42,10 +42,11 @@ from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting
 from slurm_asrpt.hook.table import answer
 from slurm_asrpt.predict.predictors import Example
 from slurm_asrpt.predict.predictors.intervals import with_intervals
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.predictors import chains_of, trained
-from slurm_asrpt.sim.workload import Cluster, Options, build
+from slurm_asrpt.sim.workload import build
 from slurm_asrpt.traces.sources import load_trace
 
 DAY_S = 86400.0

@@ -30,9 +30,10 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, with_
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.mapping import placement_on
 from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.engine import PlainRun, Result, Runner, simulate_named
 from slurm_asrpt.sim.metrics import bounds
-from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.sim.workload import Workload, build
 from slurm_asrpt.traces.synthetic import pai_like
 
 SPEEDS = {"h100": 2.28, "a100": 1.0, "v100": 0.42}

@@ -28,10 +28,11 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.engine import Result, simulate_named
 from slurm_asrpt.sim.interruptions import InterruptedRun, interrupting
 from slurm_asrpt.sim.metrics import preemptive_bound, slowdowns, summary
-from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.sim.workload import Workload, build
 from slurm_asrpt.traces.synthetic import pai_like
 
 POLICIES = {"learned": "asrpt-gated", "perfect": "asrpt-gated-perfect", "hlas": "hlas"}

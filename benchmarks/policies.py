@@ -23,9 +23,10 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from slurm_asrpt.core.policies.gated.options import GatedOptions
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.metrics import bounds, latest_starts, slowdowns, summary
-from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.sim.workload import Workload, build
 from slurm_asrpt.traces import read_trace
 from slurm_asrpt.traces.samples import PHILLY
 from slurm_asrpt.traces.synthetic import pai_like

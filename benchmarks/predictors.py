@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from slurm_asrpt.predict.predictors import predictor_names
+from slurm_asrpt.sim.description import PERFECT, Cluster, Options
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.predictor_evaluation import GPUS, POLICIES
-from slurm_asrpt.sim.predictors import PERFECT
-from slurm_asrpt.sim.workload import Cluster, Options, build
+from slurm_asrpt.sim.workload import build
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.sources import load_trace
 

@@ -32,12 +32,12 @@ from rich.table import Table
 
 from benchmarks.real_windows import GPUS, SHUFFLED, measure, shuffled
 from benchmarks.reallogs import BACKFILL, BASELINES, FEWEST, LEAST_CLASS, SHORT_WAIT_S
-from slurm_asrpt.config.settings import DEFAULT_POLICY
+from slurm_asrpt.config.defaults import DEFAULT_POLICY
 from slurm_asrpt.errors import InputError, one_line
+from slurm_asrpt.sim.description import PERFECT, Cluster, Options
 from slurm_asrpt.sim.engine import simulate_named
-from slurm_asrpt.sim.predictors import PERFECT
 from slurm_asrpt.sim.scenario import parse_policy
-from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.sim.workload import Workload, build
 from slurm_asrpt.traces.trace import Trace, clean
 
 Rng = np.random.Generator

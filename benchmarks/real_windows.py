@@ -20,12 +20,12 @@ import slurm_asrpt
 from benchmarks import priced_bound
 from slurm_asrpt.core.policies.registry import policy_class
 from slurm_asrpt.sim import metrics
+from slurm_asrpt.sim.description import PERFECT, Cluster, Options
 from slurm_asrpt.sim.engine import Result, simulate_named
 from slurm_asrpt.sim.job_table import Floats, JobTable
 from slurm_asrpt.sim.metrics import percentile
-from slurm_asrpt.sim.predictors import PERFECT
 from slurm_asrpt.sim.scenario import parse_policy
-from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.sim.workload import Workload, build
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.samples import NAMED
 from slurm_asrpt.traces.sources import column_titles, fingerprint, load_trace

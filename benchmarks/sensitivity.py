@@ -32,10 +32,11 @@ from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, is_named, unprofiled
 from slurm_asrpt.core.sensitivity import slowest_server_s
 from slurm_asrpt.predict.sensitivity import Sensitivity
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.engine import Result, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.unnamed import Measured, unnamed, without_profiles
-from slurm_asrpt.sim.workload import Cluster, Options, build
+from slurm_asrpt.sim.workload import build
 from slurm_asrpt.traces.synthetic import pai_like
 
 Floats = NDArray[np.float64]

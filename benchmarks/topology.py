@@ -30,8 +30,9 @@ from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.speed import at_speed, slowest
 from slurm_asrpt.core.topology import blocks_of
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.engine import PlainRun, Result, Runner, simulate_named
-from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.sim.workload import Workload, build
 from slurm_asrpt.traces.synthetic import pai_like
 
 OURS, BLIND, BACKFILL = "asrpt-gated", "blind", "easy-backfill"

@@ -6,21 +6,23 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
 from slurm_asrpt_cli._app.options import with_options
 from slurm_asrpt_cli._app.tables import GAP, Column, print_table, safe, terminal_width
 
-from slurm_asrpt.core.policies.registry import plugin_errors
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.sim.predictors import PREDICTORS
-from slurm_asrpt.sim.scenario import Scenario, default_models, make_scenario, parse_numbers, parse_types, seconds
-from slurm_asrpt.sim.workload import MODELS, Cluster, Options
+from slurm_asrpt.sim.description import MODELS, PREDICTORS, Cluster, Options
 from slurm_asrpt.text import UNKNOWN, slurm_time
-from slurm_asrpt.traces import AUTO, formats
 
+if TYPE_CHECKING:
+    from slurm_asrpt.sim.scenario import Scenario
+else:
+    Scenario = Any  # its import is slow, and typer evaluates annotations
+
+AUTO = "auto"
 DEFAULTS = Options()
 RETRAIN = "1h"
 COSTS = f"{DEFAULTS.checkpoint_s:g},{DEFAULTS.requeue_s:g},{DEFAULTS.restart_s:g}"
@@ -31,7 +33,7 @@ _TRACE: Any = typer.Argument(
 Trace = Annotated[str, _TRACE]
 OptionalTrace = Annotated[str | None, _TRACE]
 _READING = (
-    {"metavar": "KIND", "help": f"Format of the trace: {', '.join((AUTO, *formats()))}."},
+    {"metavar": "KIND", "help": "Format of the trace, one of those that asrpt-sim formats lists."},
     {"metavar": "NAME=TITLE", "help": "Name of a CSV column, e.g. submit_s=Submitted."},
     {"help": "Count the processors of a CPU trace as GPUs."},
 )
@@ -108,6 +110,8 @@ def _scenario(
     ] = COSTS,
 ) -> Scenario:
     """The scenario that these options describe, without a policy. Raises InputError."""
+    from slurm_asrpt.sim.scenario import default_models, make_scenario, parse_numbers, parse_types
+
     types = parse_types(gpu_types) if gpu_types else ()
     servers = sum(count for count, _, _ in types) or servers
     cluster = {
@@ -150,6 +154,8 @@ def _costs(text: str) -> dict[str, float]:
 
 def retrain_seconds(text: str) -> float:
     """The value of --retrain. Raises InputError."""
+    from slurm_asrpt.sim.scenario import seconds
+
     try:
         return seconds(text)
     except ValueError as error:
@@ -182,6 +188,8 @@ def say(text: str) -> None:
 
 def warn_of_plugins() -> None:
     """Policies of other packages that are not available."""
+    from slurm_asrpt.core.policies.registry import plugin_errors
+
     for error in plugin_errors():
         say(safe(f"policy {error.name} of {error.source} is not available: {error.why}"))
 

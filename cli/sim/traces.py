@@ -6,26 +6,26 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.tables import Column, print_facts, print_table, safe, terminal_width
-from slurm_asrpt_cli.sim.options import Columns, Format, Json, Processors
+from slurm_asrpt_cli.sim.options import AUTO, Columns, Format, Json, Processors
 from slurm_asrpt_cli.sim.options import Trace as TraceName
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.text import counted, slurm_time
-from slurm_asrpt.traces import AUTO, Trace, write_trace
-from slurm_asrpt.traces import formats as known
-from slurm_asrpt.traces.sources import GENERATED_JOBS, column_titles, load_trace, no_jobs, path_of
-from slurm_asrpt.traces.statistics import size_label, statistics
-from slurm_asrpt.traces.synthetic import DAYS, pai_like
+
+if TYPE_CHECKING:
+    from slurm_asrpt.traces import Trace
 
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Output file; .gz compresses it.")]
 
 
 LABEL = 11
 """Width of the labels."""
+GENERATED_JOBS, DAYS = 100_000, 60.0
+"""Those of the trace pai-like."""
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -52,6 +52,9 @@ def import_(
       asrpt-sim import jobs.csv -o mine.csv.gz \\
         --column submit_s=Submitted --column gpus=Cards
     """
+    from slurm_asrpt.traces import write_trace
+    from slurm_asrpt.traces.sources import path_of
+
     source = path_of(trace)
     if output.exists() and source.exists() and output.samefile(source):
         raise InputError(f"--output {output}: this is the trace itself; name another file")
@@ -80,6 +83,8 @@ def describe(
       asrpt-sim describe philly --plot philly.png
       asrpt-sim describe jobs.txt --format sacct --json
     """
+    from slurm_asrpt.traces.statistics import statistics
+
     if plot:
         from slurm_asrpt.reporting import plot_style, trace_plot  # matplotlib takes a second to import
 
@@ -111,6 +116,9 @@ def generate(
     Examples:
       asrpt-sim generate --jobs 20000 --days 30 -o jobs.csv.gz
     """
+    from slurm_asrpt.traces import write_trace
+    from slurm_asrpt.traces.synthetic import pai_like
+
     made = pai_like(jobs, days, seed)
     write_trace(made, output)
     if as_json:
@@ -126,14 +134,19 @@ def formats(as_json: Json = False) -> None:
     Example:
       asrpt-sim formats --json
     """
+    from slurm_asrpt import traces
+
+    known = traces.formats()
     if as_json:
-        print(json.dumps(known()))
+        print(json.dumps(known))
     else:
-        print_facts(known().items(), max(map(len, known())) + 1)
+        print_facts(known.items(), max(map(len, known)) + 1)
 
 
 def _read(trace: str, fmt: str, columns: list[str] | None, processors_as_gpus: bool) -> Trace:
     """Raises InputError if it is not a trace, or has no usable job."""
+    from slurm_asrpt.traces.sources import column_titles, load_trace, no_jobs
+
     titles = column_titles(columns or [])
     found = load_trace(trace, fmt=fmt, processors_as_gpus=processors_as_gpus, columns=titles)
     if not len(found):
@@ -228,6 +241,8 @@ def _bars(shares: list[float]) -> str:
 
 
 def _print_sizes(found: Mapping[str, Any]) -> None:
+    from slurm_asrpt.traces.statistics import size_label
+
     sizes = found["sizes"]
     columns = [
         Column("GPUS", [size_label(size) for size in sizes], right=True),

@@ -14,8 +14,8 @@ import numpy as np
 
 from slurm_asrpt.core.job import JobProfile
 from slurm_asrpt.core.timing.pipeline import worst_iteration_time
+from slurm_asrpt.sim.description import Cluster
 from slurm_asrpt.sim.job_table import Floats, JobTable
-from slurm_asrpt.sim.workload import Cluster
 
 LIBRARY, TENTH, TABLE2 = "library", "tenth", "table2"
 VGG_BYTES = 0.012

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from papers.asrpt.models import LIBRARY, MODEL_SETS
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.job_table import JobTable
-from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.sim.workload import Workload, build
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.synthetic import DAYS, pai_like
 

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from slurm_asrpt.config import group_rules
+from slurm_asrpt.config.defaults import DEFAULT_POLICY
 from slurm_asrpt.config.location import DEFAULT_PATH, RUN, settings_file
 from slurm_asrpt.config.mode import Mode as Mode
 from slurm_asrpt.core.cluster import Fabric
@@ -29,7 +30,6 @@ from slurm_asrpt.files import read_config
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-DEFAULT_POLICY = "asrpt-gated"
 """The policy if the settings name none."""
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from slurm_asrpt.config.settings import DEFAULT_POLICY, Mode, Settings
+from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.policies.registry import policy_class
 from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.install.slurm_conf import ON_CONTROLLER, SCRIPTS, State, wanted_lines, words

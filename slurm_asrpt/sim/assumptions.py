@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from slurm_asrpt.sim.engine import FEWEST, NODES
-from slurm_asrpt.sim.predictors import PERFECT
+from slurm_asrpt.sim.description import FEWEST, H100, KNOWN, NODES, PERFECT, UNKNOWN
 from slurm_asrpt.sim.recorder import preempts
 from slurm_asrpt.sim.scenario import PolicySpec, Scenario, parse_policy
-from slurm_asrpt.sim.workload import H100, KNOWN, UNKNOWN
 from slurm_asrpt.text import counted
 
 WAITING_S = 60.0

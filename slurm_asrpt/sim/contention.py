@@ -15,9 +15,9 @@ from slurm_asrpt.core.placement.nic_sharing import SharedTimes
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.core.timing.contention import ContendingJobs
 from slurm_asrpt.core.timing.ring import Degradation, Linear
+from slurm_asrpt.sim.description import Cluster
 from slurm_asrpt.sim.engine import OnStart, PlainRun, Progress, Result, Runner, Scheduler
 from slurm_asrpt.sim.job_table import JobTable
-from slurm_asrpt.sim.workload import Cluster
 
 
 def sharing(fabric: Fabric, degradation: Degradation) -> Runner:

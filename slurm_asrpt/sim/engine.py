@@ -24,12 +24,11 @@ from slurm_asrpt.core.limits import Headroom
 from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Decision, Policy, Start
+from slurm_asrpt.sim.description import FEWEST, NODES
 from slurm_asrpt.sim.job_table import Floats, Ints, JobTable
 from slurm_asrpt.sim.predictors import Learner
 
 PERFECT = "-perfect"
-NODES, FEWEST = "nodes", "fewest"
-"""A setting of every simulated policy, ``NAME:nodes=fewest``, and its value."""
 SPLIT = "split"
 """Another one, ``NAME:split=slurm``; its values are those of ``Split``."""
 Progress = Callable[[int, int, float], None]

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from slurm_asrpt.core.cluster import Fabric, Node, capacity
+from slurm_asrpt.sim.description import Cluster
 from slurm_asrpt.sim.engine import Preemptions, Result
 from slurm_asrpt.sim.job_table import Floats, JobTable
-from slurm_asrpt.sim.workload import Cluster
 
 
 def bounds(table: JobTable, cluster: Cluster) -> dict[str, float]:

@@ -11,9 +11,10 @@ from slurm_asrpt.history.store import Run
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.predict.evaluation import EvaluationRun
 from slurm_asrpt.predict.predictors import Example
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.predictors import chains_of
-from slurm_asrpt.sim.workload import Cluster, Options, build
+from slurm_asrpt.sim.workload import build
 from slurm_asrpt.traces.trace import Trace, clean, recurrence_key
 
 POLICIES = ("asrpt", "asrpt-gated")

@@ -15,15 +15,11 @@ from numpy.typing import NDArray
 
 from slurm_asrpt.core.units import Iterations, Seconds, Unit, whole_iterations
 from slurm_asrpt.hook.table import answer
-from slurm_asrpt.predict.predictors import Chain, Example, Predictor, make_predictor, predictor_names
+from slurm_asrpt.predict.predictors import Chain, Example, Predictor, make_predictor
 from slurm_asrpt.predict.predictors.base import Features
+from slurm_asrpt.sim.description import RETRAIN_S
 
 Floats = NDArray[np.float64]
-
-PERFECT = "perfect"
-PREDICTORS = (PERFECT, *predictor_names())
-RETRAIN_S = 3600.0
-"""Seconds between retrainings in a simulation; the paper retrains hourly or daily (section IV-C.3)."""
 
 _NOTHING: Features = {}
 

@@ -16,8 +16,9 @@ from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Decision, Policy, PreemptibleRun, PreemptivePolicy, Wait, may_interrupt
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.sim.contention import runner_of
+from slurm_asrpt.sim.description import NODES
 from slurm_asrpt.sim.domains import with_domains
-from slurm_asrpt.sim.engine import NODES, PERFECT, SPLIT, PolicyError, Progress, Result, Runner, prepared, simulate
+from slurm_asrpt.sim.engine import PERFECT, SPLIT, PolicyError, Progress, Result, Runner, prepared, simulate
 from slurm_asrpt.sim.interruptions import interrupting
 from slurm_asrpt.sim.scenario import PolicySpec
 from slurm_asrpt.sim.unnamed import unnamed

@@ -14,14 +14,12 @@ from typing import Any, TypeVar
 from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies.registry import OptionError, check_options, policy_names, policy_settings
 from slurm_asrpt.errors import Collected, InputError, as_one
-from slurm_asrpt.sim.engine import FEWEST, NODES, PERFECT, SPLIT
-from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.sim.description import FEWEST, NODES, SLURM_FEWEST, Cluster, Options
+from slurm_asrpt.sim.engine import PERFECT, SPLIT
+from slurm_asrpt.sim.workload import Workload, build
 from slurm_asrpt.slurm.notation import UNITS
 from slurm_asrpt.traces import AUTO, check_format
 from slurm_asrpt.traces.sources import column_titles, fingerprint, generated_size, load_trace, no_jobs, path_of
-
-SLURM_FEWEST = f"slurm-backfill:{NODES}={FEWEST}"
-"""Slurm, if users say on how many nodes their jobs should run (``sbatch -N``)."""
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,10 @@ from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.speed import at_speed, slowest
 from slurm_asrpt.core.topology import blocks_in
 from slurm_asrpt.predict.sensitivity import NOTHING, Sensitivity, Timed
+from slurm_asrpt.sim.description import RETRAIN_S
 from slurm_asrpt.sim.engine import OnStart, PlainRun, Progress, Runner, Scheduler
 from slurm_asrpt.sim.job_table import Floats, JobTable
-from slurm_asrpt.sim.predictors import RETRAIN_S, JobKeys
+from slurm_asrpt.sim.predictors import JobKeys
 
 
 def without_profiles(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> JobTable:

@@ -25,15 +25,15 @@ from slurm_asrpt.core.policies.slurm_backfill.options import SlurmOptions
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.sim import simulated_slurm, site_limits
+from slurm_asrpt.sim.description import RETRAIN_S, Cluster, Options
 from slurm_asrpt.sim.engine import PERFECT, SPLIT, Progress, Result, prepared, simulate
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import mean_of, percentile
-from slurm_asrpt.sim.predictors import RETRAIN_S
 from slurm_asrpt.sim.scenario import parse_policies, parse_policy
 from slurm_asrpt.sim.shares import GROUPS, Share, compared, headline, shares, values
 from slurm_asrpt.sim.simulated_slurm import SimulatedSlurm
 from slurm_asrpt.sim.site_limits import with_limits
-from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
+from slurm_asrpt.sim.workload import build, offered_load
 from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.text import counted, span

@@ -20,11 +20,11 @@ from slurm_asrpt.core.policies.nic_contention import NicContention
 from slurm_asrpt.core.timing.ring import Linear, Links, Ring, iteration_time
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.contention import runner_of, sharing
+from slurm_asrpt.sim.description import Cluster
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.recorder import Recorder, simulate_recorded
 from slurm_asrpt.sim.scenario import make_scenario, parse_policy, scenario_of
-from slurm_asrpt.sim.workload import Cluster
 from tests.examples import examples
 from tests.property.test_simulation import NODES, PROFILES, Ledger, tables
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple
 
-from slurm_asrpt.config.settings import DEFAULT_POLICY, GroupSettings
+from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.errors import InputError, MachineError
 from slurm_asrpt.history.csv_json import write_json_lines
 from slurm_asrpt.history.store import COMPLETED, Run, Source

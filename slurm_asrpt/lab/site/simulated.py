@@ -15,11 +15,12 @@ from slurm_asrpt.history.store import COMPLETED
 from slurm_asrpt.lab.site.figures import SHORT_WAIT_S, distance
 from slurm_asrpt.lab.site.jobs import GPUS, Window
 from slurm_asrpt.lab.site.sides import FAIR, LINEAR_S, Played, Record, Site
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.engine import SPLIT, simulate_named
 from slurm_asrpt.sim.interruptions import interrupting
 from slurm_asrpt.sim.metrics import bounds
 from slurm_asrpt.sim.scenario import parse_policy
-from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.sim.workload import Workload, build
 
 RESTART_S = 60
 """What loading a checkpoint takes a job."""

@@ -6,13 +6,18 @@ import subprocess
 import sys
 
 import pytest
-from slurm_asrpt_cli import admin, pool, profile
+from slurm_asrpt_cli import admin, pool, profile, sim
+from slurm_asrpt_cli.sim import options, traces
+
+from slurm_asrpt.predict.predictors import predictor_names
+from slurm_asrpt.sim.description import PERFECT, PREDICTORS
+from slurm_asrpt.traces import AUTO
+from slurm_asrpt.traces.sources import GENERATED_JOBS
+from slurm_asrpt.traces.synthetic import DAYS
 
 TOOLS = ("asrptd", "lab", "report", "status.command", "admin", "pool", "profile", "sim")
-LATE = {"admin.evaluate"}
-"""Its options, like those of asrpt-sim, show what only slow modules know: predictors, formats, defaults."""
-TABLES = {"admin": admin.COMMANDS, "pool": pool.COMMANDS, "profile": profile.COMMANDS}
-COMMANDS = sorted({each.module for table in TABLES.values() for each in table.values()} - LATE)
+TABLES = {"admin": admin.COMMANDS, "pool": pool.COMMANDS, "profile": profile.COMMANDS, "sim": sim.COMMANDS}
+COMMANDS = sorted({each.module for table in TABLES.values() for each in table.values()})
 
 SLOW = (
     "numpy", "pandas", "scipy", "sklearn", "matplotlib", "pydantic", "ClusterShell", "jinja2", "networkx", "rich",
@@ -27,3 +32,9 @@ def test_a_command_imports_nothing_slow_before_it_runs(module: str) -> None:
     loaded = set(answer.stdout.split())
     assert f"slurm_asrpt_cli.{module}" in loaded
     assert sorted(loaded & set(SLOW)) == []
+
+
+def test_defaults_that_help_shows_are_those_of_what_it_does_not_import() -> None:
+    assert sorted(PREDICTORS) == sorted([PERFECT, *predictor_names()])
+    assert options.AUTO == AUTO
+    assert (traces.GENERATED_JOBS, traces.DAYS) == (GENERATED_JOBS, DAYS)

@@ -9,10 +9,11 @@ from slurm_asrpt.core.cluster import ClusterView, Node
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.profile.schema import format_profile, load_file, parse_file
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.metrics import bounds
 from slurm_asrpt.sim.scenario import parse_types
-from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
+from slurm_asrpt.sim.workload import build, offered_load
 from slurm_asrpt.traces.synthetic import pai_like
 from tests.benches.gated import Bench, job
 

@@ -11,10 +11,11 @@ from slurm_asrpt.config.settings import PredictSettings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, Stage, unprofiled
 from slurm_asrpt.predict.predictors import Chain, make_predictor, predictor_names
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.predictors import JobKeys, Learner, Learning, chains_of, keys_of_jobs, predictions, trained
-from slurm_asrpt.sim.workload import Cluster, Options, build
+from slurm_asrpt.sim.workload import build
 from slurm_asrpt.traces.synthetic import pai_like
 from slurm_asrpt.traces.trace import clean
 

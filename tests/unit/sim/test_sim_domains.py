@@ -8,12 +8,13 @@ from typer.testing import CliRunner
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.domains import with_domains
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.recorder import Recorder, simulate_recorded
 from slurm_asrpt.sim.scenario import make_scenario, parse_policy
-from slurm_asrpt.sim.workload import Cluster, Options, build
+from slurm_asrpt.sim.workload import build
 from slurm_asrpt.traces.synthetic import pai_like
 
 PAIRS = Fabric(1.25e9, 300e9, domain=2, across=1e9)

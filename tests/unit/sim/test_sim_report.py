@@ -23,10 +23,10 @@ from slurm_asrpt.reporting.simulation.page import page
 from slurm_asrpt.reporting.simulation.plots import PICTURES
 from slurm_asrpt.reporting.simulation.report import write_report
 from slurm_asrpt.reporting.simulation.result_digest import POINTS, Steps, backlog, by_size, digest, occupancy, quantiles
+from slurm_asrpt.sim.description import Cluster
 from slurm_asrpt.sim.recorder import Placements, Recorder, simulate_recorded
 from slurm_asrpt.sim.results import Record, load, record_of, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policy, scenario_of
-from slurm_asrpt.sim.workload import Cluster
 
 
 @pytest.fixture(autouse=True)

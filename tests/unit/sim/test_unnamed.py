@@ -7,13 +7,14 @@ from slurm_asrpt.core.job import UNPROFILED, JobProfile, Stage, unprofiled
 from slurm_asrpt.core.sensitivity import slowest_server_s
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.sensitivity import Sensitivity
+from slurm_asrpt.sim.description import Cluster
 from slurm_asrpt.sim.engine import Result, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import bounds, summary
 from slurm_asrpt.sim.recorder import Recorder, simulate_recorded
 from slurm_asrpt.sim.scenario import make_scenario, parse_policy
 from slurm_asrpt.sim.unnamed import Measured, unnamed, without_profiles
-from slurm_asrpt.sim.workload import Cluster, Workload
+from slurm_asrpt.sim.workload import Workload
 
 CLUSTER = Cluster(6, 4, switches=(2,), beyond_gbit=(1.0,))
 NODES, FABRIC = CLUSTER.nodes, CLUSTER.fabric

@@ -21,8 +21,8 @@ from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.reporting import what_if as whatif_page
 from slurm_asrpt.sim import shares
 from slurm_asrpt.sim import what_if as whatif
+from slurm_asrpt.sim.description import Cluster
 from slurm_asrpt.sim.engine import simulate
-from slurm_asrpt.sim.workload import Cluster
 from slurm_asrpt.traces import Trace, accounting, clean
 
 
@@ -363,7 +363,7 @@ def test_all_jobs_of_a_dump_count(ask, tmp_path):
 )
 def test_a_narrow_terminal_shows_the_main_columns(ask, tmp_path, monkeypatch, width, policies, left):
     (tmp_path / "jobs.txt").write_text("0|2|50|100\n10|1|40|140\n")
-    monkeypatch.setattr("slurm_asrpt_cli.sim.what_if.terminal_width", lambda: width)
+    monkeypatch.setattr("slurm_asrpt_cli.sim.past_jobs.terminal_width", lambda: width)
     done = ask("--dump", str(tmp_path / "jobs.txt"), "--servers", "1", "-p", policies)
     titles, *rows = done.stdout.splitlines()[2:5]
     assert set(left) <= set(titles.split())

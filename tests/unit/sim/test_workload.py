@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from slurm_asrpt.profile.documents import load_uncut
-from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
+from slurm_asrpt.sim.description import Cluster, Options
+from slurm_asrpt.sim.workload import build, offered_load
 from slurm_asrpt.traces import clean
 from slurm_asrpt.traces.synthetic import pai_like
 
