@@ -29,7 +29,7 @@ class Maintenance:
 
     def run(self, jobs: JobTable, now: float) -> None:
         """Delete what is due."""
-        if now < self._last + DAY_S:
+        if self._last <= now < self._last + DAY_S:  # earlier than the last time: the clock was set back
             return
         self._last = now
         self._remove_forgotten_files(jobs, now)

@@ -58,7 +58,7 @@ class Metrics:
             Gauge, "forecast_starts_ratio", "Share of starts inside the forecast interval, or early or late.", ["where"]
         )
         self._judged = self._make(Gauge, "forecast_judged_jobs", "Forecast starts of the last 30 days.")
-        self._next_look = 0.0
+        self._looked = -HISTORY_INTERVAL_S
         self._server = _serve(listen, self.registry) if listen else None
 
     def _make(self, kind: type[M], name: str, text: str, labels: Sequence[str] = (), **options: Any) -> M:
@@ -95,10 +95,13 @@ class Metrics:
         self._lease_left.set(min(left_s, default=math.nan))
 
     def history_due(self, now: float) -> bool:
-        """Whether the history should be read again; True at most once in HISTORY_INTERVAL_S seconds."""
-        if self._server is None or now < self._next_look:
+        """Whether the history should be read again; True at most once in HISTORY_INTERVAL_S seconds.
+
+        And once after the clock was set back, however far.
+        """
+        if self._server is None or self._looked <= now < self._looked + HISTORY_INTERVAL_S:
             return False
-        self._next_look = now + HISTORY_INTERVAL_S
+        self._looked = now
         return True
 
     def drift(self, found: Drift) -> None:

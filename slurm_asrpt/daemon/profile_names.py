@@ -49,7 +49,15 @@ def _stamp(folder: Path) -> list[tuple[str, int, int]]:
     """The profiles of a directory, each with its size and the time of its last change."""
     try:
         with os.scandir(folder) as entries:
-            files = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(".toml")]
+            return sorted(_stamp_of(entry) for entry in entries if entry.name.endswith(".toml"))
     except OSError:
         return []
-    return sorted((name, found.st_size, found.st_mtime_ns) for name, found in files)
+
+
+def _stamp_of(entry: os.DirEntry[str]) -> tuple[str, int, int]:
+    """Of one profile. One that cannot be looked at, as behind a broken link, must not hide changes of the others."""
+    try:
+        found = entry.stat()
+    except OSError:
+        return entry.name, -1, 0
+    return entry.name, found.st_size, found.st_mtime_ns

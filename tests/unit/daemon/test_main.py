@@ -100,8 +100,8 @@ def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
     daemon.maintenance = Maintenance(settings, daemon.history, daemon.progress)
     daemon.run(once=True)
     now = time.time() + 100 * DAY_S
-    for hour, left in ((0, 1), (1, 2), (24, 1)):
-        daemon.history.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=int(now))])
+    for hour, left in ((0, 1), (1, 2), (24, 1), (23, 1)):  # the last one: the clock was set back
+        daemon.history.history.record([Run(f"old-{hour}", 1, end_time=1), Run("new", 1, end_time=int(now))])
         daemon.cycle(now + 3600 * hour)
         assert daemon.history.history.count("1", ()) == left
     monkeypatch.setattr(maintenance, "prune", history_is_locked)

@@ -43,6 +43,20 @@ def test_the_names_are_written_again_when_a_profile_is_added(tmp_path, site):
     assert profiles.problems == {}
 
 
+def test_a_broken_link_hides_no_change_of_other_profiles(tmp_path, site):
+    names = ProfileNames([site], lambda name: load_named(name, [site]))
+    (site / "moved.toml").symlink_to(tmp_path / "nowhere.toml")
+    assert names.write(tmp_path)
+    assert names_in(tmp_path)["moved"] == 0
+
+    (site / "mine.toml").write_text(format_profile(load_document("bert-large-dp4", [])))
+    assert names.write(tmp_path)
+    assert names_in(tmp_path)["mine"] == 4
+    (tmp_path / "nowhere.toml").write_text(format_profile(load_document("bert-large-dp2", [])))
+    assert names.write(tmp_path)
+    assert names_in(tmp_path)["moved"] == 2
+
+
 def test_a_missing_directory_has_no_profiles(tmp_path, site):
     site.rmdir()
     assert ProfileNames([site], lambda name: load_named(name, [])).write(tmp_path)

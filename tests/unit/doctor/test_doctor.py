@@ -242,6 +242,8 @@ def test_metrics_are_served() -> None:
         assert metrics.history_due(NOW)
         metrics.drift(Drift(200, 0.75, 0.25, 0.5))
         assert not metrics.history_due(NOW + HISTORY_INTERVAL_S - 1)
+        assert metrics.history_due(NOW - 3600), "the clock was set back"
+        assert not metrics.history_due(NOW - 3599)
         metrics.cycle(NOW, 0.5, {"read": 0.375, "write": 0.125})
         metrics.cycle(NOW, 0.25, {"read": 0.125})
         metrics.state("shadow", 8, 4, ["running", "waiting", "waiting"])
