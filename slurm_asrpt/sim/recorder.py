@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,18 @@ from slurm_asrpt.sim.unnamed import unnamed
 from slurm_asrpt.sim.workload import Workload
 
 Ints = NDArray[np.integer[Any]]
+Floats = NDArray[np.float64]
+_EVERY = "every_"
+
+
+@dataclass(frozen=True)
+class Stays:
+    """The servers of runs, one entry per run and server: GPUs, begin and end in seconds (nan if it has not ended)."""
+
+    node: Ints
+    gpus: Ints
+    begin: Floats
+    end: Floats
 
 
 @dataclass(frozen=True)
@@ -32,15 +45,30 @@ class Placements:
     """Where n jobs ran: job i had gpus[e] GPUs of server node[e] for e in first[i]:first[i+1].
 
     first: shape (n + 1,). node, gpus: shape (k,) for k entries; node is the index of the server in the node table.
+    every: the runs before preemptions and the last ones; None if the policy preempts no jobs, so that each ran once.
     """
 
     first: Ints
     node: Ints
     gpus: Ints
+    every: Stays | None = None
 
     @property
-    def columns(self) -> dict[str, Ints]:
-        return {"first": self.first, "node": self.node, "gpus": self.gpus}
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The arrays from which ``of_columns`` restores it."""
+        every = {} if self.every is None else {f"{_EVERY}{name}": column for name, column in vars(self.every).items()}
+        return {"first": self.first, "node": self.node, "gpus": self.gpus, **every}
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, NDArray[Any]]) -> Placements:
+        """Raises KeyError if one is missing."""
+        names = [field.name for field in fields(Stays)]
+        every = Stays(**{name: columns[_EVERY + name] for name in names}) if _EVERY + names[0] in columns else None
+        return cls(columns["first"], columns["node"], columns["gpus"], every)
+
+    def stays(self, start: Floats, end: Floats) -> Stays:
+        """The servers of all runs. start, end: of the jobs, shape (n,), as they are in a ``Record``."""
+        return self.every or Stays(self.node, self.gpus, start[self.job], end[self.job])
 
     @property
     def job(self) -> Ints:
@@ -55,6 +83,9 @@ class Recorder:
         self._index: Mapping[str, int] = {node.name: number for number, node in enumerate(nodes)}
         self._job, self._count = array("q"), array("q")
         self._node, self._gpus = array("i"), array("i")
+        self._began, self._ended = array("d"), array("d")
+        self._run: dict[int, int] = {}  # the last start of each job, by row
+        self._preempts = False
         self._why: dict[JobId, str] = {}
 
     def started(self, row: int, now: float, placement: Placement) -> None:
@@ -62,8 +93,16 @@ class Recorder:
         for name, gpus in placement.gpus.items():
             self._node.append(self._index[name])
             self._gpus.append(gpus)
+        self._run[row] = len(self._job)
         self._job.append(row)
         self._count.append(len(placement.gpus))
+        self._began.append(now)
+        self._ended.append(math.nan)
+
+    def ended(self, row: int, now: float) -> None:
+        """A run has ended; the job may start again."""
+        self._preempts = True
+        self._ended[self._run[row]] = now
 
     def waits(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -83,7 +122,11 @@ class Recorder:
         order = np.argsort(entry_job, kind="stable")
         order = order[kept[order]]
         first = np.concatenate([[0], np.cumsum(counts)])
-        return Placements(first, np.array(self._node, dtype=np.int32)[order], np.array(self._gpus, np.int32)[order])
+        node, gpus = np.array(self._node, dtype=np.int32), np.array(self._gpus, dtype=np.int32)
+        every = None
+        if self._preempts:
+            every = Stays(node, gpus, np.repeat(np.array(self._began), count), np.repeat(np.array(self._ended), count))
+        return Placements(first, node[order], gpus[order], every)
 
 
 class RecordedPolicy:
@@ -115,6 +158,10 @@ class RecordedPreemptivePolicy(RecordedPolicy):
     """The same for a policy that preempts running jobs."""
 
     interrupts = True
+
+    def finished(self, job_id: JobId, now: float) -> None:
+        self._recorder.ended(int(job_id), now)
+        super().finished(job_id, now)
 
     def served(self, waiting: Mapping[JobId, float], runs: Sequence[PreemptibleRun], now: float) -> None:
         if isinstance(self._policy, PreemptivePolicy):

@@ -1,7 +1,8 @@
 """The record of a simulation, and its directory: result.json, jobs.csv.gz and placements.npz.
 
 ``jobs.csv.gz`` has one row per job (JOB_COLUMNS). ``placements.npz`` has the GPUs of each job: entries
-first[i]:first[i+1] of ``node`` and ``gpus`` belong to job i.
+first[i]:first[i+1] of ``node`` and ``gpus`` belong to job i. If the policy preempts jobs, these are the GPUs of the
+last run, and ``every_node``, ``every_gpus``, ``every_begin`` and ``every_end`` have those of all runs.
 """
 
 from __future__ import annotations
@@ -263,7 +264,7 @@ def _read_jobs(path: Path) -> pd.DataFrame:
 
 def _read_placements(path: Path) -> Placements:
     with np.load(path, allow_pickle=False) as columns:
-        return Placements(columns["first"], columns["node"], columns["gpus"])
+        return Placements.of_columns(columns)
 
 
 def find_results(folder: Path) -> list[Path]:

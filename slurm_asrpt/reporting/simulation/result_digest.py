@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.sim.recorder import Placements
+from slurm_asrpt.sim.recorder import Placements, Stays
 from slurm_asrpt.sim.results import Record
 from slurm_asrpt.sim.scenario import Scenario
 from slurm_asrpt.text import counted
@@ -52,10 +52,7 @@ def occupancy(jobs: pd.DataFrame, placements: Placements, node_gpus: Sequence[in
     """
     sizes = np.asarray(node_gpus, dtype=np.int64)
     total, most = float(sizes.sum()), int(sizes.max(initial=0))
-    job = placements.job
-    start = jobs["start_s"].to_numpy()[job]
-    end = np.fmin(jobs["end_s"].to_numpy()[job], clock)
-    changes = _per_server(start, end, placements, sizes)
+    changes = _per_server(placements.stays(jobs["start_s"].to_numpy(), jobs["end_s"].to_numpy()), clock, sizes)
     order = np.argsort(changes.time, kind="stable")
     time = changes.time[order]
     size, free, before = (column[order] for column in (changes.size, changes.free, changes.before))
@@ -83,10 +80,10 @@ class _Changes(NamedTuple):
     before: Ints
 
 
-def _per_server(start: Floats, end: Floats, placements: Placements, sizes: Ints) -> _Changes:
-    time = np.concatenate([start, end])
-    node = np.concatenate([placements.node, placements.node]).astype(np.int64)
-    change = np.concatenate([-placements.gpus, placements.gpus]).astype(np.int64)
+def _per_server(stays: Stays, clock: float, sizes: Ints) -> _Changes:
+    time = np.concatenate([stays.begin, np.fmin(stays.end, clock)])
+    node = np.concatenate([stays.node, stays.node]).astype(np.int64)
+    change = np.concatenate([-stays.gpus, stays.gpus]).astype(np.int64)
     order = np.lexsort((time, node))
     time, node = time[order], node[order]
     # every server gets back what it gave, so that the sum over earlier servers is zero

@@ -11,7 +11,8 @@ from slurm_asrpt_cli.sim import app
 from typer.testing import CliRunner
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.sim.results import run_scenario
+from slurm_asrpt.reporting.simulation.result_digest import occupancy
+from slurm_asrpt.sim.results import load, run_scenario, save
 from slurm_asrpt.sim.scenario import make_scenario, parse_policy, scenario_of
 
 TRACE = ["pai-like:600:2", "--servers", "4", "--single-gpu", "0", "--load", "1.5", "--predictor", "median"]
@@ -123,6 +124,16 @@ def test_the_placement_of_a_preempted_job_is_its_last_one() -> None:
     started = record.jobs["start_s"].notna()
     assert counts.tolist() == (record.jobs["gpus"] * started).tolist()
     assert record.meta["summary"]["preempted"] > 0
+
+
+def test_a_report_counts_the_gpus_of_every_run_of_a_preempted_job(tmp_path: Any) -> None:
+    save(run_scenario(made(consent=1.0)), tmp_path / "out")
+    record = load(tmp_path / "out")
+    used = occupancy(record.jobs, record.placements, [8] * 4, record.meta["clock_s"])
+    assert used.values["used"].max() <= 32
+    assert used.values["part"].min() >= 0
+    whole = np.array([0.0, record.jobs["end_s"].max()])
+    assert used.means(whole)["used"][0] / 32 == pytest.approx(record.meta["summary"]["utilisation"])
 
 
 def test_without_consent_scenarios_are_as_in_earlier_releases() -> None:
