@@ -21,7 +21,8 @@ TIMEOUT_S = 30.0
 class SlurmJob:
     """A job's number, its number of tasks, and when its time limit ends it, in seconds since 1970 (None: never).
 
-    cpus_per_task, tasks_per_node: as in SLURM_CPUS_PER_TASK and SLURM_TASKS_PER_NODE.
+    job_id: ``17``, or ``17_2`` for a task of an array. cpus_per_task, tasks_per_node: as in SLURM_CPUS_PER_TASK and
+    SLURM_TASKS_PER_NODE.
     """
 
     job_id: str
@@ -51,12 +52,18 @@ class SlurmJob:
 
 def this_job(environment: Mapping[str, str] = os.environ) -> SlurmJob | None:
     """The job that this process is in, as its batch script; None outside of a job. Raises SlurmError."""
-    job_id = environment.get("SLURM_JOB_ID")
+    job_id = _address(environment)
     if not job_id:
         return None
     tasks = environment.get("SLURM_NTASKS") or environment.get("SLURM_JOB_NUM_NODES") or "1"
     cpus, nodes = environment.get("SLURM_CPUS_PER_TASK", ""), environment.get("SLURM_TASKS_PER_NODE", "")
     return SlurmJob(job_id, int(tasks), _end(job_id, environment), cpus, nodes)
+
+
+def _address(environment: Mapping[str, str]) -> str:
+    """The job as commands name it. The last task of an array has the array's number, which would name all its tasks."""
+    array, task = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else environment.get("SLURM_JOB_ID", "")
 
 
 def _expanded(told: str) -> list[int]:

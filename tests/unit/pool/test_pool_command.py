@@ -146,6 +146,22 @@ def test_older_slurms_are_asked_for_the_end(monkeypatch: pytest.MonkeyPatch, tol
     assert (job.ends_s is not None) is ends
 
 
+def test_a_task_of_an_array_names_itself_not_the_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last task has the array's number as its own."""
+    asked = list[list[str]]()
+
+    def slurm(command: list[str]) -> str:
+        asked.append(command)
+        return "2026-11-24T17:00:00\n"
+
+    monkeypatch.setattr(slurm_job, "_slurm", slurm)
+    job = this_job({"SLURM_JOB_ID": "17", "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "3"})
+    assert job is not None
+    assert job.ends_s is not None
+    job.requeue()
+    assert asked == [["squeue", "-h", "-j", "17_3", "-O", "EndTime:40"], ["scontrol", "requeue", "17_3"]]
+
+
 def test_what_slurm_refuses_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SlurmError, match="scontrol"):
