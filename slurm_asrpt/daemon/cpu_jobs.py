@@ -92,7 +92,7 @@ class CpuJobs:
         starts, waiting = list[ManagedJob](), list(self._waiting(view))
         if not waiting:
             return starts
-        stock, kept = self._stock(view), None
+        stock, free, kept = self._stock(view), self._stock(view), None
         stock.keep_for_gpus(job.job for job in self._gpu_jobs() if job.job is not None)
         full: dict[tuple[CpuJob, bool], bool] = {}  # shapes without room: whether only the kept room would do
         for job in waiting:
@@ -102,12 +102,13 @@ class CpuJobs:
             nodes = () if shape in full else stock.nodes_for(asked, brief)
             if nodes:
                 stock.start(asked, nodes)
+                free.start(asked, nodes)
                 starts.append(self._start(job, asked, nodes, view, now))
                 continue
             if shape not in full:
                 full[shape] = kept is not None and not brief and bool(stock.nodes_for(asked, brief=True))
             if kept is None:
-                kept = self._stock(view).room_to_keep(asked, expected_ends(self._jobs, self._cluster, now))
+                kept = free.room_to_keep(asked, expected_ends(self._jobs, self._cluster, now))
                 stock.keep(kept)
             elif full[shape]:
                 job.waits(kept.why(now))

@@ -244,6 +244,21 @@ def test_a_stream_of_short_gpu_jobs_does_not_delay_it(make_bench: Any, policy: s
     assert bench.job_state(head) is JobState.RUNNING
 
 
+def test_what_starts_in_the_same_cycle_is_not_kept_for_it(make_bench: Any) -> None:
+    bench = make_bench(policy="asrpt-gated", sizes=(4, 4, 4))
+    ends_first = cpu_job(bench, 60, time_limit=1000.0)
+    bench.cycle(3)
+    *before, first, after = (cpu_job(bench, cpus, max_nodes=1, time_limit=1e6) for cpus in (64, 64, 64, 4))
+    bench.cycle(3)
+    assert {bench.job_state(job_id) for job_id in before} == {JobState.RUNNING}
+    assert bench.job(first).reason.kind == "cpus"
+    assert bench.job_state(after) is not JobState.RUNNING, "it would run on the node where the first may start"
+    assert bench.job(after).reason.kind == "kept-room"
+    bench.slurm.end(ends_first)
+    bench.cycle(3)
+    assert bench.job_state(first) is JobState.RUNNING
+
+
 def test_a_gpu_job_that_fits_beside_it_starts(make_bench: Any) -> None:
     bench = make_bench(policy="asrpt-gated", sizes=(4,))
     bench.slurm.submit(1, cpus=40, time_limit=1000.0)
