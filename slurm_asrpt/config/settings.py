@@ -238,16 +238,18 @@ class InterruptSettings(Section):
     )
 
 
+Bandwidth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""Bytes per second. With an infinite one, what communication costs could not be learned."""
+
+
 class FabricSettings(Section):
     """Bandwidths for the timing formulas."""
 
-    inter_bytes_per_s: Annotated[float, Field(gt=0)] = Field(
+    inter_bytes_per_s: Bandwidth = Field(
         1.25e9, description="B_inter: NIC bandwidth of one server. 1.25e9 is 10 Gbit/s."
     )
-    intra_bytes_per_s: Annotated[float, Field(gt=0)] = Field(
-        300e9, description="B_intra: GPU-to-GPU bandwidth within a server."
-    )
-    beyond_bytes_per_s: list[Annotated[float, Field(gt=0)]] = Field(
+    intra_bytes_per_s: Bandwidth = Field(300e9, description="B_intra: GPU-to-GPU bandwidth within a server.")
+    beyond_bytes_per_s: list[Bandwidth] = Field(
         default=[],
         description="Bandwidth of one server through a switch of level 2, 3 ... of Slurm's topology; the last number "
         "holds for all levels above. Levels count from 1, the switch or block above the server; inter_bytes_per_s is "
@@ -259,7 +261,7 @@ class FabricSettings(Section):
         description="Number of GPUs with consecutive indexes on a node that reach each other with intra_bytes_per_s: 2 "
         "for NVLink bridges between pairs, 4 for nodes with two groups of four. 0: all GPUs of the node.",
     )
-    across_bytes_per_s: Annotated[float, Field(gt=0)] = Field(
+    across_bytes_per_s: Bandwidth = Field(
         25e9,
         description="GPU-to-GPU bandwidth between NVLink domains of a node, without effect if nvlink_domain is 0. "
         "25e9 is PCIe 4.0 x16.",

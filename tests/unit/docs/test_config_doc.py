@@ -1,5 +1,6 @@
 """etc/asrpt.toml, man/asrpt.toml.5 and docs/settings.md are generated from the settings and document all of them."""
 
+import math
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from slurm_asrpt.config import reference
 from slurm_asrpt.config.settings import Settings, load_settings, parse_settings
@@ -73,6 +75,13 @@ def test_units_bounds_and_choices_are_documented() -> None:
     assert found["fabric", "inter_bytes_per_s"] == "number of bytes per second, above 0"
     assert found["fabric", "beyond_bytes_per_s"] == "list of numbers of bytes per second"
     assert found["paths", "profiles"] == "list of paths"
+
+
+@pytest.mark.parametrize("name", ["inter_bytes_per_s", "intra_bytes_per_s", "across_bytes_per_s", "beyond_bytes_per_s"])
+def test_bandwidths_are_finite(name: str) -> None:
+    value = [1e9, math.inf] if name == "beyond_bytes_per_s" else math.inf
+    with pytest.raises(ValidationError, match="finite"):
+        Settings.model_validate({"fabric": {name: value}})
 
 
 def test_the_unit_is_valid_for_systemd() -> None:
