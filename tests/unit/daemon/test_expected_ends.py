@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from slurm_asrpt.core.cpu_jobs import ExpectedEnd, Room
 from slurm_asrpt.daemon.expected_ends import expected_ends
+from slurm_asrpt.daemon.jobs.saved_state import JobState
 from tests.benches.daemon import Bench
 
 WHOLE = Room(64, math.inf)
@@ -57,3 +59,35 @@ def test_a_job_beyond_its_limit_and_a_node_that_cleans_up_are_free_at_any_moment
     bench.scheduler.cycle(bench.slurm.now)
     assert {each.time for each in found(bench)} == {0.0}
     assert {name for each in found(bench) for name in each.whole} == {"n1", "n2"}
+
+
+def test_a_job_on_several_nodes_holds_what_its_gpus_there_need(bench: Bench) -> None:
+    run(bench, 5, 100.0, cpus=20, tres="cpu=20,mem=5000M,gres/gpu=5")
+    rooms = [each.rooms for each in found(bench) if each.rooms]
+    assert [sorted(each.values()) for each in rooms] == [[Room(4, 1000), Room(16, 4000)]]
+    assert {name for each in found(bench) for name in each.whole} == set(rooms[0])
+    small = next(name for name, room in rooms[0].items() if room.cpus == 4)
+    cluster = bench.scheduler.decider.cluster
+    for index, node in enumerate(cluster.usable):
+        if node.name == small:  # Slurm need not give CPUs in proportion
+            cluster.usable[index] = replace(node, cpus_used=node.cpus_used + 3)
+    assert small in {name for each in found(bench) for name in each.whole}
+
+
+def test_a_job_that_is_about_to_start_holds_what_it_asks_for_from_now_on(bench: Bench) -> None:
+    bench.slurm.starts_jobs = False
+    with_gpus = bench.slurm.submit(2, time_limit=100.0, cpus=8, memory_per_node=500.0, required_nodes="n1")
+    without = bench.slurm.submit(1, tres_per_task="", time_limit=50.0, cpus=90, min_nodes=2, memory_per_cpu=10.0)
+    bench.cycle(1)
+    assert [bench.job_state(job_id) for job_id in (with_gpus, without)] == [JobState.PINNED, JobState.PINNED]
+    ends = [(each.time, dict(each.rooms)) for each in found(bench) if each.rooms]
+    assert ends == [
+        (50.0, dict.fromkeys(bench.job(without).pin.gpus, Room(45, 450))),
+        (100.0, {"n1": Room(8, 500)}),
+    ]
+
+
+def test_a_node_that_powers_down_after_a_job_has_no_room(bench: Bench) -> None:
+    bench.slurm.node_state("n2", "IDLE+COMPLETING+POWERING_DOWN")
+    bench.scheduler.cycle(bench.slurm.now)
+    assert not found(bench)
