@@ -58,6 +58,7 @@ class Metrics:
             Gauge, "forecast_starts_ratio", "Share of starts inside the forecast interval, or early or late.", ["where"]
         )
         self._judged = self._make(Gauge, "forecast_judged_jobs", "Forecast starts of the last 30 days.")
+        self._states = set[str]()
         self._looked = -HISTORY_INTERVAL_S
         self._server = _serve(listen, self.registry) if listen else None
 
@@ -85,9 +86,12 @@ class Metrics:
             self._mode.labels(each).set(each == mode)
         self._gpus.set(gpus)
         self._free.set(free)
-        self._jobs.clear()
-        for state, count in Tally(states).items():
+        counts = Tally(states)
+        for state, count in counts.items():
             self._jobs.labels(state).set(count)
+        for state in self._states - counts.keys():  # only now: a scrape meanwhile must not find no jobs at all
+            self._jobs.remove(state)
+        self._states = set(counts)
 
     def leases(self, left_s: Sequence[float]) -> None:
         """Set the remaining seconds of each lease."""

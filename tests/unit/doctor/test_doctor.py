@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from prometheus_client import Gauge
 from slurm_asrpt_cli.admin.doctor import here
 
 from slurm_asrpt import __version__
@@ -259,6 +260,22 @@ def test_metrics_are_served() -> None:
     assert found['asrpt_cycle_phase_duration_seconds_sum{phase="read"}'] == 0.5
     assert found['asrpt_mode{mode="shadow"}'] == 1.0
     assert found['asrpt_mode{mode="enforce"}'] == 0.0
+
+
+def test_a_scrape_while_the_jobs_are_set_finds_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics, found = Metrics(""), list[float | None]()
+    metrics.state("shadow", 8, 4, ["running", "waiting"])
+    labels = Gauge.labels
+
+    def scraping(gauge: Gauge, *values: str) -> Gauge:
+        found.append(metrics.registry.get_sample_value("asrpt_jobs", {"state": "waiting"}))
+        return labels(gauge, *values)
+
+    monkeypatch.setattr(Gauge, "labels", scraping)
+    metrics.state("shadow", 8, 4, ["waiting", "waiting"])
+    assert found
+    assert None not in found
+    assert metrics.registry.get_sample_value("asrpt_jobs", {"state": "running"}) is None
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:99999", "not-an-address.invalid:9000"])
