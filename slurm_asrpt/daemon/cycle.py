@@ -16,7 +16,7 @@ from slurm_asrpt.daemon.topology import TopologyWatch
 from slurm_asrpt.daemon.writes.leases import Leases
 from slurm_asrpt.daemon.writes.rank_maps import RankMaps
 from slurm_asrpt.slurm.client import SlurmClient
-from slurm_asrpt.slurm.records import with_indexes
+from slurm_asrpt.slurm.records import with_parts_and_indexes
 
 
 class SlurmReader:
@@ -30,12 +30,8 @@ class SlurmReader:
 
     def read(self, now: float, timer: CycleTimer) -> None:
         self._leases.cycle_began()
-        records, nodes = self.client.jobs(), self.client.nodes()
-        several = frozenset(node.name for node in nodes if node.types)
-        if several:
-            records = [record.in_parts(several) for record in records]
-        if self._lifecycle.cluster.fabric.domain:
-            nodes = with_indexes(nodes, records)
+        domains = bool(self._lifecycle.cluster.fabric.domain)
+        records, nodes = with_parts_and_indexes(self.client.jobs(), self.client.nodes(), domains)
         timer.done("read")
         self._rules.follow(nodes, records, now)
         self._topology.follow(now)

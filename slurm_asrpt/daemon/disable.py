@@ -34,6 +34,7 @@ from slurm_asrpt.files import as_owner
 from slurm_asrpt.hook.hook_conf import write_hook_conf
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.client import SlurmClient
+from slurm_asrpt.slurm.records import with_parts_and_indexes
 from slurm_asrpt.status.document import read_status
 from slurm_asrpt.switch import OperatingMode
 
@@ -154,7 +155,7 @@ def _release(
     cluster, listener = ClusterState(settings, slurm.memory_consumed), JobListener()
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
     lifecycle = JobLifecycle(settings, jobs, cluster, listener, profiles, audit, operating, RunSink())
-    records, nodes = client.jobs(), client.nodes()
+    records, nodes = with_parts_and_indexes(client.jobs(), client.nodes(), bool(cluster.fabric.domain))
     lifecycle.follow_nodes(nodes, now)
     lifecycle.follow_jobs(records, now)
     limits = LimitsWatch(SiteReader(client))

@@ -245,6 +245,16 @@ def with_indexes(nodes: Sequence[NodeRecord], jobs: Iterable[JobRecord]) -> list
     return [node if node.indexes_used else replace(node, indexes_used=held.get(node.name, 0)) for node in nodes]
 
 
+def with_parts_and_indexes(
+    jobs: list[JobRecord], nodes: list[NodeRecord], domains: bool
+) -> tuple[list[JobRecord], list[NodeRecord]]:
+    """Jobs with GPUs by part on nodes with several types; and nodes with the GPUs in use, if NVLink domains count."""
+    several = frozenset(node.name for node in nodes if node.types)
+    if several:
+        jobs = [job.in_parts(several) for job in jobs]
+    return jobs, with_indexes(nodes, jobs) if domains else nodes
+
+
 def joined(parts: Iterable[NodeRecord]) -> list[NodeRecord]:
     """The nodes that have these parts: the inverse of ``NodeRecord.parts``."""
     nodes: dict[str, list[NodeRecord]] = {}

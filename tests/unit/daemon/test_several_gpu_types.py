@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_asrpt.daemon.disable import release_instead
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.slurm.records import Reservation
 from slurm_asrpt.spool import hosts_dir
@@ -121,3 +122,18 @@ def test_a_rank_map_has_the_names_of_nodes(bench):
     assert bench.job(job_id).mapped
     lines = (hosts_dir(bench.settings.paths.spool) / job_id).read_text().split()
     assert sorted(lines) == ["n1"] * 4 + ["n2"] * 2
+
+
+def test_a_job_that_starts_while_asrptd_is_dead_ran_as_planned_for_the_release_too(bench):
+    bench.slurm.starts_jobs = False
+    job = submit(bench, "1g", 6)
+    bench.cycle(2)
+    assert bench.job_state(job) is JobState.PINNED
+    bench.stop()
+    bench.slurm.starts_jobs = True
+    bench.slurm.tick(5.0)
+    assert bench.state(job) == "RUNNING"
+    assert bench.leader.take()
+    release_instead(bench.settings, bench.slurm, bench.leader, bench.slurm.now)
+    (told,) = bench.audit("running", job)
+    assert (told["gpus"], told["as_planned"]) == ({"n1:1g": 4, "n2:1g": 2}, True)
