@@ -107,7 +107,7 @@
 
   function drawQueue() {
     queue.begin();
-    const most = Math.max(1, ...data.queue.map((row) => row[1])), bottom = queue.height - AXIS - 4;
+    const most = data.queue.reduce((found, row) => Math.max(found, row[1]), 1), bottom = queue.height - AXIS - 4;
     const y = (count) => bottom - count / most * (bottom - 10);
     for (const count of new Set([0, Math.round(most / 2), most])) queue.level(y(count), count);
     let path = "";

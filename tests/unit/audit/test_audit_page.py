@@ -143,3 +143,13 @@ def test_in_a_browser_the_page_zooms_and_shows_the_clicked_job(browser: Any, tmp
     find("css selector", "#all")[0].click()
     wait.until(lambda _: find("css selector", "#span")[0].text == whole)
     assert browser.get_log("browser") == []
+
+
+def test_in_a_browser_the_page_of_a_long_time_is_drawn_whole(browser: Any, tmp_path: Path) -> None:
+    cycles = [{**day()[1], "time": 1110.0 + second, "queued": second % 7} for second in range(1, 150_000)]
+    path = tmp_path / "audit.html"
+    path.write_text(page([*day(), *cycles], 900.0, 1e6, "all jobs"), encoding="utf-8")
+    browser.get(path.as_uri())
+    assert browser.find_elements("css selector", "#queue path")
+    assert browser.find_elements("css selector", "#errors circle")
+    assert browser.get_log("browser") == []
