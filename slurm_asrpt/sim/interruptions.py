@@ -131,11 +131,14 @@ class InterruptedRun(PlainRun):
             gpu_s=part.gpu_s + run.rate * max(0.0, now - part.since - pause),
             interruptions=part.interruptions + 1,
         )
-        wasted = self.costs.checkpoint_s + self.costs.restart_s
-        self.lost_gpu_s[row] = self.lost_gpu_s.get(row, 0.0) + job.gpus * wasted
+        self._lose(row, job, self.costs.checkpoint_s + min(pause, now - part.since))
         self.interruptions[row] = part.interruptions + 1
         self.end[row] = math.nan
         self._schedule(row, now + self.costs.checkpoint_s, job, gpus)
+
+    def _lose(self, row: int, job: Job, seconds: float) -> None:
+        """The job has held its GPUs for so long without progress."""
+        self.lost_gpu_s[row] = self.lost_gpu_s.get(row, 0.0) + job.gpus * seconds
 
     def _ends(self, now: float) -> None:
         while self.next_end <= now:
@@ -143,6 +146,8 @@ class InterruptedRun(PlainRun):
             part = self.parts[row]
             if part.phase == "runs":
                 self.runs.pop(job.id, None)
+                if part.interruptions:
+                    self._lose(row, job, self.costs.restart_s)
                 self._end_one(now)
             elif part.phase == "leaves":
                 self._leave(row, time, job)

@@ -136,6 +136,17 @@ def test_a_report_counts_the_gpus_of_every_run_of_a_preempted_job(tmp_path: Any)
     assert used.means(whole)["used"][0] / 32 == pytest.approx(record.meta["summary"]["utilisation"])
 
 
+def test_what_preemption_lost_is_what_jobs_held_without_progress() -> None:
+    """Also where a restart is cut short by the next preemption."""
+    options = {"consent": 0.6, "load": 1.2, "models": "none", "checkpoint_s": 30.0, "restart_s": 900.0}
+    record = run_scenario(make_scenario("pai-like:600:2", parse_policy("hlas:min_run_s=0"), {"servers": 3}, options))
+    every, jobs = record.placements.every, record.jobs[record.jobs["end_s"].notna()]
+    assert every is not None
+    held = float((every.gpus * (every.end - every.begin)).sum())
+    useful = float((jobs["gpus"] * jobs["iterations"]).sum())
+    assert record.meta["summary"]["lost_to_preemption"] == pytest.approx((held - useful) / held)
+
+
 def test_without_consent_scenarios_are_as_in_earlier_releases() -> None:
     plain, some = made(consent=0.0), made(consent=0.25)
     assert not {"consent", "checkpoint_s", "requeue_s", "restart_s"} & plain.document()["options"].keys()
