@@ -361,7 +361,8 @@ class FakeSlurm:
                 self._try_to_start(job)
 
     def _throttled(self, job: JobRecord) -> bool:
-        running = [r for r in self.records.values() if r.state in RUNNING_STATES and r.array_id == job.array_id]
+        states = RUNNING_STATES - {"COMPLETING"}
+        running = [r for r in self.records.values() if r.state in states and r.array_id == job.array_id]
         return 0 < job.array_most <= len(running)
 
     def _try_to_start(self, job: JobRecord) -> None:

@@ -78,12 +78,15 @@ def _has_started(job: ManagedJob) -> bool:
 
 
 class TaskCounts:
-    """Number of tasks of each array that are separate jobs. waiting: pending ones; known: pending and running ones."""
+    """Number of tasks of each array that are separate jobs. waiting: pending ones; known: pending and running ones.
+
+    Slurm starts the next task while one still completes.
+    """
 
     def __init__(self, jobs: Iterable[ManagedJob]) -> None:
         self.waiting, self.known = Counter[str](), Counter[str]()
         for job in jobs:
-            if not job.record.array_tasks:
+            if not job.record.array_tasks and job.record.state != "COMPLETING":
                 self.known[job.record.array_id] += 1
                 waits = job.record.state == PENDING and job.state is not JobState.PINNED
                 self.waiting[job.record.array_id] += waits
