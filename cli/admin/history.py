@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # pandas takes a while, and stats or forget do without
     from slurm_asrpt.history.csv_json import Output, Row
     from slurm_asrpt.history.importing import Counts, Importer
 
+AUTO = "auto"
+
 app = App(
     help="Manage the history of runs that predictions are learned from.",
     epilog="""\b
@@ -84,7 +86,7 @@ def import_(
     ] = "",
     fmt: Annotated[
         str, seldom("--format", metavar="NAME", help="Format of the trace; see asrpt-sim formats.")
-    ] = "auto",
+    ] = AUTO,
     processors_as_gpus: Annotated[
         bool, seldom("--processors-as-gpus", help="Count the processors of a CPU trace as GPUs.")
     ] = False,
@@ -110,7 +112,7 @@ def import_(
     _one_of(sacct=sacct, dump=dump, csv=csv, jsonl=jsonl, trace=trace)
     _only_with("--sacct", sacct, since=since, partition=partition)
     _only_with("--csv", csv, column=column)
-    _only_with("--trace", trace, begin=begin, processors_as_gpus=processors_as_gpus)
+    _only_with("--trace", trace, begin=begin, format=fmt != AUTO, processors_as_gpus=processors_as_gpus)
     rows = _rows(dump, csv, jsonl, trace, _columns(column or []), fmt, processors_as_gpus, _instant(begin))
     now, interrupted = time.time(), False
     with _target(settings, dry_run) as history:

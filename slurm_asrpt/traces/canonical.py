@@ -1,7 +1,6 @@
-"""The native trace format: ``asrpt-sim import`` writes it, and it is read back without loss, including what was left
-out.
+"""The native trace format: ``asrpt-sim import`` writes it.
 
-A CSV file with the columns of ``trace.COLUMNS``. The line before the header, ``# asrpt-trace 1 {JSON}``, holds the
+A CSV file with the columns of ``trace.COLUMNS``, not those that only some sources know (accounts, QOS, node counts). The line before the header, ``# asrpt-trace 1 {JSON}``, holds the
 trace's name, the time of day of its first job, and how many rows of the source were left out, merged or changed.
 """
 

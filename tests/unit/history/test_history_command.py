@@ -216,6 +216,7 @@ def test_check(state: Path) -> None:
         ["import", "--sacct", "--since", "soon"],
         ["import", "--sacct", "--partition", "a b"],
         ["import", "--dump", "/dev/null", "--since", "30days"],
+        ["import", "--dump", "/dev/null", "--format", "swf"],
         ["export", "-o", "/"],
         ["export", "--format", "xml"],
         ["frob"],
