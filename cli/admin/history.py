@@ -84,9 +84,7 @@ def import_(
     trace: Annotated[
         str, typer.Option(metavar="WHAT", help="A trace that asrpt-sim reads, or a sample, e.g. philly.")
     ] = "",
-    fmt: Annotated[
-        str, seldom("--format", metavar="NAME", help="Format of the trace; see asrpt-sim formats.")
-    ] = AUTO,
+    fmt: Annotated[str, seldom("--format", metavar="NAME", help="Format of the trace; see asrpt-sim formats.")] = AUTO,
     processors_as_gpus: Annotated[
         bool, seldom("--processors-as-gpus", help="Count the processors of a CPU trace as GPUs.")
     ] = False,

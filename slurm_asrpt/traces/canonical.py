@@ -1,7 +1,8 @@
 """The native trace format: ``asrpt-sim import`` writes it.
 
-A CSV file with the columns of ``trace.COLUMNS``, not those that only some sources know (accounts, QOS, node counts). The line before the header, ``# asrpt-trace 1 {JSON}``, holds the
-trace's name, the time of day of its first job, and how many rows of the source were left out, merged or changed.
+A CSV file with the columns of ``trace.COLUMNS``, not those that only some sources know (accounts, QOS, node counts).
+The line before the header, ``# asrpt-trace 1 {JSON}``, holds the trace's name, the time of day of its first job, and
+how many rows of the source were left out, merged or changed.
 """
 
 from __future__ import annotations
