@@ -135,15 +135,22 @@ def _whole_stages(
     profile: JobProfile, todo: Sequence[int], servers: Sequence[int], room: Sequence[int], blocks: Blocks
 ) -> dict[int, Row]:
     """Whole stages on blocks of the highest level, then on the blocks in each, then on servers. todo: replicas."""
+    if len(servers) == 1:
+        return {servers[0]: tuple(todo)}
     parts = groups(servers, blocks)
-    heaviest = sorted(range(len(todo)), key=lambda s: (-allreduce_bytes(profile.stages[s]), s))
-    rows = _packed(todo, [sum([room[m] for m in part]) for part in parts], heaviest)
+    rows = _packed(todo, [sum([room[m] for m in part]) for part in parts], _heaviest(profile))
     if not blocks:
         return {part[0]: row for part, row in zip(parts, rows, strict=True)}
     found: dict[int, Row] = {}
     for part, row in zip(parts, rows, strict=True):
         found |= _whole_stages(profile, row, part, room, blocks[:-1])
     return found
+
+
+@lru_cache(maxsize=4096)
+def _heaviest(profile: JobProfile) -> tuple[int, ...]:
+    """The stages by the bytes of their all-reduce, the most first."""
+    return tuple(sorted(range(len(profile.stages)), key=lambda s: (-allreduce_bytes(profile.stages[s]), s)))
 
 
 def _packed(todo: Sequence[int], room: Sequence[int], stages: Sequence[int]) -> list[Row]:
@@ -205,7 +212,7 @@ def _divided(profile: JobProfile, room: Sequence[int], blocks: Blocks, outline: 
 
 
 def _sum(rows: Sequence[Row]) -> Row:
-    return tuple(map(sum, zip(*rows, strict=True)))
+    return rows[0] if len(rows) == 1 else tuple(map(sum, zip(*rows, strict=True)))
 
 
 def _costs(
