@@ -22,7 +22,8 @@ PREEMPT_S = 6.0
 class Run(NamedTuple):
     """A run of a job, or a pending job. Times in seconds since the epoch, NEVER if it has not happened.
 
-    since: the job is pending since then: its submission, or the end of its requeue.
+    since: the job is pending since then: its submission, or the end of its requeue. able: it may start from then on,
+    which is not before its begin time or the end of the job that it depends on.
     """
 
     job_id: str
@@ -31,6 +32,7 @@ class Run(NamedTuple):
     since: float
     start: float
     end: float
+    able: float = 0.0
 
 
 class Limit(NamedTuple):
@@ -52,7 +54,10 @@ class Played(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A time span in which nothing changed. usable: GPUs that the jobs could have used within their limits."""
+    """A time span in which nothing changed. usable: GPUs that the jobs could have used within their limits.
+
+    pending: GPUs that jobs ask for which may start.
+    """
 
     begin: float
     span_s: float
@@ -61,11 +66,13 @@ class Step(NamedTuple):
     pending: int
 
 
-def in_order(job_id: str, role: str, gpus: int, submitted: float, times: Sequence[tuple[float, float]]) -> list[Run]:
-    """The runs of a job from their starts and ends; a job without any is pending."""
+def in_order(
+    job_id: str, role: str, gpus: int, submitted: float, times: Sequence[tuple[float, float]], able: float = 0.0
+) -> list[Run]:
+    """The runs of a job from their starts and ends; a job without any is pending. able: as in ``Run``."""
     found, since = [], submitted
     for start, end in sorted(times) or [(NEVER, NEVER)]:
-        found.append(Run(job_id, role, gpus, since, start, end))
+        found.append(Run(job_id, role, gpus, since, start, end, able))
         since = end + REQUEUE_S
     return found
 
@@ -77,24 +84,39 @@ def steps(played: Played, limits: Sequence[Limit] = ()) -> Iterator[Step]:
     for begin, end in pairwise(ends):
         running, pending = _by_role(played.runs, begin)
         valid = [limit for limit in limits if begin < played.began + limit.until_s]
-        usable = min(played.gpus, _within(valid, {role: running.get(role, 0) + pending[role] for role in pending}))
-        yield Step(begin, end - begin, sum(running.values()), usable, sum(pending.values()))
+        usable = min(played.gpus, _within(valid, running, pending))
+        yield Step(begin, end - begin, sum(running.values()), usable, sum(map(sum, pending.values())))
 
 
-def _by_role(runs: Sequence[Run], now: float) -> tuple[dict[str, int], dict[str, int]]:
-    """GPUs in use and GPUs asked for by role; a role with running jobs is in both."""
-    running, pending = dict[str, int](), dict[str, int]()
+def _by_role(runs: Sequence[Run], now: float) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """GPUs in use, and those of each pending job that may start, by role; each role is in both."""
+    running, pending = dict[str, int](), dict[str, list[int]]()
     for run in runs:
         held = run.start <= now < run.end
         running[run.role] = running.get(run.role, 0) + run.gpus * held
-        pending[run.role] = pending.get(run.role, 0) + run.gpus * (run.since <= now < run.start)
+        able = max(run.since, run.able) <= now < run.start
+        pending.setdefault(run.role, []).extend([run.gpus] * able)
     return running, pending
 
 
-def _within(limits: Sequence[Limit], wanted: Mapping[str, int]) -> int:
+def _within(limits: Sequence[Limit], running: Mapping[str, int], pending: Mapping[str, Sequence[int]]) -> int:
+    """The GPUs that running and pending jobs could use within the limits."""
     limited = {role for limit in limits for role in limit.roles}
-    free = sum(gpus for role, gpus in wanted.items() if role not in limited)
-    return free + sum(min(limit.gpus, sum(wanted.get(role, 0) for role in limit.roles)) for limit in limits)
+    usable = sum(running[role] + sum(sizes) for role, sizes in pending.items() if role not in limited)
+    for limit in limits:
+        held = min(limit.gpus, sum(running.get(role, 0) for role in limit.roles))
+        usable += held + _filled(limit.gpus - held, [size for role in limit.roles for size in pending.get(role, ())])
+    return usable
+
+
+def _filled(room: int, sizes: Sequence[int]) -> int:
+    """The most of so many GPUs that whole jobs of these sizes fill."""
+    sums = {0}
+    for size in sizes:
+        if room in sums:
+            break
+        sums |= {before + size for before in sums if before + size <= room}
+    return max(sums)
 
 
 def utilisation(found: Sequence[Step]) -> float:

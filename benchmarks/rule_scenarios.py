@@ -33,8 +33,9 @@ class Work:
     tasks: each is an array of so many, of which ``at_once`` run at a time.
     vary: lengths differ from ``seconds`` by up to this share. They depend on the job's number, so all sides have the
     same lengths. across: a job whose nodes are under several switches of LEAF nodes takes this many times as long.
-    interactive: they are started with srun, whose user waits for them. after: a condition and a role, as in
-    ``afterok:train``: each job depends on the job of that role with the same number. fails: their exit code is 1.
+    begin_s: each may begin so many seconds after its submission. interactive: they are started with srun, whose user
+    waits for them. after: a condition and a role, as in ``afterok:train``: each job depends on the job of that role
+    with the same number. fails: their exit code is 1.
     """
 
     role: str
@@ -51,12 +52,14 @@ class Work:
     at_once: int = 1
     vary: float = 0.0
     across: float = 1.0
+    begin_s: float = 0.0
     interactive: bool = False
     after: str = ""
     fails: bool = False
 
     def stretched(self, by: float) -> Work:
-        return replace(self, seconds=self.seconds * by, at_s=self.at_s * by, every_s=self.every_s * by)
+        times = {name: getattr(self, name) * by for name in ("seconds", "at_s", "every_s", "begin_s")}
+        return replace(self, **times)
 
     def command(self, stamp: bool, first: str = "") -> list[str]:
         """sbatch. stamp: the job writes its time of start into its user's home directory. first: what it depends on."""
@@ -69,6 +72,7 @@ class Work:
         words = ["sbatch", "--parsable", f"--job-name={self.role}", f"--time={minutes}", "--output=/dev/null"]
         words += shlex.split(self.ask or f"--gpus={self.gpus}") + shlex.split(self.options)
         words += [f"--array=0-{self.tasks - 1}%{self.at_once}"] if self.tasks else []
+        words += [f"--begin=now+{round(self.begin_s)}"] if self.begin_s else []
         words += [f"--dependency={self.after.partition(':')[0]}:{first}"] if first else []
         return [*words, "--wrap", script]
 
@@ -717,7 +721,7 @@ SCENARIOS = [
             Work("exclusive", "asrpt3", 8, 10, 8, 5, 15, ask="--gpus=1 -N1 --exclusive"),
             Work("cpus", "asrpt4", 15, 12, 2, 6, 8, ask="--gpus=2 --cpus-per-gpu=16"),
             Work("singleton", "asrpt1", 10, 8, 2, 7, options="-d singleton"),
-            Work("begin", "asrpt2", 10, 8, 1, 8, options="--begin=now+25"),
+            Work("begin", "asrpt2", 10, 8, 1, 8, begin_s=25),
             Work("license", "asrpt3", 20, 8, 1, 9, 2, options="-L simulator:1"),
             Work("high", "asrpt4", 10, 10, 2, 10, 10, options="--qos=high"),
             Work("nice", "asrpt1", 10, 10, 2, 11, 5, options="--nice=1000"),
@@ -737,6 +741,12 @@ SCENARIOS = [
             "modify user asrpt4 set GrpTRES=gres/gpu=24",
         ],
         managed=("gpu", "second"),
+        limits=[
+            Limit(("array",), 16),
+            Limit(("singleton",), 2),
+            Limit(("license",), 3),
+            Limit(("cpus", "high", "large"), 24),
+        ],
         measure=_mean_completion,
     ),
     Scenario(
@@ -849,6 +859,7 @@ SCENARIOS = [
             Work("others", "asrpt4", 60, 10, 1, 5, 1.5),
         ],
         never=["lost"],
+        limits=[Limit(("segments",), 8)],
         measure=_mean_completion,
     ),
     Scenario(

@@ -82,11 +82,16 @@ console = Console(stderr=True)
 
 
 class Job(NamedTuple):
-    """A submitted job. at: seconds since the epoch, when its user ran sbatch."""
+    """A submitted job. at: seconds since the epoch, when its user ran sbatch. able: it may start from then on.
+
+    needs: the job that it depends on, "" for none.
+    """
 
     role: str
     gpus: int
     at: float
+    able: float = 0.0
+    needs: str = ""
 
 
 Jobs = dict[str, Job]
@@ -213,8 +218,10 @@ def submit_all(scenario: Scenario, there: Site, began: float, scale: float) -> t
             continue
         at = there.lab.time()
         late.append(at - began - due)
+        needed = action.ids(there.first(action))
         job_id = submit(action, there, scenario.stamp, len(jobs))
-        jobs |= {name: Job(action.role, action.gpus, at) for name in action.ids(job_id)}
+        for name, needs in zip(action.ids(job_id), needed, strict=True):
+            jobs[name] = Job(action.role, action.gpus, at, at + action.begin_s, needs)
         there.ids.setdefault(action.role, []).append(job_id)
     return jobs, fmean(late)
 
@@ -271,7 +278,11 @@ def parse_runs(text: str, jobs: Jobs) -> tuple[list[Run], Counter[str]]:
             times[job_id].append((float(start), float(end) if end.isdigit() else figures.NEVER))
             states[state.partition(" ")[0]] += 1
     first = {job_id: float(min(found[1:] or found)) for job_id, found in submits.items()}
-    each = [figures.in_order(name, job.role, job.gpus, first[name], times[name]) for name, job in jobs.items()]
+    ends = {name: max((end for _, end in found), default=figures.NEVER) for name, found in times.items()}
+    each = [
+        figures.in_order(name, job.role, job.gpus, first[name], times[name], max(job.able, ends.get(job.needs, 0.0)))
+        for name, job in jobs.items()
+    ]
     return [run for runs in each for run in runs], states
 
 
@@ -305,7 +316,7 @@ def keep_logs(lab: Lab, sacct: str, side: Side, folder: Path) -> None:
 def measured(scenario: Scenario, side: Side) -> dict[str, Any]:
     """The figures of a side."""
     played = without_never(scenario, side.played)
-    found = list(figures.steps(side.played, scenario.limits))
+    found = list(figures.steps(without_hopeless(scenario, side.played), scenario.limits))
     kept, decided = decisions(scenario, side.played)
     refused = sum(side.events.get(name, 0) for name in REFUSED)
     return {
@@ -338,6 +349,11 @@ def decisions(scenario: Scenario, played: Played) -> tuple[int, int]:
 
 def without_never(scenario: Scenario, played: Played) -> Played:
     return played._replace(runs=[run for run in played.runs if run.role not in scenario.never])
+
+
+def without_hopeless(scenario: Scenario, played: Played) -> Played:
+    """Without the jobs that have never started and never would: no GPU could be in use for them."""
+    return played._replace(runs=[r for r in played.runs if r.start < figures.NEVER or r.role not in scenario.never])
 
 
 def compare(plain: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:

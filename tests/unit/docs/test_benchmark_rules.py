@@ -48,6 +48,26 @@ def test_gpus_that_a_limit_keeps_free_are_not_lost():
     assert figures.utilisation(list(figures.steps(played, [Limit(("limited",), 2)]))) == pytest.approx(20 / 40)
 
 
+def test_gpus_that_no_whole_job_within_a_limit_fills_are_not_lost():
+    runs = [run("large", 0, 0, 10, gpus=16), run("large", 0, 10, 20, gpus=16), run("small", 0, 15, 20, gpus=2)]
+    found = list(figures.steps(Played(runs, 32, 0, 20), [Limit(("large", "small"), 24)]))
+    assert [(step.begin, step.usable) for step in found] == [(0, 18), (10, 18), (15, 18)]
+
+
+def test_a_job_that_may_not_start_yet_leaves_no_gpus_idle():
+    runs = [run("a", 0, 0, 10), run("a", 0, 12, 20)._replace(able=10.0)]
+    found = list(figures.steps(Played(runs, 4, 0, 20)))
+    assert [(step.begin, step.used, step.usable) for step in found] == [(0, 1, 1), (10, 0, 1), (12, 1, 1)]
+    assert figures.utilisation(found) == 0.0  # only while it is pending and able
+
+
+def test_a_job_may_start_when_its_begin_time_has_come_and_the_job_that_it_needs_has_ended():
+    text = "1|a|u|FAILED|100|100|101|110|n1\n2|b|u|PENDING|100|100|Unknown|Unknown|\n3|c|u|PENDING|100|100|||\n"
+    jobs = {"1": Job("a", 2, 99.7), "2": Job("b", 2, 99.8, able=105.0, needs="1"), "3": Job("c", 2, 99.9, needs="2")}
+    runs, _ = parse_runs(text, jobs)
+    assert [each.able for each in runs] == [0.0, 110.0, NEVER]
+
+
 def test_a_limit_that_is_raised_no_longer_counts():
     runs = [run("limited", 0, 0, 20), run("limited", 0, 20, 30)]
     found = list(figures.steps(Played(runs, 8, 0, 30), [Limit(("limited",), 1, until_s=10)]))
