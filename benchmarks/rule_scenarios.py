@@ -921,6 +921,7 @@ SCENARIOS = [
             Work("any", "asrpt4", 40, 8, 1, 3, 3, ask="--gpus=1"),
         ],
         nodes="3x2:a100+7:1g.10gb",
+        limits=[Limit(("gres", "whole", "wide"), 6), Limit(("slice", "slices"), 21)],
         measure=_mean_completion,
     ),
     Scenario(
