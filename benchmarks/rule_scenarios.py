@@ -925,6 +925,20 @@ SCENARIOS = [
         measure=_mean_completion,
     ),
     Scenario(
+        "exclusive_user",
+        "200 jobs of four users in a partition with ExclusiveUser=YES: no node has jobs of two users",
+        150,
+        [
+            Work(role, user, count, 10, gpus, number + 0.3 * gpus, 100 / count, "-N1 -p own", vary=0.3)
+            for number, user in enumerate(USERS)
+            for role, count, gpus in (("one", 25, 1), ("two", 15, 2), ("four", 10, 4))
+        ],
+        slurm_conf="PartitionName=own Nodes=n[1-4] MaxTime=INFINITE State=UP ExclusiveUser=YES",
+        managed=("gpu", "own"),
+        modes=(ENFORCE,),
+        measure=_mean_completion,
+    ),
+    Scenario(
         "idle_start",
         "a job every few seconds on idle GPUs; seconds are the median from sbatch to the job's first command",
         110,

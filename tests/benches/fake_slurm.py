@@ -458,8 +458,15 @@ class FakeSlurm:
         """Free GPUs of the nodes that the job may use."""
         used, excluded = self.used(), expand(job.excluded_nodes) if job.excluded_nodes else []
         able = [n for n in self.table if n.name not in excluded and (not job.features or job.features in n.features)]
-        able = [n for n in able if self.state_of(n.name) in READY and not (job.exclusive and used[n.name])]
+        able = [n for n in able if self.state_of(n.name) in READY and not self._shut_to(job, n.name)]
         return {n.name: self._free_of(n, type_of(job), used) for n in able}
+
+    def _shut_to(self, job: JobRecord, name: str) -> bool:
+        """Whether jobs on this node do not share it with the job."""
+        there = [one for one in self.records.values() if one.state in RUNNING_STATES and name in one.gpus_by_node]
+        others = [one for one in there if one.uid != job.uid]
+        by_users = bool(others) and (job.exclusive == "user" or any(one.exclusive == "user" for one in others))
+        return by_users or (bool(there) and job.exclusive not in ("", "user"))
 
     def _free_of(self, n: NodeRecord, kind: str, used: Mapping[str, int]) -> int:
         """Free GPUs of a type ("": any)."""

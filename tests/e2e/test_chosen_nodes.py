@@ -113,6 +113,25 @@ def test_an_exclusive_partition_is_managed(asrpt: Cluster):
         asrpt.scontrol("update", "PartitionName=gpu", "OverSubscribe=NO")
 
 
+@pytest.mark.parametrize("by", ["job", "partition"])
+def test_jobs_of_a_user_share_a_node_that_others_must_not_use(asrpt: Cluster, by: str):
+    asrpt.scontrol("update", "PartitionName=gpu", f"ExclusiveUser={'YES' if by == 'partition' else 'NO'}")
+    alone = ["--exclusive=user"] if by == "job" else []
+    try:
+        first = asrpt.submit("--gpus=1", *alone, script="sleep 600")
+        home = asrpt.wait(first, "RUNNING").nodes
+        others = [asrpt.submit("--gpus=3", *alone, script="sleep 600", user="asrpt2") for _ in range(3)]
+        asrpt.wait_all(others, "RUNNING")
+        beside = [asrpt.submit("--gpus=1", *alone, script="sleep 600") for _ in range(2)]
+        running = asrpt.wait_all([*others, *beside], "RUNNING")
+        assert {running[job_id].nodes for job_id in beside} == {home}
+        assert home not in {running[job_id].nodes for job_id in others}
+        assert not any(asrpt.audit(job_id, "not-started") for job_id in running)
+        asrpt.cancel(first, *running)
+    finally:
+        asrpt.scontrol("update", "PartitionName=gpu", "ExclusiveUser=NO")
+
+
 def test_the_owners_nodes_are_restored_when_a_start_is_withdrawn(asrpt: Cluster):
     """If Slurm does not start the job, and after a requeue."""
     asrpt.scontrol("update", "PartitionName=gpu", "MaxTime=1")

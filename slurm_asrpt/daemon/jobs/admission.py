@@ -11,10 +11,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from slurm_asrpt.config.settings import Mode, Settings
+from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import NOTHING, Job
 from slurm_asrpt.core.limits import Charges, together
 from slurm_asrpt.core.placement.best_alpha import fits
+from slurm_asrpt.core.placement.selection import offers
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.communication import LearnedCommunication, with_communication
@@ -22,6 +24,7 @@ from slurm_asrpt.daemon.jobs.begin_times import follow_begin_time
 from slurm_asrpt.daemon.jobs.consent import Consent
 from slurm_asrpt.daemon.jobs.job_record import request_values
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, Terms
+from slurm_asrpt.daemon.jobs.node_owners import WITH_OWN
 from slurm_asrpt.daemon.jobs.policy_job import (
     anywhere,
     check_mark,
@@ -37,9 +40,10 @@ from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.turns import deadline_is_missed
 from slurm_asrpt.daemon.jobs.wait_reasons import waits_for_slurm
 from slurm_asrpt.daemon.profiles import Profiles
+from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import JobRecord
-from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm
+from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm, asked_gpus, resources_of
 from slurm_asrpt.switch import OperatingMode
 
 
@@ -86,9 +90,27 @@ class Admission:
             job.admitted_without_gpus(cpu_job, terms, "het" if components else "")
             return True
         tag = check_mark(job.tag, self._queued_marks if enforcing else ())
-        requested = self._requests.gpus(each, tag.left, enforcing, confined)
+        requested = self._beside_own(record, tag, confined, terms)
+        requested = requested or self._requests.gpus(each, tag.left, enforcing, confined)
         made = policy_job(record, tag, requested, self._cluster.nodes, self._profiles)
         return self._admit_with_gpus(job, record, (requested, made), terms, within, priority)
+
+    def _beside_own(
+        self, record: JobRecord, tag: Tag, confined: frozenset[str] | None, terms: Terms
+    ) -> JobRequest | None:
+        """The request of a job as one without --exclusive=user, on nodes of its user; None if there is no such request.
+
+        Where it has to begin a node, it is planned with all of it: no other user's job can start there.
+        """
+        if not terms.own:
+            return None
+        own = frozenset(map(host_of, terms.own))
+        alone, names = replace(record, exclusive="", max_nodes=1), own if confined is None else own & confined
+        try:
+            found = self._requests.gpus([alone], tag.left, True, names)
+        except LeftToSlurm:
+            return None
+        return replace(found, by_slurm="") if found.by_slurm in ("", "exclusive") else None
 
     def _terms(self, job: ManagedJob, record: JobRecord, now: float) -> tuple[Terms, Sequence[JobRecord]]:
         """What the job's request follows from now, with the components of a heterogeneous job. Raises LeftToSlurm.
@@ -110,19 +132,32 @@ class Admission:
         if enforcing and record.het and not components:
             raise LeftToSlurm("component")
         with_parts, failed = self._cluster.with_parts, job.avoided_nodes.items()
+        avoided = frozenset(name for name, until in failed if until > now) if failed else NOTHING
+        avoided |= with_parts(self._rules.owners.kept_from(record.uid))
+        reserved = frozenset().union(*(with_parts(r.nodes) for r in job.reservations)) if job.reservations else NOTHING
         signal = "" if job.tag is None or job.tag.left else self._consent.signal(record, job.tag)
         terms = Terms(
             request_values(record),
             job.tag,
-            frozenset(name for name, until in failed if until > now) if failed else NOTHING,
-            frozenset().union(*(with_parts(r.nodes) for r in job.reservations)) if job.reservations else NOTHING,
+            avoided,
+            reserved,
             tuple(with_parts(r.nodes) for r in job.admitted_by) if job.admitted_by else (),
             preemption,
             tuple(map(request_values, components)) if components else (),
             record.requeue and bool(signal),
             self._communication.of(job.tag, record.uid),
+            self._own_room(record) - avoided - reserved if enforcing and record.exclusive == WITH_OWN else NOTHING,
         )
         return terms, components
+
+    def _own_room(self, record: JobRecord) -> frozenset[str]:
+        """The nodes where a job on one node could start now, beside jobs of the same user and of no other."""
+        gpus, names = asked_gpus(record), self._cluster.with_parts(self._rules.owners.own(record.uid))
+        if not (gpus and names) or record.min_nodes > 1 or record.required_nodes:
+            return NOTHING
+        needs = resources_of(replace(record, cpus=record.cpus_for(gpus)), gpus)
+        found = offers(self._cluster.view, replace(needs, candidates=names))
+        return frozenset([node.name for node, usable in found if usable >= gpus])
 
     def _priority(self, job: ManagedJob, record: JobRecord, components: Sequence[JobRecord]) -> SitePriority:
         """What the site's priorities and limits say of the job."""

@@ -68,7 +68,7 @@ class Terms(NamedTuple):
     request: ``request_values`` of its record. avoided: nodes where it has just failed to start. reserved: nodes that
     reservations keep from it. within: the nodes of each reservation in which it may run. components: the values of
     those of a heterogeneous job. interruptible: whether it may be preempted by asrptd. communication: as its runs have
-    taught.
+    taught. own: nodes with room for it beside jobs of the same user, if it shares nodes with no others.
     """
 
     request: tuple[object, ...]
@@ -80,6 +80,7 @@ class Terms(NamedTuple):
     components: tuple[object, ...]
     interruptible: bool
     communication: Belief | None
+    own: frozenset[str]
 
 
 @dataclass(eq=False, kw_only=True)

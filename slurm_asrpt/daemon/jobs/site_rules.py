@@ -13,6 +13,7 @@ from slurm_asrpt.core.policies.base import band_of
 from slurm_asrpt.core.slurm_preemption import Preemptable, PreemptableJob
 from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.node_owners import NodeOwners
 from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.daemon.log_once import LogOnce
@@ -39,7 +40,7 @@ class SiteRules:
         """fairshare_bands: from the settings. preempting: whether the policy counts on preemption."""
         reader = SiteReader(client)
         self.limits, self.priorities = LimitsWatch(reader), PriorityWatch(reader)
-        self._reader = reader
+        self.owners, self._reader = NodeOwners(), reader
         self._counted: dict[str, tuple[JobRecord, Any, JobRecord]] = {}  # nearly all are as in the cycle before
         self._client, self._slurm, self._bands, self._preempting = client, slurm, fairshare_bands, preempting
         self._reservations: list[Reservation] = []
@@ -55,6 +56,7 @@ class SiteRules:
     def follow(self, nodes: Sequence[NodeRecord], records: Sequence[JobRecord], now: float) -> None:
         """Read what may have changed. records: all jobs."""
         self.limits.follow(records, now)
+        self.owners.follow(records)
         self._components = {}
         for record in records:
             if record.het and record.state == PENDING:
