@@ -45,7 +45,7 @@ from rich.progress import Progress
 from benchmarks.arrivals import swinging
 from benchmarks.busylab import big_lab, replay_spec
 from benchmarks.start_coverage import Verdict, start_coverage
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.config.settings import load_settings
 from slurm_asrpt.history.store import FILE_NAME, History, Run
 from slurm_asrpt.lab.asrptd import asrptd

@@ -47,7 +47,7 @@ from benchmarks.busylab import (
     rss_mb,
     set_rules,
 )
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.config.settings import DaemonSettings
 from slurm_asrpt.daemon.state import FILE_NAME as STATE
 from slurm_asrpt.errors import MachineError

@@ -20,7 +20,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from benchmarks.busylab import big_lab, cpu_s
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.daemon.wakeup import Wakeups
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.lab.asrptd import asrptd

@@ -32,7 +32,7 @@ from rich.table import Table
 
 from benchmarks.real_windows import GPUS, SHUFFLED, measure, shuffled
 from benchmarks.reallogs import BACKFILL, BASELINES, FEWEST, LEAST_CLASS, SHORT_WAIT_S
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.errors import InputError, one_line
 from slurm_asrpt.sim.description import PERFECT, Cluster, Options
 from slurm_asrpt.sim.engine import simulate_named

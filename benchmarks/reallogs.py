@@ -56,7 +56,7 @@ from benchmarks.real_windows import (
     traces_folder,
     windows,
 )
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.sim.description import PERFECT
 from slurm_asrpt.sim.scenario import parse_policy
 

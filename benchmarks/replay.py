@@ -37,7 +37,7 @@ from rich.progress import Progress
 
 from benchmarks.busylab import big_lab, replay_spec
 from benchmarks.training_rounds import TrainingJob, measure, play, submit
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.best_alpha import best_alpha

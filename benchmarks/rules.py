@@ -51,7 +51,7 @@ from benchmarks.rule_figures import Played, Run
 from benchmarks.rule_scenarios import BY_NAME, ENFORCE, ORDER, SCENARIOS, USERS, Scenario, Site, Work
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT
 from slurm_asrpt.audit.trail import entries
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.config.settings import DaemonSettings
 from slurm_asrpt.errors import AsrptError, InputError, MachineError, one_line
 from slurm_asrpt.lab.asrptd import asrptd

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 
 from benchmarks.accuracy import predicted
 from benchmarks.busylab import big_lab
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.errors import AsrptError, MachineError
 from slurm_asrpt.history.store import FILE_NAME, History, Run
 from slurm_asrpt.lab.asrptd import asrptd

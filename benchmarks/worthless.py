@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import replay
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.profile.schema import load_profile

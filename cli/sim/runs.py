@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from slurm_asrpt_cli.sim.options import Json, Processes, with_scenario
 
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.sim.description import SLURM_FEWEST
 
 if TYPE_CHECKING:

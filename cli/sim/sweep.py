@@ -12,7 +12,7 @@ from slurm_asrpt_cli._app.tables import safe
 from slurm_asrpt_cli.sim.options import Json, Processes, print_json, with_perhaps_a_scenario
 from slurm_asrpt_cli.sim.runs import Policies
 
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.text import counted
 
 if TYPE_CHECKING:

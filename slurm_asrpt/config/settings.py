@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import PydanticCustomError
 
-from slurm_asrpt.config import group_rules
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY, group_rules
 from slurm_asrpt.config.location import DEFAULT_PATH, RUN, settings_file
 from slurm_asrpt.config.mode import Mode as Mode
 from slurm_asrpt.core.cluster import Fabric
@@ -29,8 +28,6 @@ from slurm_asrpt.files import read_config
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-
-"""The policy if the settings name none."""
 
 
 class Client(StrEnum):

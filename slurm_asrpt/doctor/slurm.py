@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.policies.registry import policy_class
 from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning

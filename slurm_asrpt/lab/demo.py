@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from slurm_asrpt import __version__
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.config.settings import load_settings
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, MachineError, one_line

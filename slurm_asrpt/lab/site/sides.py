@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple
 
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.errors import InputError, MachineError
 from slurm_asrpt.history.csv_json import write_json_lines

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from slurm_asrpt import __version__
-from slurm_asrpt.config.defaults import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.config.settings import PolicySettings, SlurmSettings, parse_settings
 from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.core.policies import registry
