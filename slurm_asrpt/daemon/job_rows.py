@@ -89,7 +89,7 @@ class JobRows:
             name=record.name,
             user=record.user,
             partition=record.partition,
-            gpus=admitted.gpus if admitted else gpus_of(record),
+            gpus=admitted.gpus if admitted and not record.gpus_by_node else gpus_of(record),
             group=tag.group if tag else "",
             profile=tag.profile if tag else "",
             predicted_iterations=iterations,

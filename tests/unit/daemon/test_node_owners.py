@@ -28,6 +28,7 @@ def test_a_job_starts_on_the_node_of_its_user_where_it_has_room(gated: Bench) ->
     first = gated.slurm.submit(2, 100, exclusive="user")
     gated.cycle(3)
     (home,) = placed(gated, first)
+    assert [row.gpus for row in gated.status(gated.slurm.now).jobs] == [2], "not all of the node, as it was planned"
     marked = Tag(GROUP, 0, left="exclusive").format()
     job_id = gated.slurm.submit(2, 100, exclusive="user", admin_comment=marked)
     gated.cycle(3)
