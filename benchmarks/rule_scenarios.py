@@ -340,6 +340,17 @@ def reserve_magnetic(lab: Lab) -> None:
     reserve(lab, "Flags=MAGNETIC")
 
 
+def _maintain(site: Site) -> None:
+    """A node will be maintained for half a minute, a minute from now."""
+    words = "ReservationName=maintenance StartTime=now+60 Duration=00:00:30 Users=root Nodes=n4 Flags=MAINT"
+    site.lab.run(["scontrol", "create", "reservation", *words.split()])
+
+
+def give_qos(lab: Lab) -> None:
+    """A partition gets its QOS: in slurm.conf, slurmctld would not know it at its first start."""
+    lab.run(["scontrol", "update", "PartitionName=debug", "QOS=debugging"])
+
+
 def label(lab: Lab) -> None:
     """Two nodes have one feature, two have another."""
     for nodes, feature in (("n[1-2]", "fast"), ("n[3-4]", "slow")):
@@ -649,6 +660,19 @@ SCENARIOS = [
         measured=["gpu"],
     ),
     Scenario(
+        "shared_nodes",
+        "a partition of CPU-only jobs may use 16 of 64 CPUs of each GPU node (MaxCPUsPerNode); 60 GPU jobs beside them",
+        130,
+        [
+            *[Work("cpu", "asrpt1", 40, 10, 0, 0.5 * n, 2, ask=f"-N1 -n1 -c{n} -p cpu", vary=0.3) for n in (3, 5)],
+            Work("large_cpu", "asrpt2", 8, 10, 0, 4, 10, ask="-N1 -n1 -c14 -p cpu"),
+            *[Work("gpu", user, 30, 12, 4, number, 2.6, options="-N1 -c20") for number, user in enumerate(USERS[2:])],
+        ],
+        slurm_conf="PartitionName=cpu Nodes=n[1-4] MaxTime=INFINITE MaxCPUsPerNode=16 State=UP",
+        managed=("gpu", "cpu"),
+        measure=_mean_completion,
+    ),
+    Scenario(
         "powered_down",
         "two of four nodes are powered down; jobs for one and for both",
         100,
@@ -861,6 +885,57 @@ SCENARIOS = [
         never=["lost"],
         limits=[Limit(("segments",), 8)],
         measure=_mean_completion,
+    ),
+    Scenario(
+        "whole_site",
+        "all of a site's rules at once: account tree, fair share, QOS, preemption, tiers, partition QOS, maintenance",
+        260,
+        [
+            Work("small", "asrpt1", 50, 10, 1, 0, 2, options="-A optics"),
+            Work("pair", "asrpt2", 25, 12, 2, 0.5, 4, options="-A waves -N1"),
+            Work("wide", "asrpt2", 4, 12, 16, 2, 25, ask="-N2 --gpus-per-node=8 -A waves"),
+            Work("scavenger", "asrpt3", 14, 40, 2, 0, 1, "--qos=scavenger --requeue", fixed=True),
+            Work("node", "asrpt3", 8, 12, 8, 5, 12, ask="-N1 --gpus-per-node=8"),
+            Work("debug", "asrpt3", 24, 5, 1, 3, 4, options="-p debug"),
+            Work("high", "asrpt4", 12, 8, 2, 10, 8, options="--qos=high"),
+            Work("grant", "asrpt4", 24, 10, 2, 1, 3, options="-A grant"),
+            Work("either", "asrpt4", 20, 8, 1, 6, 5, options="-p gpu,long"),
+            Work("tasks", "asrpt1", 2, 8, 1, 4, 40, options="-A optics", tasks=20, at_once=5),
+        ],
+        slurm_conf=(
+            f"{LIMITS}\nPreemptType=preempt/qos\nPreemptMode=REQUEUE\nPriorityWeightQOS=100000\n"
+            "PriorityWeightFairshare=20000\nPriorityWeightAge=1000\nPriorityCalcPeriod=1\n"
+            "PartitionName=debug Nodes=n[1-4] PriorityTier=10 MaxTime=2 State=UP\n"
+            "PartitionName=long Nodes=n[1-3] MaxTime=INFINITE State=UP"
+        ),
+        accounting=[
+            "add qos scavenger UsageFactor=0.1",
+            "add qos high Priority=1000",
+            "add qos debugging MaxTRESPerUser=gres/gpu=2 MaxWall=2",
+            "modify qos normal,high set Preempt=scavenger",
+            "add account physics,grant",
+            "add account optics,waves parent=physics",
+            "add user asrpt1 account=optics",
+            "add user asrpt2 account=waves",
+            "add user asrpt4 account=grant",
+            "modify account physics set GrpTRES=gres/gpu=20",
+            "modify account grant set GrpTRESMins=gres/gpu=3",
+            f"modify user {','.join(USERS)} set qos+=scavenger,high",
+        ],
+        managed=("gpu", "debug", "long"),
+        prepare=give_qos,
+        acts=[
+            (30.0, _maintain),
+            (110.0, admin("sacctmgr -i modify account grant set GrpTRESMins=gres/gpu=-1")),
+        ],
+        limits=[
+            Limit(("small", "pair", "wide", "tasks"), 20),
+            Limit(("debug",), 2),
+        ],
+        before=[("high", "either")],
+        measured=["small", "pair", "wide", "node", "debug", "high", "grant", "either", "tasks"],
+        measure=_mean_completion,
+        modes=(ENFORCE,),
     ),
     Scenario(
         "fairshare",

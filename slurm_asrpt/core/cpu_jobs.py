@@ -31,6 +31,11 @@ WAITS_FOR_CPUS = ("cpus", "whole-nodes")
 """Kinds of reasons of a job without GPUs that may start."""
 
 
+def share_of(node: str, partition: str) -> str:
+    """The name of the room that a partition with MaxCPUsPerNode has on a node, beside the node's own."""
+    return f"{node}/{partition}"
+
+
 class Room(NamedTuple):
     """CPUs and memory (MiB) of a node."""
 
@@ -59,7 +64,7 @@ class CpuJob:
 
     submit_time: seconds. cpus: in total. min_nodes, max_nodes: the user's ``-N``; max_nodes None means no upper bound.
     memory_per_cpu, memory_per_node: MiB. candidates: the nodes that may run it. whole_nodes: it shares its nodes with
-    no other job. band, charges, time_limit: as of a ``Job``.
+    no other job. partition: the one whose MaxCPUsPerNode holds for it. band, charges, time_limit: as of a ``Job``.
     """
 
     id: JobId
@@ -71,6 +76,7 @@ class CpuJob:
     memory_per_node: float = 0.0
     candidates: frozenset[str] = frozenset()
     whole_nodes: bool = False
+    partition: str = ""
     band: int = 0
     charges: Charges = ()
     time_limit: float = _INF
@@ -128,7 +134,8 @@ class KeptRoom:
 class CpuStock:
     """What is free on each node for jobs without GPUs.
 
-    rooms: by node. free_gpus: by node. idle: the nodes that run no job. not_up: those that are powered down.
+    rooms: by node, and the shares of capped partitions (``share_of``). free_gpus: by node. idle: the nodes that run no
+    job. not_up: those that are powered down. capped: the partitions with MaxCPUsPerNode.
     """
 
     def __init__(
@@ -137,8 +144,10 @@ class CpuStock:
         free_gpus: Mapping[str, int],
         idle: frozenset[str],
         not_up: frozenset[str] = frozenset(),
+        capped: frozenset[str] = frozenset(),
     ) -> None:
         self._rooms, self._free_gpus, self._idle, self._not_up = dict(rooms), free_gpus, set(idle), not_up
+        self._capped = capped
         self._kept: Mapping[str, Room] = {}
 
     def nodes_for(self, job: CpuJob, brief: bool = False) -> tuple[str, ...]:
@@ -149,19 +158,29 @@ class CpuStock:
         Prefers nodes that are up, then those with the fewest free GPUs, then those with the fewest free CPUs.
         """
         able = self._able(job, brief)
-        largest = max([self._rooms[name].cpus for name in able], default=0.0)
-        if not largest:
+        rooms = {name: self._room(name, job, brief) for name in able}
+        largest = max([room.cpus for room in rooms.values()], default=0.0)
+        if largest <= 0:
             return ()
         able.sort(key=self._cost)
         least, most = max(job.min_nodes, ceil(job.cpus / largest)), min(len(able), job.max_nodes or len(able), job.cpus)
         for count in range(least, most + 1):
             need = job.share(count)
-            found = [name for name in able if self._room(name, brief).holds(need)]
+            found = [name for name in able if rooms[name].holds(need)]
             if len(found) >= count:
                 return tuple(sorted(found[:count]))
         return ()
 
-    def _room(self, name: str, brief: bool) -> Room:
+    def _room(self, node: str, job: CpuJob, brief: bool) -> Room:
+        """What the job may use there: of the node, and of its partition's share."""
+        rooms = [self._unkept(name, brief) for name in self._names(node, job)]
+        return Room(min([room.cpus for room in rooms]), rooms[0].memory)
+
+    def _names(self, node: str, job: CpuJob) -> tuple[str, ...]:
+        """The rooms on a node that the job needs, the node's own first."""
+        return (node, share_of(node, job.partition)) if job.partition in self._capped else (node,)
+
+    def _unkept(self, name: str, brief: bool) -> Room:
         kept = None if brief else self._kept.get(name)
         return self._rooms[name] if kept is None else self._rooms[name].less(kept)
 
@@ -175,10 +194,15 @@ class CpuStock:
 
     def start(self, job: CpuJob, nodes: tuple[str, ...]) -> dict[str, Room]:
         """The job starts there. Returns what it takes."""
-        taken = dict.fromkeys(nodes, Room(_INF, _INF) if job.whole_nodes else job.share(len(nodes)))
+        taken = self._needs(job, nodes)
         self._take(taken)
         self._idle.difference_update(nodes)
         return taken
+
+    def _needs(self, job: CpuJob, nodes: Sequence[str]) -> dict[str, Room]:
+        """What the job takes of each room on these nodes."""
+        need = Room(_INF, _INF) if job.whole_nodes else job.share(max(1, len(nodes)))
+        return {name: need for node in nodes for name in self._names(node, job)}
 
     def keep(self, kept: KeptRoom) -> None:
         """Keep this room from jobs that are not brief."""
@@ -195,8 +219,10 @@ class CpuStock:
         then = self._after(ends[:count])
         nodes = then.nodes_for(job) or then._most_free(job)
         start = ends[count - 1].time if 0 < count <= len(ends) else _INF if count else 0.0
-        need = Room(_INF, _INF) if job.whole_nodes else job.share(max(1, len(nodes)))
-        return KeptRoom(job, start, {name: self._rooms[name].less(then._rooms[name].less(need)) for name in nodes})
+        needs = self._needs(job, nodes).items()
+        return KeptRoom(
+            job, start, {name: self._rooms[name].less(then._rooms[name].less(need)) for name, need in needs}
+        )
 
     def _after(self, ends: Sequence[ExpectedEnd]) -> CpuStock:
         """The same after these."""
@@ -207,7 +233,7 @@ class CpuStock:
             for name in end.whole.keys() & rooms.keys():
                 rooms[name] = end.whole[name]
                 idle.add(name)
-        return CpuStock(rooms, self._free_gpus, frozenset(idle), self._not_up)
+        return CpuStock(rooms, self._free_gpus, frozenset(idle), self._not_up, self._capped)
 
     def _most_free(self, job: CpuJob) -> tuple[str, ...]:
         able = [name for name in self._rooms if name in job.candidates]
@@ -243,12 +269,16 @@ def _usable_by(jobs: Iterable[Job], names: Iterable[str]) -> frozenset[str]:
 
 
 def stock_of(
-    view: ClusterView, others: Mapping[str, Room], idle: frozenset[str], not_up: frozenset[str] = frozenset()
+    view: ClusterView,
+    others: Mapping[str, Room],
+    idle: frozenset[str],
+    not_up: frozenset[str] = frozenset(),
+    capped: frozenset[str] = frozenset(),
 ) -> CpuStock:
-    """What a view has free. others: nodes that policies do not use."""
+    """What a view has free. others: nodes that policies do not use, and the shares of capped partitions."""
     cpus, memory = view.free_cpus or {}, view.free_memory
     free_gpus = Counter[str]()
     for server, count in view.free.items():
         free_gpus[view.hosts.get(server, server)] += count
     own = {name: Room(cpus.get(name, 0.0), _INF if memory is None else memory.get(name, 0.0)) for name in free_gpus}
-    return CpuStock({**others, **own}, free_gpus, idle, not_up)
+    return CpuStock({**others, **own}, free_gpus, idle, not_up, capped)

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView, Node, host_of, with_reference_gpus
-from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room
+from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room, share_of
 from slurm_asrpt.core.domains import lowest
 from slurm_asrpt.core.job import Job, Request
 from slurm_asrpt.core.placement.best_alpha import BestAlphas, alpha_by_type, fits
@@ -89,6 +89,8 @@ class ClusterState:
         self.fabric = settings.fabric.to_core()
         self.topology = Topology()
         """Slurm's, as last read; in use from the next ``update`` on."""
+        self.cpu_caps: Mapping[str, float] = {}
+        """MaxCPUsPerNode of partitions that have one, as last read."""
         self.islands: tuple[frozenset[str], ...] = ()
         """Sets of nodes beyond which no node list may reach (``Topology.islands``); empty if there are none."""
         self.nodes: list[NodeRecord] = []
@@ -123,6 +125,7 @@ class ClusterState:
         self._split: dict[str, frozenset[str]] = {}  # the parts of nodes with several GPU types
         self._requests: dict[Request, Request] = {}
         self._when_idle: CpuStock | None = None  # what the usable nodes have for jobs without GPUs, if asked
+        self._shares: dict[str, Room] = {}
         self._could_hold: dict[CpuJob, bool] = {}  # by shape
 
     def update(self, records: list[NodeRecord], reserved: frozenset[str] = frozenset()) -> ClusterChange:
@@ -133,6 +136,7 @@ class ClusterState:
         self.usable = [n for n in records if (n.usable_in_reservation if n.name in reserved else n.usable)]
         self._when_idle = None
         self._could_hold.clear()
+        self._shares = dict(self._whole_shares())
         self._set_servers(records)
         ours = [n for n in self.usable if self._is_ours(n)]
         self._ours = frozenset(n.name for n in ours)
@@ -184,6 +188,10 @@ class ClusterState:
         self.idle = frozenset([n.name for n in unused])
         self.powered_down = frozenset([n.name for n in unused if n.powered_down])
 
+    def shares_beside(self, held: Mapping[str, float]) -> dict[str, Room]:
+        """What partitions with MaxCPUsPerNode may still use on each node. held: CPUs of their jobs (``share_of``)."""
+        return {name: Room(room.cpus - held.get(name, 0.0), math.inf) for name, room in self._shares.items()}
+
     def _room(self, record: NodeRecord) -> Room:
         if not may_start_jobs(record):
             return Room(0, 0)
@@ -194,13 +202,18 @@ class ClusterState:
         """What an idle node has for jobs without GPUs."""
         return Room(record.cpus, record.memory if self._memory_consumed else math.inf)
 
+    def _whole_shares(self) -> Iterator[tuple[str, Room]]:
+        for partition, cpus in self.cpu_caps.items():
+            yield from ((share_of(n.name, partition), Room(cpus, math.inf)) for n in self.usable)
+
     def could_hold(self, job: CpuJob) -> bool:
         """Whether the usable nodes could run a job without GPUs if they were idle."""
         shape = job.shape
         if shape not in self._could_hold:
             if self._when_idle is None:
                 rooms = {n.name: self.room_of(n) for n in self.usable}
-                self._when_idle = CpuStock(rooms, {}, frozenset(rooms))
+                idle, capped = frozenset(rooms), frozenset(self.cpu_caps)
+                self._when_idle = CpuStock({**rooms, **self._shares}, {}, idle, capped=capped)
             self._could_hold[shape] = bool(self._when_idle.nodes_for(job))
         return self._could_hold[shape]
 

@@ -11,7 +11,7 @@ from slurm_asrpt.core.job import ANYWHERE, Request
 from slurm_asrpt.core.placement.selection import has_room
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.daemon.cluster import ClusterState
-from slurm_asrpt.daemon.expected_ends import expected_ends
+from slurm_asrpt.daemon.expected_ends import expected_ends, shares_held
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -140,7 +140,8 @@ class CpuJobs:
             if job.cpu_job is not None:
                 need = job.cpu_job.share(len(job.pin.gpus))
                 others = {n: _less(room, need) if n in job.pin.gpus else room for n, room in others.items()}
-        return stock_of(view, others, frozenset(idle), self._cluster.powered_down)
+        others |= self._cluster.shares_beside(shares_held(self._jobs, self._cluster))
+        return stock_of(view, others, frozenset(idle), self._cluster.powered_down, frozenset(self._cluster.cpu_caps))
 
     def _start(
         self, job: ManagedJob, asked: CpuJob, nodes: tuple[str, ...], view: ClusterView, now: float

@@ -35,6 +35,7 @@ class SlurmReader:
         timer.done("read")
         self._rules.follow(nodes, records, now)
         self._topology.follow(now)
+        self._lifecycle.cluster.cpu_caps = self._rules.cpu_caps
         self._lifecycle.follow_nodes(nodes, now, self._rules.open_nodes(now))
         self._lifecycle.follow_jobs(records, now)
         timer.done("decide")

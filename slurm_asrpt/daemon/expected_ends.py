@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slurm_asrpt.core.cluster import host_of
-from slurm_asrpt.core.cpu_jobs import ExpectedEnd, Room
+from slurm_asrpt.core.cpu_jobs import ExpectedEnd, Room, share_of
 from slurm_asrpt.daemon.cluster import ClusterState, may_start_jobs
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
@@ -37,8 +37,8 @@ class _Ends:
     found: list[ExpectedEnd] = field(default_factory=list)
     held: dict[str, _Held] = field(default_factory=lambda: defaultdict(_Held))
 
-    def add(self, end: float, rooms: Mapping[str, Room], running: bool) -> None:
-        self.found.append(ExpectedEnd(end, rooms))
+    def add(self, end: float, rooms: Mapping[str, Room], shares: Mapping[str, Room], running: bool) -> None:
+        self.found.append(ExpectedEnd(end, {**rooms, **shares}))
         for name, room in rooms.items():
             held = self.held[name]
             held.last = max(held.last, end)
@@ -56,7 +56,8 @@ def expected_ends(jobs: JobTable, cluster: ClusterState, now: float) -> list[Exp
         running = job.state is JobState.RUNNING
         began = job.record.start_time if running else now
         end = max(now, began + (job.record.time_limit or math.inf))
-        ends.add(end, dict(_running_rooms(job) if running else _planned_rooms(job)), running)
+        rooms = rooms_of(job)
+        ends.add(end, rooms, dict(_shares(job, rooms, cluster)), running)
     cleaning = [ExpectedEnd(now, {n.name: _free(n)}) for n in _cleaning(cluster.usable)]
     idle = (_idle(n, ends.held[n.name], cluster.room_of(n), now) for n in cluster.usable)
     found = [*cleaning, *ends.found, *(each for each in idle if each is not None)]
@@ -80,6 +81,27 @@ def _idle(node: NodeRecord, held: _Held, room: Room, now: float) -> ExpectedEnd 
     if not held.last and may_start_jobs(node):
         return None
     return ExpectedEnd(max(now, held.last), {}, {node.name: room})
+
+
+def rooms_of(job: ManagedJob) -> dict[str, Room]:
+    """What a job that runs or is about to start holds on each node."""
+    return dict(_running_rooms(job) if job.state is JobState.RUNNING else _planned_rooms(job))
+
+
+def _shares(job: ManagedJob, rooms: Mapping[str, Room], cluster: ClusterState) -> Iterator[tuple[str, Room]]:
+    """The same of its partition's shares, if it has MaxCPUsPerNode."""
+    partition = job.record.partition
+    if partition in cluster.cpu_caps:
+        yield from ((share_of(name, partition), room) for name, room in rooms.items())
+
+
+def shares_held(jobs: JobTable, cluster: ClusterState) -> Mapping[str, float]:
+    """The CPUs that jobs use of the shares of partitions with MaxCPUsPerNode."""
+    held: dict[str, float] = defaultdict(float)
+    for job in jobs.in_state(JobState.RUNNING, JobState.PINNED) if cluster.cpu_caps else ():
+        for name, room in _shares(job, rooms_of(job), cluster):
+            held[name] += room.cpus
+    return held
 
 
 def _running_rooms(job: ManagedJob) -> Iterator[tuple[str, Room]]:

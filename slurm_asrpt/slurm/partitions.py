@@ -43,12 +43,17 @@ class Names:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition's own limits. up: whether it starts jobs. max_time: seconds. has_qos: whether a QOS adds others."""
+    """A partition's own limits.
+
+    up: whether it starts jobs. max_time: seconds. max_cpus: MaxCPUsPerNode, of all its jobs together. has_qos: whether
+    a QOS adds others.
+    """
 
     up: bool = True
     max_time: float = math.inf
     min_nodes: int = 0
     max_nodes: float = math.inf
+    max_cpus: float = math.inf
     accounts: Names = Names()
     qos: Names = Names()
     has_qos: bool = False
@@ -71,13 +76,19 @@ def _partition(values: Mapping[str, str]) -> Partition:
             up=values.get("State", "UP") in _START_JOBS,
             max_time=parse_limit(values.get("MaxTime", "")),
             min_nodes=int(values.get("MinNodes") or 0),
-            max_nodes=float(values["MaxNodes"]) if values.get("MaxNodes", "").isdecimal() else math.inf,
+            max_nodes=_most(values, "MaxNodes"),
+            max_cpus=_most(values, "MaxCPUsPerNode"),
             accounts=_names(values, "Accounts"),
             qos=_names(values, "Qos"),
             has_qos=values.get("QoS", "N/A") != "N/A",
         )
     except ValueError as error:
         raise SlurmError(f"cannot parse scontrol show partition ({error})") from error
+
+
+def _most(values: Mapping[str, str], name: str) -> float:
+    text = values.get(name, "")
+    return float(text) if text.isdecimal() else math.inf
 
 
 def _names(values: Mapping[str, str], what: str) -> Names:

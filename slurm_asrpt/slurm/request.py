@@ -399,6 +399,7 @@ def _cpu_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> Cpu
         memory_per_node=memory_per_node(job),
         candidates=frozenset(n.name for n in able),
         whole_nodes=bool(job.exclusive),
+        partition="" if "," in job.partition else job.partition,
         time_limit=job.time_limit or math.inf,
     )
 

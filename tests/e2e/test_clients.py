@@ -114,11 +114,17 @@ def test_a_job_name_with_invalid_utf8_does_not_stop_the_read(client: SlurmClient
     assert {first, second} <= {job.job_id for job in client.jobs()}
 
 
-def test_a_job_with_mincpus_starts_after_its_pin_has_been_taken_off(client: SlurmClient, cluster: Cluster) -> None:
-    job_id = cluster.submit("-p", "other", "--begin=now+600", "--mincpus=16", "--gpus=2", script="sleep 30")
-    undo = writeback.unpin(job_id, writeback.original(cluster.job(job_id)), 4, 1, client.config())
-    pin = writeback.pin(job_id, {"n2": 2}, multifactor=False)
-    assert client.update([Update(job_id, {**pin.fields, "StartTime": "now+300"}), undo]) == ["", ""]
+@pytest.mark.parametrize("options", [["--gpus=2"], ["-n2", "--gpus-per-task=1"]])
+def test_a_job_with_mincpus_starts_after_its_pin_has_been_taken_off(
+    client: SlurmClient, cluster: Cluster, options: list[str]
+) -> None:
+    job_id = cluster.submit("-p", "other", "--begin=now+600", "--mincpus=16", *options, script="sleep 30")
+    before = cluster.job(job_id)
+    raised = writeback.raised_cpus(before, before.cpus, 1)
+    undo = writeback.unpin(job_id, writeback.original(before), 4, 1, client.config(), bool(raised))
+    pin = writeback.pin(job_id, {"n2": 2}, multifactor=False, cpus=raised)
+    held = Update(job_id, {**pin.fields, "StartTime": "now+300"}, {**pin.then, "StartTime": "now+300"})
+    assert client.update([held, undo]) == ["", ""]
     assert client.update([writeback.hand_over(job_id)]) == [""]
     cluster.wait(job_id, "RUNNING")
     cluster.cancel(job_id)

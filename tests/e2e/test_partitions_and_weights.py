@@ -12,7 +12,7 @@ pytestmark = pytest.mark.e2e
 
 SETTINGS = {
     **quick(1),
-    "slurm": {"partitions": ["gpu", "short", "long", "vip", "wide"]},
+    "slurm": {"partitions": ["gpu", "short", "long", "vip", "wide", "cpu"]},
     "policy": {"name": "asrpt-gated"},
 }
 PARTITIONS = """
@@ -20,6 +20,7 @@ PartitionName=short Nodes=n[1-2] MaxTime=5
 PartitionName=long Nodes=n[3-4]
 PartitionName=vip Nodes=n[1-4] AllowAccounts=vip
 PartitionName=wide Nodes=n[1-4] MinNodes=2
+PartitionName=cpu Nodes=n[1-2] MaxCPUsPerNode=4
 """
 
 
@@ -52,6 +53,17 @@ def test_a_partition_that_refuses_one_job_holds_no_others(lab: Cluster) -> None:
 def test_a_job_gets_the_nodes_that_its_partition_wants(lab: Cluster) -> None:
     job_id = lab.submit("-p", "wide", "--gpus=2", script="sleep 1")
     assert lab.wait(job_id, "COMPLETED", timeout=30).nodes == "n[1-2]"
+
+
+def test_jobs_without_gpus_start_within_the_cpus_that_their_partition_may_use(lab: Cluster) -> None:
+    jobs = [lab.submit("-p", "cpu", "-N1", "-n1", "-c3", script="sleep 3") for _ in range(5)]
+    gpu = lab.submit("-p", "gpu", "-N1", "--gpus=1", "-c8", "-w", "n1", script="sleep 1")
+    lab.wait(gpu, "COMPLETED", timeout=30)
+    done = [lab.wait(job_id, "COMPLETED", timeout=60) for job_id in jobs]
+    assert {job.nodes for job in done} == {"n1", "n2"}
+    assert not [entry for job_id in jobs for entry in lab.audit(job_id, "not-started")]
+    started = [lab.audit(job_id, "start-cpus")[0]["time"] for job_id in jobs]
+    assert sorted(started)[2] - sorted(started)[0] > 2.0, "the third waited for one of the first two"
 
 
 def test_nodes_of_a_larger_weight_are_used_last(lab: Cluster) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, ExpectedEnd, Room
+from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, ExpectedEnd, Room, share_of
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 
 NAMES = ("n1", "n2", "n3")
@@ -109,8 +110,8 @@ def test_no_cpus_are_kept_for_gpu_jobs_on_nodes_without_gpus() -> None:
     assert stock.nodes_for(CpuJob(JobId("3"), 0.0, cpus=8, candidates=frozenset({"n1"}))) == ()
 
 
-def asking_for(cpus: int, nodes: int = 1) -> CpuJob:
-    return CpuJob(JobId("7"), 0.0, cpus, nodes, nodes, candidates=frozenset(NAMES))
+def asking_for(cpus: int, nodes: int = 1, partition: str = "") -> CpuJob:
+    return CpuJob(JobId("7"), 0.0, cpus, nodes, nodes, candidates=frozenset(NAMES), partition=partition)
 
 
 ends = st.lists(st.tuples(st.integers(1, 100), st.sampled_from(NAMES), st.integers(1, 8)), max_size=8)
@@ -138,3 +139,53 @@ def test_no_job_that_may_start_delays_it(
             left += [ExpectedEnd(float(limit), taken)] if limit is not None else []
     after = stock.room_to_keep(head, sorted(left, key=lambda each: each.time))
     assert after.start <= kept.start
+
+
+CAP = 8
+shared = st.tuples(st.integers(1, 12), st.sampled_from(["", "cpu", "open"]))
+
+
+@given(rooms, st.lists(st.tuples(shared, st.integers(1, 3)), max_size=12))
+def test_a_partition_uses_no_more_cpus_of_a_node_than_it_may(
+    free: dict[str, Room], jobs: list[tuple[tuple[int, str], int]]
+) -> None:
+    shares = {share_of(name, "cpu"): Room(CAP, inf) for name in NAMES}
+    stock = CpuStock({**free, **shares}, {}, frozenset(), capped=frozenset({"cpu"}))
+    used, all_used = dict.fromkeys(NAMES, 0.0), dict.fromkeys(NAMES, 0.0)
+    for (cpus, partition), nodes in jobs:
+        job = asking_for(cpus, nodes, partition)
+        found = stock.nodes_for(job)
+        need = job.share(len(found) or nodes).cpus
+        able = [
+            name
+            for name in NAMES
+            if all_used[name] + need <= free[name].cpus and (partition != "cpu" or used[name] + need <= CAP)
+        ]
+        assert found or len(able) < nodes or cpus < nodes
+        stock.start(job, found)
+        for name in found:
+            all_used[name] += need
+            used[name] += need if partition == "cpu" else 0.0
+    assert max(used.values()) <= CAP
+    assert all(all_used[name] <= free[name].cpus for name in NAMES)
+
+
+@given(st.lists(st.tuples(st.integers(1, 8), st.booleans(), st.none() | st.integers(1, 100)), max_size=8))
+def test_no_job_of_its_partition_delays_one_that_waits_for_its_share(
+    waiting: list[tuple[int, bool, int | None]],
+) -> None:
+    """Of n1, the partition may use 8 CPUs, and uses 6 until 50 s from now. Its first job needs all of them."""
+    whole = {"n1": Room(24.0, inf), share_of("n1", "cpu"): Room(2.0, inf)}
+    stock = CpuStock(whole, {}, frozenset(), capped=frozenset({"cpu"}))
+    ends = [ExpectedEnd(50.0, {"n1": Room(6.0, 0.0), share_of("n1", "cpu"): Room(6.0, 0.0)})]
+    head = replace(asking_for(CAP, partition="cpu"), candidates=frozenset({"n1"}))
+    kept = stock.room_to_keep(head, ends)
+    assert (kept.start, stock.nodes_for(head)) == (50.0, ())
+    stock.keep(kept)
+    for cpus, own, limit in waiting:
+        job = replace(head, cpus=cpus, partition="cpu" if own else "")
+        found = stock.nodes_for(job, kept.is_brief(inf if limit is None else float(limit), 0.0))
+        if found:
+            taken = stock.start(job, found)
+            ends += [ExpectedEnd(float(limit), taken)] if limit is not None else []
+    assert stock.room_to_keep(head, sorted(ends, key=lambda each: each.time)).start <= 50.0

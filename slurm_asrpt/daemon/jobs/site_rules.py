@@ -103,6 +103,12 @@ class SiteRules:
             before = self._counted[record.job_id] = (record, (own, rules), counted)
         return before[2]
 
+    @property
+    def cpu_caps(self) -> Mapping[str, float]:
+        """MaxCPUsPerNode of the partitions that have one."""
+        known = self._reader.site.partitions
+        return {name: each.max_cpus for name, each in known.items() if each.max_cpus < math.inf}
+
     def components(self, record: JobRecord) -> Sequence[JobRecord]:
         """The components of a pending heterogeneous job, given the first one; empty for others."""
         return list(map(self.counted, self._components.get(record.job_id, ()))) if record.het else ()
@@ -110,13 +116,14 @@ class SiteRules:
     def barring(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
         """The reservations whose nodes the job must not use.
 
-        Those to come that it would reach into by its time limit, which is what Slurm goes by; and those of other jobs.
+        Those to come that it would reach into by its time limit, which is what Slurm goes by; and those that hold now
+        and do not admit it: for a second or two, Slurm does not show yet that their nodes are reserved.
         """
         if not self._reservations:
             return ()
         end = now + (record.time_limit or math.inf)
         ahead = [r for r in self._reservations if now < r.start < end and r.name != record.reservation]
-        return (*ahead, *(r for r in self._active(now) if self._is_open(r) and not self._admits(r, record, now)))
+        return (*ahead, *(r for r in self._active(now) if not self._admits(r, record, now)))
 
     def maintenance_of(self, record: JobRecord, now: float) -> Reservation | None:
         """The next maintenance of the nodes of a running job, if the job may still run then."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from slurm_asrpt.audit.inputs import canonical, decide, from_document
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.slurm.notation import fold_gpus
+from slurm_asrpt.slurm.partitions import Partition
 from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
 from slurm_asrpt.slurm.records import Reservation
 from slurm_asrpt.status.reason_texts import text_of
@@ -296,3 +298,43 @@ def test_the_status_names_the_nodes_of_running_jobs_without_gpus(bench: Bench) -
         names = nodes_of(bench, job_id).split(",")
         assert (found[job_id].nodes, len(names)) == (dict.fromkeys(names, 0), count)
     assert fold_gpus(found[small].nodes) == nodes_of(bench, small)  # as squeue writes it
+
+
+def test_a_partition_with_a_limit_of_cpus_per_node_has_no_more_jobs_there(bench: Bench) -> None:
+    """MaxCPUsPerNode. The fake Slurm has no such limit: it starts all that asrptd lets go."""
+    bench.slurm.partition_rules = {"gpu": Partition(max_cpus=8.0)}
+    jobs = [cpu_job(bench, 3) for _ in range(8)]
+    bench.cycle(3)
+    running = [job_id for job_id in jobs if bench.job_state(job_id) is JobState.RUNNING]
+    assert Counter(nodes_of(bench, job_id) for job_id in running) == {"n1": 2, "n2": 2, "n3": 2}
+    assert {bench.job(job_id).reason.kind for job_id in jobs[6:]} == {"cpus"}
+    bench.slurm.end(running[0])
+    bench.cycle(3)
+    assert bench.job_state(jobs[6]) is JobState.RUNNING
+
+
+def test_a_job_that_needs_more_cpus_than_its_partition_may_use_is_left_to_slurm(bench: Bench) -> None:
+    bench.slurm.partition_rules = {"gpu": Partition(max_cpus=8.0)}
+    bench.slurm.starts_jobs = False
+    large, several = cpu_job(bench, 9, max_nodes=1), cpu_job(bench, 16, min_nodes=2)
+    bench.cycle(3)
+    assert [e["why"] for e in bench.audit("left")] == ["nogpu"]
+    assert bench.audit("left", large)
+    assert bench.audit("start-cpus", several)
+
+
+def test_a_job_without_gpus_that_waits_for_its_partitions_share_is_not_delayed_by_smaller_ones(bench: Bench) -> None:
+    bench.slurm.partition_rules = {"gpu": Partition(max_cpus=8.0)}
+    running = [cpu_job(bench, 3, required_nodes="n1", time_limit=3600) for _ in range(2)]
+    bench.cycle(3)
+    head = cpu_job(bench, 8, required_nodes="n1")
+    bench.slurm.tick(1.0)
+    small = cpu_job(bench, 1, required_nodes="n1")
+    bench.cycle(3)
+    assert {bench.job_state(job_id) for job_id in running} == {JobState.RUNNING}
+    assert bench.job_state(head) is not JobState.RUNNING
+    assert bench.job(small).reason.kind == "kept-room"
+    for job_id in running:
+        bench.slurm.end(job_id)
+    bench.cycle(3)
+    assert bench.job_state(head) is JobState.RUNNING is not bench.job_state(small)

@@ -53,6 +53,15 @@ def test_jobs_that_would_overlap_a_reservation_run_elsewhere_or_wait(bench):
     assert bench.state(two) == "RUNNING"
 
 
+def test_nodes_of_a_maintenance_that_has_begun_start_no_jobs_although_slurm_shows_them_as_usable(bench):
+    """As Slurm does for a second or two: jobs that were planned there would be refused."""
+    maintenance(bench, -1.0, "n1", "n2")
+    jobs = [bench.slurm.submit(2, time_limit=60) for _ in range(3)]
+    bench.cycle(3)
+    assert [bench.slurm.records[job_id].nodes for job_id in jobs] == ["n3", "n3", ""]
+    assert row(bench, jobs[2]).facts["reservation"] == "maint"
+
+
 def test_jobs_that_end_before_a_reservation_may_use_its_nodes(bench):
     maintenance(bench, HOUR, "n1", "n2", "n3")
     early = bench.slurm.submit(12, time_limit=HOUR / 2)

@@ -15,7 +15,7 @@ from slurm_asrpt.slurm.records import JobRecord
 RECORDED = Path(__file__).parents[2] / "recorded"
 LINE = (
     "PartitionName=short AllowGroups=ALL AllowAccounts=lab,ml DenyQos=low,scavenger QoS=limited MaxNodes=2 "
-    "MaxTime=1-00:05:00 MinNodes=1 Nodes=n[1-2] State=DOWN TotalCPUs=16\n"
+    "MaxTime=1-00:05:00 MinNodes=1 Nodes=n[1-2] State=DOWN TotalCPUs=16 MaxCPUsPerNode=12\n"
 )
 JOB = JobRecord(*("1", "train", "ann", 1001, "short,long", "PENDING", "None", 0.0), account="lab", qos="normal")
 
@@ -27,6 +27,7 @@ def test_a_partition_is_read() -> None:
             max_time=86700.0,
             min_nodes=1,
             max_nodes=2.0,
+            max_cpus=12.0,
             accounts=Names(frozenset({"lab", "ml"})),
             qos=Names(None, frozenset({"low", "scavenger"})),
             has_qos=True,
