@@ -296,7 +296,7 @@ _SUSPEND = "lab.stop_node(name)"
 _CLOUD = """
 SuspendProgram={etc}/suspend
 ResumeProgram={etc}/resume
-SuspendTime=3600
+SuspendTime={suspend_s}
 SuspendTimeout=5
 ResumeTimeout=60
 PrivateData=cloud
@@ -306,27 +306,37 @@ POWERED_DOWN = ("n3", "n4")
 
 def power_down(lab: Lab) -> None:
     """Make two nodes cloud nodes and power them down. Raises MachineError."""
+    save_power(lab, POWERED_DOWN, 3600)
+
+
+def power_cycles(lab: Lab) -> None:
+    """The same with three of four, which Slurm powers down again after ten idle seconds."""
+    save_power(lab, ("n2", *POWERED_DOWN), 10)
+
+
+def save_power(lab: Lab, nodes: Sequence[str], suspend_s: int) -> None:
+    """Make these nodes cloud nodes and power them down; suspend_s: SuspendTime. Raises MachineError."""
     etc = lab.paths.etc
     for name, action in (("suspend", _SUSPEND), ("resume", _RESUME)):
         (etc / name).write_text(_POWER.format(python=sys.executable, directory=str(lab.directory), action=action))
         (etc / name).chmod(0o755)
     lab.stop_slurmctld()
     lines = lab.slurm_conf.read_text(encoding="utf-8").splitlines()
-    cloud = tuple(f"NodeName={name} " for name in POWERED_DOWN)
+    cloud = tuple(f"NodeName={name} " for name in nodes)
     lines = [line.replace("State=UNKNOWN", "State=CLOUD") if line.startswith(cloud) else line for line in lines]
-    lab.slurm_conf.write_text("\n".join(lines) + _CLOUD.format(etc=etc), encoding="utf-8")
+    lab.slurm_conf.write_text("\n".join(lines) + _CLOUD.format(etc=etc, suspend_s=suspend_s), encoding="utf-8")
     lab.start_slurmctld()
     lab.wait_for_nodes()
-    lab.run(["scontrol", "update", f"NodeName={','.join(POWERED_DOWN)}", "State=POWER_DOWN_FORCE"])
+    lab.run(["scontrol", "update", f"NodeName={','.join(nodes)}", "State=POWER_DOWN_FORCE"])
     deadline = time.monotonic() + 60.0
-    while not (states := _node_states(lab)) or not all(state.endswith("~") for state in states):
+    while not (states := _node_states(lab, nodes)) or not all(state.endswith("~") for state in states):
         if time.monotonic() > deadline:
-            raise MachineError(f"the nodes are not powered down after a minute: {_node_states(lab)}")
+            raise MachineError(f"the nodes are not powered down after a minute: {states}")
         time.sleep(0.5)
 
 
-def _node_states(lab: Lab) -> list[str]:
-    return lab.run(["sinfo", "-h", "-N", "-n", ",".join(POWERED_DOWN), "-p", "gpu", "-o", "%T"]).stdout.split()
+def _node_states(lab: Lab, nodes: Sequence[str]) -> list[str]:
+    return lab.run(["sinfo", "-h", "-N", "-n", ",".join(nodes), "-p", "gpu", "-o", "%T"]).stdout.split()
 
 
 def reserve(lab: Lab, *flags: str) -> None:
@@ -686,6 +696,26 @@ SCENARIOS = [
         measured=["small", "both"],
     ),
     Scenario(
+        "power_cycles",
+        "three of four nodes are powered down whenever they are idle for ten seconds: three rushes of jobs, with lulls",
+        260,
+        [
+            Work(role, user, count, seconds, gpus, at_s + 0.5 * number, every_s, options="-N1", fixed=True)
+            for at_s in (0, 75, 150)
+            for number, (role, user, count, seconds, gpus, every_s) in enumerate(
+                (
+                    ("small", "asrpt1", 14, 10, 1, 1.5),
+                    ("medium", "asrpt2", 10, 15, 4, 2),
+                    ("node", "asrpt3", 5, 12, 8, 4),
+                )
+            )
+        ]
+        + [Work("wide", "asrpt4", 1, 12, 16, at_s, ask="-N2 --gpus-per-node=8", fixed=True) for at_s in (8, 80, 154)],
+        prepare=power_cycles,
+        modes=(ENFORCE,),
+        measure=_mean_completion,
+    ),
+    Scenario(
         "magnetic",
         "a magnetic reservation on half of the nodes; its owner's jobs behind a queue of others",
         90,
@@ -935,7 +965,6 @@ SCENARIOS = [
         before=[("high", "either")],
         measured=["small", "pair", "wide", "node", "debug", "high", "grant", "either", "tasks"],
         measure=_mean_completion,
-        modes=(ENFORCE,),
     ),
     Scenario(
         "fairshare",

@@ -1208,17 +1208,27 @@ local function wake(path)
   end
 end
 
+-- What is wrong with the table is said once an hour: a new site has none yet, and a line for each job fills the log.
+local AGAIN_S = 3600
+
+local function say_of_table(state, trouble, now)
+  if trouble and (trouble ~= state.trouble or now >= state.again) then
+    say("log_error", "asrpt: " .. trouble .. "; the job counts as unseen, as do others (asrpt-admin retrain writes the table)")
+    state.again = now + AGAIN_S
+  end
+  state.trouble = trouble
+end
+
 local function submit(state, desc, part_list, uid)
-  local tag, start, complaints, trouble, unused = decide(state, desc, part_list, uid, os.time())
+  local now = os.time()
+  local tag, start, complaints, trouble, unused = decide(state, desc, part_list, uid, now)
   if not tag then
     if forged(desc.admin_comment) then
       desc.admin_comment = ""
     end
     return
   end
-  if trouble then
-    say("log_error", "asrpt: " .. trouble .. "; the job counts as unseen")
-  end
+  say_of_table(state, trouble, now)
   if #complaints > 0 then
     say("log_user", "asrpt: ignored in --comment: " .. printable(concat(complaints, ", ")))
   end

@@ -361,6 +361,22 @@ def test_invalid_files_cause_one_log_line(lua: LuaHook, folder: Path, name: str,
         assert begin_of(answer) is not None
 
 
+@pytest.mark.parametrize("interpreter", INTERPRETERS)
+def test_a_missing_table_is_one_log_line_an_hour(folder: Path, interpreter: str) -> None:
+    """A new site has none until its first retrain: a line for each job would fill slurmctld's log."""
+    (folder / "table.txt").unlink()
+    program = (
+        "slurm = {SUCCESS = 0, log_error = function(...) print('error', string.format(...)) end} "
+        "local now, hour = os.time(), 0; os.time = function() return now + hour * 3600 end "
+        f"local hook = dofile('{ROOT}/plugin_hooks/job_submit_asrpt.lua').open('{folder}') "
+        "for at, due in ipairs({0, 0, 0.9, 1, 1.5}) do hour = due; print(at, due); "
+        "hook.job_submit({tres_per_job = 'gres:gpu:1', name = 'a'}, {{name = 'gpu', flag_default = 1}}, 1000) end"
+    )
+    done = subprocess.run([interpreter, "-e", program], capture_output=True, text=True, check=True)
+    said = [line.partition("\t")[0] for line in done.stdout.splitlines()]
+    assert said == ["1", "error", "2", "3", "4", "error", "5"], done.stdout
+
+
 def test_any_changed_byte_in_the_conf_is_detected(lua: LuaHook, folder: Path) -> None:
     """Each of the Lua versions checks some of the bytes; together, all."""
     whole = (folder / "hook.conf").read_bytes()
