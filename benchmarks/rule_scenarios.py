@@ -285,6 +285,8 @@ from pathlib import Path
 from slurm_asrpt.lab import machine, processes
 from slurm_asrpt.lab.cluster import load
 lab = load(Path({directory!r}))
+sys.stderr = (lab.paths.log / "power.log").open("a")
+print(sys.argv, file=sys.stderr, flush=True)
 names = subprocess.run(["scontrol", "show", "hostnames", sys.argv[1]], env=lab.env, capture_output=True, text=True)
 for name in names.stdout.split():
     {action}
@@ -297,7 +299,7 @@ _CLOUD = """
 SuspendProgram={etc}/suspend
 ResumeProgram={etc}/resume
 SuspendTime={suspend_s}
-SuspendTimeout=5
+SuspendTimeout=15
 ResumeTimeout=60
 PrivateData=cloud
 """

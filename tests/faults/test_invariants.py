@@ -207,4 +207,9 @@ def test_counts_add_up_over_runs(tmp_path: Path) -> None:
 
 def test_the_page_shows_the_stored_counts() -> None:
     page = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
-    assert known_table(LEDGER) in page
+    shown = known_table(LEDGER)
+    assert shown in page
+    injected, submitted, *_, slurms_own, _ = shown.splitlines()[-1].split("|")[2:-1]
+    headline = " ".join(page.partition("## ")[0].split())
+    assert f"We injected {int(injected):,} faults into a real Slurm while {int(submitted):,} jobs" in headline
+    assert f"except for {int(slurms_own)} that slurmctld itself had forgotten" in headline
