@@ -294,7 +294,9 @@ for name in names.stdout.split():
 _RESUME = """\
 command = [machine.program("slurmd"), "-D", "-b", "-N", name, "-f", str(lab.slurm_conf)]
     processes.start(f"slurmd.{name}", command, lab.env, lab.paths.log / f"{name}.out", lab.paths.pids)"""
-_SUSPEND = "lab.stop_node(name)"
+_SUSPEND = """\
+daemon = processes.read_daemon(lab.paths.pids / f"slurmd.{name}.pid")
+    processes.end([daemon] if daemon else [], patience_s=2.0)  # an idle slurmd may ignore SIGTERM"""
 _CLOUD = """
 SuspendProgram={etc}/suspend
 ResumeProgram={etc}/resume
