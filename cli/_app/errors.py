@@ -58,6 +58,8 @@ def _report_usage(command: str, error: typer.BadParameter) -> int:
 def _advice(where: str, message: str) -> str:
     if message.startswith("No such option") and any(word.startswith("--what-if") for word in sys.argv):
         return "options for sbatch follow after -- (asrpt-status --what-if JOBSCRIPT -- --gpus=8)"
+    if where.endswith(" evaluate") and "unexpected extra argument" in message:
+        return "name a trace by --data (asrpt-admin evaluate --data jobs.csv)"
     return f"{where} --help lists the options"
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from slurm_asrpt_cli._app.progress import Told, progress
 from slurm_asrpt_cli._app.tables import Column, show_table
-from slurm_asrpt_cli.admin.access import read_history
+from slurm_asrpt_cli.admin.access import of_asrptd, read_history
 from slurm_asrpt_cli.sim.options import retrain_seconds
 
 from slurm_asrpt.config.settings import Settings, load_settings
@@ -78,7 +78,7 @@ class Trial(NamedTuple):
 
 def evaluate_predictors(source: Source, trial: Trial, config: Path | None, as_json: bool) -> None:
     """Raises InputError."""
-    settings = load_settings(config)
+    settings = load_settings(config) if source.data else of_asrptd(config)
     cases, trace = _trace(source) if source.data else _history(settings, source)
     task = Task(
         _names(trial.predictors),

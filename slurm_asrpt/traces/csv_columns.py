@@ -119,6 +119,7 @@ def read_csv_columns(
             frame[column], dated = instants(frame[column])
             midnights = midnights or (column == "submit_s" and dated)
             frame[column] *= 1.0 if dated else unit_s
+            frame.loc[frame[column] < 0, column] = float("nan")  # -1 stands for an unknown time
     for column in _DURATIONS:
         if column in frame:
             frame[column] = durations(frame[column]) * unit_s

@@ -104,10 +104,24 @@ def _detect(found: TraceFile) -> _Format:
         )
     if found.path.is_file() and not found.path.stat().st_size:
         raise InputError(f"{found.path}: the file is empty")
-    raise InputError(
-        f"{found.path}: not a trace in a known format ({', '.join(_FORMATS)}); "
-        "a CSV file has commas between its fields; if its titles are others, specify them: --column submit_s=TITLE"
-    )
+    raise InputError(f"{found.path}: {_no_trace(found)}")
+
+
+_CSV_ADVICE = (
+    "a CSV file has commas between its fields; if its titles are others, specify them: --column submit_s=TITLE"
+)
+_OTHER_FILES = {
+    "SQLite format 3": "a database, not a trace; of asrptd's history, asrpt-admin history export makes a CSV file",
+    "{": "JSON of no known trace; of asrptd's history, asrpt-admin history export makes a CSV file",
+    "#!": "a script, not a trace; asrpt-admin predict and asrpt-status --what-if take job scripts",
+}
+"""What a file is, by how it begins, and what to do with it."""
+
+
+def _no_trace(found: TraceFile) -> str:
+    first = found.head[0] if found.head else ""
+    told = (words for begin, words in _OTHER_FILES.items() if first.startswith(begin))
+    return next(told, f"not a trace in a known format ({', '.join(_FORMATS)}); {_CSV_ADVICE}")
 
 
 def refuse_processors(options: ReadOptions) -> None:

@@ -113,7 +113,9 @@ def test_the_page_of_some_jobs_shows_their_time_only(site: Bench, words: tuple[s
     assert float(began[1]) == site.slurm.records["2"].submit_time > site.slurm.records["1"].submit_time
 
 
-@pytest.mark.parametrize("words", [["audit"], ["retrain"], ["models", "list"], ["history", "check"], ["enable"]])
+@pytest.mark.parametrize(
+    "words", [["audit"], ["retrain"], ["models", "list"], ["history", "check"], ["enable"], ["evaluate"]]
+)
 def test_missing_read_permission_is_the_same_error_everywhere(
     site: Bench, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:

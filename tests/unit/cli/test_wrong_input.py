@@ -103,6 +103,12 @@ def test_an_empty_file_is_no_unexpected_error(tool, name, flag, tmp_path, monkey
     assert code in (0, 1, 2), err
 
 
+def test_a_file_for_evaluate_needs_an_option(tmp_path, monkeypatch, capfd):
+    code, err = run_command(["asrpt-admin", "evaluate", "jobs.csv"], tmp_path, monkeypatch, capfd)
+    assert code == 2
+    assert "name a trace by --data (asrpt-admin evaluate --data jobs.csv)" in err
+
+
 @pytest.mark.parametrize(
     "words",
     [

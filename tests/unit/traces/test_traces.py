@@ -274,6 +274,13 @@ def test_csv_with_common_headers_dates_and_durations(tmp_path: Path) -> None:
     assert trace.first_s == 10
 
 
+def test_a_negative_submission_time_is_unknown(tmp_path: Path) -> None:
+    rows = ("a,-1,60,1", "b,1790000000,60,1", "c,1790000100,60,1")
+    trace = read_trace(write(tmp_path / "own.csv", "job_id,submit_s,duration_s,gpus", *rows))
+    assert trace.left_out == {"no submission time": 1}
+    assert trace.jobs["submit_s"].tolist() == [0, 100]
+
+
 def test_csv_with_columns_named_by_the_user(tmp_path: Path) -> None:
     path = write(tmp_path / "own.csv", "Key;x,When,Cards,Took", "a,5,1.5,60", "b,6,1,60")
     with pytest.raises(InputError, match="not a trace in a known format"):
@@ -339,6 +346,9 @@ def test_an_edited_canonical_file_is_recounted(tmp_path: Path) -> None:
     [
         (b"", "the file is empty"),
         (b"\xff\xfe\x00j", "not a trace in a known format"),
+        (b"SQLite format 3\0", "asrpt-admin history export makes a CSV file"),
+        (b'{"job_id": "3_1", "start_time": 5}\n', "JSON of no known trace; .*asrpt-admin history export"),
+        (b"#!/bin/bash\nsrun train\n", "a script, not a trace"),
         (b"job_id,submit_s,user\n1,2,a\n", "no column has a known title for gpus and duration_s; specify"),
         (b"job_id;submit_s;gpus;duration_s\n1;2;3;4\n", "has commas between its fields"),
         (b"JobID|JobName|Partition|State\n1|a|gpu|COMPLETED\n", "no JobID, Submit and State in sacct's header line"),
