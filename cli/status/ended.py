@@ -55,7 +55,7 @@ def facts_of(job: JobStatus, said: Review) -> Facts:
     """A fact per line."""
     lines = [
         ("Job", identity(job.job_id, job)),
-        ("State", f"{safe(said.state)}, exit code {said.exit_code}"),
+        ("State", _state(said)),
         ("Submitted", date(job.submit_time)),
         ("Waited", _waited(said)),
         ("Expected start", _forecast(job)),
@@ -68,6 +68,12 @@ def facts_of(job: JobStatus, said: Review) -> Facts:
     ]
     helps = [("What would help" if not number else "", safe(text)) for number, text in enumerate(said.helps)]
     return [line for line in lines if line[1] != UNKNOWN] + helps
+
+
+def _state(said: Review) -> str:
+    """A job that was ended, as by its time limit or a signal, has exit code 0, too: there it says nothing."""
+    tells = said.exit_code or said.state == "COMPLETED"
+    return safe(said.state) + (f", exit code {said.exit_code}" if tells else "")
 
 
 def _waited(said: Review) -> str:

@@ -36,7 +36,8 @@ Facts = list[tuple[str, str]]
 
 def show_explanation(folder: Path, job_id: str, as_json: bool = False) -> None:
     """Explain the job, or the array, with that ID. Raises AsrptError if there is none."""
-    found = around(folder, time.time(), selection.job_id(job_id))
+    job_id = selection.job_id(job_id)
+    found = around(folder, time.time(), job_id)
     warn_if_stale(found, time.time())
     tasks = tasks_of(found.jobs, job_id)
     past = [] if tasks or holds(found.jobs, job_id) else ended_of(folder, job_id)

@@ -130,7 +130,7 @@ def read_jobs(texts: Sequence[str]) -> tuple[Wanted, ...]:
 
 def _wanted(word: str) -> Wanted:
     if "_[" not in word:
-        return Wanted(job_id(word), word)
+        return Wanted(word, job_id(word))
     array = _ARRAY.fullmatch(word)
     tasks = read_tasks(array[2]) if array else ()
     if array is None or not tasks:
@@ -139,10 +139,11 @@ def _wanted(word: str) -> Wanted:
 
 
 def job_id(text: str) -> str:
-    """The text, if it can be the ID of a job, an array task or a component of a job. Raises InputError."""
+    """The ID of a job or an array task; of a component (12+1), that under which its job is known. Raises InputError."""
     if not _JOB_ID.fullmatch(text):
         raise InputError(f"{text[:40]!r}: not a job ID; write, for example, 123 or 123_4")
-    return text
+    first, plus, component = text.partition("+")
+    return str(int(first) + int(component)) if plus else text  # Slurm numbers the components of a job on from its own
 
 
 def _holds(job: JobStatus, name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from slurm_asrpt.core.reasons import Reason
@@ -168,7 +169,7 @@ WORDS = {
         "the owner must cancel it or change its dependency (scontrol update job=ID dependency=...)",
     ),
     "begin": Wording(
-        "its begin time has not been reached (--begin, or Slurm's delay after a requeue)",
+        "not before {begins} (--begin, or Slurm's delay after a requeue)",
         "no job starts before its begin time",
         "wait, or scontrol update job=ID starttime=now",
     ),
@@ -389,6 +390,7 @@ def _filled(text: str, facts: Mapping[str, Any]) -> str:
         "kept": _kept(facts),
         "when": _when(facts.get("in_s")),
         "start": _start(facts.get("in_s")),
+        "begins": _begins(facts.get("until")),
         "now": "",
         "returns": "",
         **returns,
@@ -409,6 +411,11 @@ def _start(in_s: float | None) -> str:
     if in_s is None or not math.isfinite(in_s):
         return "at an unknown time (a job on its nodes has no time limit)"
     return "as soon as the jobs on its nodes end" if in_s < 1 else f"in {slurm_time(in_s)} by time limits"
+
+
+def _begins(until: float | None) -> str:
+    """The local time before which a job must not start."""
+    return "its begin time" if until is None else datetime.fromtimestamp(until).isoformat(timespec="seconds")
 
 
 def _when(in_s: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from slurm_asrpt_cli.status.explain import explain_command
@@ -203,6 +204,8 @@ def test_every_kind_of_reason_has_a_text(kind: str) -> None:
         ("reserved", {"need": 1, "in_s": 0.0}, "has 1 GPU reserved as soon as they are free"),
         ("reserved", {"need": 2, "in_s": None}, "has 2 GPUs reserved as soon as they are free"),
         ("placement", {"left_s": 90000.0, "ratio": 2.0}, "waits up to 1-01:00:00 for a better placement"),
+        ("begin", {"until": datetime(2026, 11, 28, 23).timestamp()}, "not before 2026-11-28T23:00:00 (--begin"),
+        ("begin", {}, "not before its begin time"),
         ("virtual", {"remaining_s": 5.0, "work_s": 1500.0}, "jobs with less predicted work go first (00:00:05 of 00"),
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from slurm_asrpt_cli.status import command
+from slurm_asrpt_cli.status.ended import facts_of
 
 from slurm_asrpt.core.reasons import KINDS, Phase
 from slurm_asrpt.status.document import JobStatus, Status, write_status
@@ -93,7 +94,7 @@ def told(tmp_path, monkeypatch, capsys):
 
 def test_explain_looks_back_on_an_ended_job(told):
     lines = dict(line.split(maxsplit=1) for line in told("--explain", "7_1").splitlines() if line[0] != " ")
-    assert lines["State"] == "TIMEOUT, exit code 0"
+    assert lines["State"] == "TIMEOUT"
     assert lines["Waited"] == (
         "00:10:00: 00:08:20 for its turn for free GPUs, 00:00:10 for its begin time, "
         "00:01:30 before this asrptd was started"
@@ -102,6 +103,26 @@ def test_explain_looks_back_on_an_ended_job(told):
     assert lines["Prediction"].endswith("it ran 2.00 times as long")
     assert lines["Iteration"].startswith("alpha 3 s on these nodes: 1.50 times")
     assert lines["Progress"] == "400 iterations, 2 per second"
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "shown"),
+    [
+        ("completed", 0, "COMPLETED, exit code 0"),
+        ("failed", 3, "FAILED, exit code 3"),
+        ("failed", 0, "FAILED"),
+        ("node_fail", 0, "NODE_FAIL"),
+    ],
+)
+def test_an_exit_code_of_0_is_said_of_completed_jobs_only(state, code, shown):
+    job = replace(JOB, reason=state, facts={"exit_code": code})
+    assert dict(facts_of(job, review(job)))["State"] == shown
+
+
+def test_a_component_of_a_heterogeneous_job_is_found_as_squeue_writes_it(told):
+    second = replace(JOB, job_id="7")
+    assert told("--explain", "6+1", jobs=(second,)).startswith("Job              7 (train)")
+    assert "train" in told("6+1", jobs=(second,))
 
 
 def test_many_ended_tasks_of_an_array_are_summarized_by_state(told):
