@@ -52,8 +52,10 @@ def replacing(path: Path, mode: int | None = None, *, durable: bool = True) -> I
             if durable:
                 os.fsync(descriptor)
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         os.unlink(name)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk: writing names no file
+            error.filename = str(path)
         raise
     if durable:
         sync_folder(path.parent)

@@ -10,6 +10,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from slurm_asrpt.errors import InputError
+
 T = TypeVar("T")
 
 ConfigOption = Annotated[
@@ -17,6 +19,12 @@ ConfigOption = Annotated[
     typer.Option("--config", metavar="FILE", help="Settings file; default: $ASRPT_CONFIG."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Raises InputError if the file cannot be made because its directory does not exist, or it is one itself."""
+    if path.is_dir() or not path.resolve().parent.is_dir():
+        raise InputError(f"{option} {path}: no such directory; name a file in an existing one")
 
 
 def with_options(make: Callable[..., T]) -> Callable[[Callable[..., None]], Callable[..., None]]:

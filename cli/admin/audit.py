@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption, check_folder
 from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.tables import GAP, Column, fold_nodes, print_prose, safe, show_table
 from slurm_asrpt_cli.admin.access import of_asrptd
@@ -96,8 +96,8 @@ def audit_command(
     asked = Asked(of_asrptd(config), begin, read_time(until, now), _split(job), _split(user))
     if asked.until <= asked.since:
         raise InputError(f"--until {until} is not after --since {since}")
-    if html and not html.resolve().parent.is_dir():
-        raise InputError(f"--html {html}: no such directory; name a file in an existing one")
+    if html:
+        check_folder("--html", html)
     everything = as_json and not (job or user)
     found = list(_read(asked, cycles or html is not None or everything))
     if html:

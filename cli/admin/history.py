@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.help import App, seldom
-from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption, check_folder
 from slurm_asrpt_cli._app.progress import Told, progress
 from slurm_asrpt_cli.admin.access import history_path, of_asrptd, read_history
 
@@ -272,9 +272,8 @@ def _output(path: Path | None) -> Iterator[Output]:
             yield text
         finally:
             text.detach()
-    elif path.is_dir() or not path.resolve().parent.is_dir():
-        raise InputError(f"--output {path}: no such directory; name a file in an existing one")
     else:
+        check_folder("--output", path)
         with replacing(path, 0o600) as file:
             text = io.TextIOWrapper(file, "utf-8", newline="")
             yield text

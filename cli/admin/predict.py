@@ -221,6 +221,8 @@ def explain_command(
         _show_evidence(subject, found)
         if loss is not None:
             _show_loss(loss)
+        if plot is not None:
+            print(f"\nWritten to {safe(str(plot))}")
 
 
 def _note_misplaced(given: AsSbatch) -> None:
@@ -404,7 +406,7 @@ def _show_runs(runs: tuple[Run, ...]) -> None:
             Column("USER", [safe(run.user) for run in runs]),
             Column("GPUS", [str(run.gpus) for run in runs], right=True),
             Column("ITERATIONS", [str(run.iterations) for run in runs], right=True),
-            Column("PREDICTED", [str(run.predicted_iterations) for run in runs], right=True),
+            Column("PREDICTED", [str(run.predicted_iterations or UNKNOWN) for run in runs], right=True),
             Column("ELAPSED", [slurm_time(run.end_time - run.start_time) for run in runs], right=True),
             Column("SOURCE", [run.iterations_source.value for run in runs]),
             Column("FEATURES", [safe(render_features(run.features)) for run in runs]),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption, check_folder
 from slurm_asrpt_cli._app.tables import Column, fold_nodes, print_prose, safe, show_table
 from slurm_asrpt_cli.admin.access import of_asrptd
 
@@ -50,6 +50,7 @@ def snapshot_command(
     """
     from slurm_asrpt.audit import snapshot as snapshots
 
+    check_folder("--output", output)
     settings = of_asrptd(config, trusted=True)
     data = _ask(settings)
     found = snapshots.from_bytes(data, str(settings.paths.state / snapshots.FILE_NAME))
@@ -58,7 +59,9 @@ def snapshot_command(
     if as_json:
         print(json.dumps({"file": str(output), "digest": found.digest, "jobs": jobs, "starts": starts}))
     else:
-        print(f"{safe(str(output))}: {counted(jobs, 'waiting job')}, {counted(starts, 'start')}, inputs {found.digest}")
+        name = safe(str(output))
+        print(f"{name}: {counted(jobs, 'waiting job')}, {counted(starts, 'start')}, inputs {found.digest}")
+        print(f"asrpt-admin replay {name} repeats these decisions on any machine. It contains user names.")
 
 
 def _ask(settings: Settings) -> bytes:

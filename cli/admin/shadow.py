@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
-from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption, check_folder
 from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.shares import show_shares
 from slurm_asrpt_cli._app.tables import Column, print_prose, safe, show_table
@@ -68,8 +68,8 @@ def shadow_command(
     from slurm_asrpt.sim import shadow, what_if
 
     settings = of_asrptd(config)
-    if html and not html.resolve().parent.is_dir():
-        raise InputError(f"--html {html}: no such directory; name a file in an existing one")
+    if html:
+        check_folder("--html", html)
     if limits and no_limits:
         raise InputError("give only one of --limits and --no-limits")
     begin = int(read_past(since, time.time()))

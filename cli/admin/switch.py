@@ -47,7 +47,7 @@ def disable_command(config: ConfigOption = None, as_json: JsonOption = False) ->
     settings = of_asrptd(config)
     with progress("handing back waiting jobs") as tell:
         done = disable(settings, CliClient(settings.slurm), tell)
-    _show(done, as_json, DISABLED)
+    _show(done, as_json, f"{DISABLED} until asrpt-admin enable")
 
 
 def release_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import typer
+from slurm_asrpt_cli._app.options import check_folder
 from slurm_asrpt_cli._app.progress import Told, progress
 from slurm_asrpt_cli._app.shares import show_shares
 from slurm_asrpt_cli._app.tables import Column, print_prose, print_table, terminal_width
@@ -55,7 +56,8 @@ def replay_past_jobs(
 ) -> None:
     """Raises InputError."""
     names = whatif.checked_policies(policies) if policies else whatif.default_policies()
-    _check_output(output)
+    if output:
+        check_folder("--output", output)
     if source.limits and source.no_limits:
         raise InputError("give only one of --limits and --no-limits")
     again = retrain_seconds(retrain)
@@ -87,11 +89,6 @@ def _user() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         return str(os.geteuid())
-
-
-def _check_output(output: Path | None) -> None:
-    if output and (output.is_dir() or not output.resolve().parent.is_dir()):
-        raise InputError(f"--output {output}: no such directory; name a file in an existing one")
 
 
 def _jobs(live: SlurmSettings | None, dump: Path | None, since: str, partition: str) -> Trace:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from slurm_asrpt.errors import InputError
+from slurm_asrpt_cli._app.options import check_folder
+
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.reporting.dashboard import page
 from slurm_asrpt.status.document import Status
@@ -23,6 +24,5 @@ def write_page(found: Status, folder: Path, path: Path) -> None:
     if path == STDOUT:
         sys.stdout.buffer.write(text)
         return
-    if not path.resolve().parent.is_dir():
-        raise InputError(f"--html {path}: no such directory; name a file in an existing one")
+    check_folder("--html", path)
     replace_file(path, text, mode=0o600)

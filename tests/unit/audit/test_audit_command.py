@@ -175,12 +175,20 @@ def test_a_requested_snapshot_is_written_and_replayed(site: Bench, tmp_path: Pat
         stopping.set()
         thread.join()
     assert "1 waiting job, 0 starts" in said
+    assert f"asrpt-admin replay {tmp_path}/now.json repeats these decisions" in said
     assert (tmp_path / "now.json").stat().st_mode & 0o777 == 0o600
     assert not (site.settings.paths.state / WANTED).exists()
     done = CliRunner().invoke(app, ["replay", str(tmp_path / "now.json")])
     assert done.exit_code == 0
     assert "the same decisions" in done.stdout
     assert "needs 4 GPUs" in done.stdout
+
+
+def test_a_snapshot_into_a_missing_directory_asks_asrptd_for_nothing(site: Bench, tmp_path: Path) -> None:
+    words = ["snapshot", "-o", str(tmp_path / "gone" / "x"), "--config", str(site.folder / "asrpt.toml")]
+    done = CliRunner().invoke(app, words)
+    assert "no such directory; name a file in an existing one" in str(done.exception)
+    assert not (site.settings.paths.state / WANTED).exists()
 
 
 def test_without_asrptd_there_is_no_snapshot(site: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,9 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 def test_write_errors_name_the_requested_file() -> None:
     with pytest.raises(OSError, match="/proc/report'"):
         replace_file(Path("/proc/report"), b"")
+
+
+def test_a_full_disk_names_the_requested_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as caught, replacing(tmp_path / "x"):
+        raise OSError(ENOSPC, "No space left on device")
+    assert caught.value.filename == str(tmp_path / "x")

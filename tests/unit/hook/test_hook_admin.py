@@ -163,6 +163,7 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     assert "predicted iterations: 501" in done.stdout
     assert re.search(r"(?m)^group +[0-9a-f]+ +2 +501", done.stdout)  # 500.5 is rounded as the hook does
     assert "2 past runs with this " in done.stdout
+    assert re.search(r"(?m)^42 +al\S+ +0 +501 +- ", done.stdout)  # it had no prediction
     assert "\x1b" not in done.stdout
     told = json.loads(admin("explain-prediction", "--config", config, "--json", "42").stdout)
     assert told["answer"]["iterations"] == 501
@@ -176,6 +177,7 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     done = admin("explain-prediction", "--config", config, "--plot", picture, "42")
     assert "the fitted curve falls to 0.3" in done.stdout
     assert picture.read_bytes().startswith(b"<?xml")
+    assert done.stdout.endswith(f"\nWritten to {picture}\n")
     done = admin("explain-prediction", "--config", config, "--plot", "run.txt", "42")
     assert (done.returncode, "must end in .png" in done.stderr) == (2, True)
     done = admin("explain-prediction", "--config", config, "43", PATH="/nonexistent")

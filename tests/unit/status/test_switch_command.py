@@ -34,6 +34,7 @@ def test_disable_reports_released_and_refused_jobs(config, monkeypatch, refused,
     monkeypatch.setattr(daemon_disable, "disable", lambda *_: Released("asrptd", ["5", "6"], refused))
     text = run(config, "disable", code=code)
     assert "asrptd handed 2 waiting jobs back" in text
+    assert "until asrpt-admin enable" in text
     assert ("7 9" in text) is bool(refused)
     assert json.loads(run(config, "disable", "--json", code=code))["refused"] == refused
 
