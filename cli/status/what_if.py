@@ -49,7 +49,6 @@ from slurm_asrpt.text import counted, slurm_time
 
 BUDGET_S = 3.0
 """CPU seconds for the simulation; the rest takes one. In a long queue, the simulated futures are shorter then."""
-PROMISE = "an estimate, not a promise: later jobs may go first, predictions may be wrong, nodes may fail"
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,8 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     if held:
         return WhatIf(**known, trouble=held)
     if record.eligible_time > record.submit_time:
-        return WhatIf(**known, reason="begin", why=in_words("begin", {}), not_before=record.eligible_time)
+        why = in_words("begin", {"until": record.eligible_time})
+        return WhatIf(**known, reason="begin", why=why, not_before=record.eligible_time)
     with progress("simulating", SAMPLES) as told:
         newcomer = simulate_submission(snapshot, job, lambda alpha: _span(tag, alpha, snapshot.unknown), BUDGET_S, told)
     found = _with(WhatIf(**known, as_of=snapshot.now), _with_lacks(newcomer, job, status, snapshot))
@@ -304,24 +304,27 @@ def _show(found: WhatIf) -> None:
     first = " (for job arrays, only the first task is shown)" if found.array else ""
     lines = [
         ("Job script", f"{safe(found.script)}, if submitted now{first}"),
-        ("Group", safe(found.group)),
-        ("Prediction", _prediction(found)),
-        ("GPUs", gpus_in_words(found.gpus, found.profile, found.unused_profile)),
         ("Start", _start(found)),
-        ("Why not now", safe(found.why) if found.why else ""),
-        ("Position", f"{found.rank} in the queue" if found.rank else ""),
+        ("Why not now", _why(found)),
         ("Placement", _placement(found)),
+        ("GPUs", gpus_in_words(found.gpus, found.profile, found.unused_profile)),
+        ("Prediction", _prediction(found)),
+        ("Group", safe(found.group)),
         ("Note", safe(found.note) if found.note else ""),
         ("Mode", safe(found.mode) if found.mode else ""),
         ("As of", _age(found.as_of) if found.as_of else ""),
-        ("Reliability", PROMISE if found.as_of else ""),
     ]
     print_facts([line for line in lines if line[1]])
 
 
+def _why(found: WhatIf) -> str:
+    return "; ".join(filter(None, [safe(found.why), f"position {found.rank} in the queue" if found.rank else ""]))
+
+
 def _age(as_of: float) -> str:
     """asrptd reads the queue every few seconds; it does not know of jobs submitted in between."""
-    return f"{date(as_of)}, {max(0.0, time.time() - as_of):.0f} s ago; jobs submitted since then are not included"
+    ago = max(0.0, time.time() - as_of)
+    return f"{date(as_of)} ({ago:.0f} s ago), without jobs submitted since; an estimate, not a promise"
 
 
 def _prediction(found: WhatIf) -> str:

@@ -245,6 +245,11 @@ WORDS = {
 
 _TOO_LARGE = WORDS["capacity"].rule
 CAPACITY_WORDS = {
+    "all": Wording(
+        "no node has what it asks for (GPU type, -C, -w or partition)",
+        _TOO_LARGE,
+        "the owner must resubmit it for nodes that there are",
+    ),
     "any": Wording(
         "none of the nodes that it may use is in service",
         _TOO_LARGE,

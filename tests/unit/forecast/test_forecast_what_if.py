@@ -335,6 +335,23 @@ def test_a_job_with_too_many_nodes_has_no_place_in_the_queue(site, tmp_path, mon
     assert found["why"] == "asks for 8 nodes; the nodes that it may use are 3"
 
 
+def test_gpus_that_no_node_has_are_not_called_out_of_service(site, tmp_path, monkeypatch, capsys):
+    found = ask(b"#!/bin/sh\n", ["--gpus=foo:1", "-n1"], tmp_path, monkeypatch, capsys)
+    assert (found["reason"], found["why"].partition(" (")[0]) == ("capacity", "no node has what it asks for")
+
+
+def test_the_answer_comes_before_what_it_is_based_on(site, tmp_path, monkeypatch, capsys):
+    site.slurm.submit(12, 500)
+    site.cycle(2)
+    publish(site)
+    lines = shown([], SCRIPT, [], tmp_path, monkeypatch, capsys).splitlines()
+    assert [line[:17].strip() for line in lines] == [
+        *("Job script", "Start", "Why not now", "Placement", "GPUs", "Prediction", "Group", "Note", "As of")
+    ]
+    assert lines[2].endswith("; position 2 in the queue")
+    assert lines[-1].endswith("s ago), without jobs submitted since; an estimate, not a promise")
+
+
 def table_entry(site, gpus, entry):
     """Runs of the script with so many GPUs have been learned from."""
     job = describe(os.getuid(), b"train", SCRIPT, [], b"", site.settings.group)
