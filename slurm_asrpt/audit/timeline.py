@@ -157,7 +157,7 @@ def _number(value: Any) -> float | None:
 
 
 def gpu_rows(runs: Sequence[JobRun], node: str, until: float) -> list[tuple[JobRun, list[int]]]:
-    """The rows of a node on which each run is drawn: the lowest free ones. GPU indices are not recorded.
+    """The rows of a node on which each run is drawn: free ones side by side if there are. GPU indices are not recorded.
 
     until: end time of runs that have not ended.
     """
@@ -167,14 +167,34 @@ def gpu_rows(runs: Sequence[JobRun], node: str, until: float) -> list[tuple[JobR
     most, found = 0, list[tuple[JobRun, list[int]]]()
     for run in sorted(ran, key=lambda run: (run.start or 0.0, run.job)):
         while busy and busy[0][0] <= (run.start or 0.0):
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        rows: list[int] = []
-        while len(rows) < run.gpus[node]:
-            if not free:
-                heapq.heappush(free, most)
-                most += 1
-            rows.append(heapq.heappop(free))
+            free.append(heapq.heappop(busy)[1])
+        while len(free) < run.gpus[node]:
+            free.append(most)
+            most += 1
+        rows = _side_by_side(sorted(free), run.gpus[node])
+        free = [row for row in free if row not in rows]
         for row in rows:
             heapq.heappush(busy, (run.end if run.end is not None else until, row))
         found.append((run, rows))
     return found
+
+
+def stretches(rows: Sequence[int]) -> list[tuple[int, int]]:
+    """Adjacent rows as (first, count). rows: in ascending order."""
+    found = list[tuple[int, int]]()
+    for row in rows:
+        first, count = found[-1] if found else (0, 0)
+        if count and row == first + count:
+            found[-1] = first, count + 1
+        else:
+            found.append((row, 1))
+    return found
+
+
+def _side_by_side(free: Sequence[int], count: int) -> list[int]:
+    """So many of the free rows: of the shortest stretch that has them, else the lowest ones."""
+    fitting = [(length, first) for first, length in stretches(free) if length >= count]
+    if not fitting:
+        return list(free[:count])
+    _, first = min(fitting)
+    return list(range(first, first + count))

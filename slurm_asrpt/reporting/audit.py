@@ -7,13 +7,12 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from itertools import groupby
 from typing import Any
 
-from slurm_asrpt.audit.timeline import JobRun, QueueLength, Timeline, gpu_rows
+from slurm_asrpt.audit.timeline import JobRun, QueueLength, Timeline, gpu_rows, stretches
 from slurm_asrpt.audit.trail import Entry
 from slurm_asrpt.errors import printable
-from slurm_asrpt.reporting.html import duration, jobs, render
+from slurm_asrpt.reporting.html import duration, jobs, render, utc_offsets
 from slurm_asrpt.slurm.notation import fold_gpus
 from slurm_asrpt.text import counted
 
@@ -65,12 +64,12 @@ def _data(found: Timeline, runs: Sequence[JobRun], begin: float, end: float) -> 
     for at, name in enumerate(sorted(found.nodes, key=_natural)):
         placed = gpu_rows(runs, name, end)
         for run, rows in placed:
-            bars += [[number[id(run)], at, first, count] for first, count in _stretches(rows)]
+            bars += [[number[id(run)], at, first, count] for first, count in stretches(sorted(rows))]
         nodes.append({"name": printable(name), "rows": max((max(rows) + 1 for _, rows in placed), default=1)})
     return {
         "t0": begin,
         "t1": end,
-        "offset": datetime.fromtimestamp(end).astimezone().utcoffset().total_seconds(),  # type: ignore[union-attr]
+        "offsets": utc_offsets(begin, end),
         "nodes": nodes,
         "users": _users(runs),
         "runs": [_run(run) for run in runs],
@@ -89,16 +88,6 @@ def _natural(name: str) -> tuple[str, int, str]:
     """n2 before n10."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or 0), name
-
-
-def _stretches(rows: Sequence[int]) -> list[tuple[int, int]]:
-    """Adjacent rows as (first, count)."""
-    ordered = sorted(rows)
-    found = []
-    for _, group in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0]):
-        stretch = [row for _, row in group]
-        found.append((stretch[0], len(stretch)))
-    return found
 
 
 def _users(runs: Sequence[JobRun]) -> list[str]:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from pydantic_core import to_json
 
 from slurm_asrpt.errors import printable
-from slurm_asrpt.reporting.html import render
+from slurm_asrpt.reporting.html import render, utc_offsets
 from slurm_asrpt.slurm.notation import fold_gpus
 from slurm_asrpt.status.document import JobStatus, NodeStatus, Status, stale_after
 from slurm_asrpt.status.explain import open_ends
@@ -18,6 +18,8 @@ from slurm_asrpt.status.reason_texts import rule_of
 from slurm_asrpt.status.usage import HOLDING, STEP_S, UNUSABLE, Usage, gpus_held, gpus_used
 
 RELOAD_S = 60
+_AROUND_S = 14 * 86400.0
+"""The page shows times of the last day, and expected starts of the next days."""
 _ESCAPES = {c: f"\\u{ord(c):04x}" for c in "<>&"}
 
 
@@ -29,7 +31,7 @@ def page(status: Status, usage: Usage, *, anonymous: bool = False, written_every
     """
     data = {
         "written": status.written,
-        "offset": time.localtime(status.written).tm_gmtoff,
+        "offsets": utc_offsets(status.written - _AROUND_S, status.written + _AROUND_S),
         "reload": RELOAD_S if written_every_s else 0,
         "stale": stale_after(status.interval_s) + 2 * written_every_s,
         "named": not anonymous,

@@ -5,7 +5,9 @@ A page's Python module prepares values; its template (``NAME.html.j2``) holds th
 
 from __future__ import annotations
 
+import time
 from base64 import b64encode
+from bisect import bisect_left
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -16,6 +18,8 @@ from markupsafe import Markup
 
 from slurm_asrpt.errors import printable
 from slurm_asrpt.text import counted
+
+_DAY_S = 86400
 
 
 def render(template: str, **values: Any) -> str:
@@ -53,6 +57,21 @@ def _asset(name: str) -> Markup:
 def _csp_hash(script: str) -> str:
     """The source expression of a Content-Security-Policy that allows this script only."""
     return f"sha256-{b64encode(sha256(script.encode()).digest()).decode('ascii')}"
+
+
+def utc_offsets(begin: float, end: float) -> list[tuple[float, int]]:
+    """Local time minus UTC from ``begin`` to ``end``, in seconds, and since when: clocks may change in between."""
+    found = [(begin, _utc_offset(begin))]
+    for day in range(int(begin), int(end) + 1, _DAY_S):
+        seconds, before = range(day, min(day + _DAY_S, int(end)) + 1), found[-1][1]
+        if _utc_offset(seconds[-1]) != before:
+            change = bisect_left(seconds, True, key=lambda at, was=before: _utc_offset(at) != was)  # type: ignore[misc]
+            found.append((float(seconds[change]), _utc_offset(seconds[change])))
+    return found
+
+
+def _utc_offset(seconds: float) -> int:
+    return time.localtime(seconds).tm_gmtoff
 
 
 def jobs(number: int) -> str:

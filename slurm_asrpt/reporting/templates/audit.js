@@ -11,8 +11,9 @@
   const color = (run) => COLORS[Math.min(data.users.indexOf(run.user), COLORS.length - 1)] || "#999999";
   const pad = (number) => String(number).padStart(2, "0");
 
-  // Times are in the cluster's time zone, not the browser's.
-  const local = (seconds) => new Date((seconds + data.offset) * 1000);
+  // Times are in the cluster's time zone, not the browser's. Its clocks may change within the period.
+  const offset = (seconds) => data.offsets.reduce((last, next) => next[0] <= seconds ? next : last)[1];
+  const local = (seconds) => new Date((seconds + offset(seconds)) * 1000);
   const date = (d) => `${d.getUTCFullYear()}-${pad(d.getUTCMonth() + 1)}-${pad(d.getUTCDate())}`;
   function clock(seconds, step) {
     const d = local(seconds), time = `${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}`;
@@ -55,11 +56,15 @@
     clip(x) { return Math.max(LEFT, Math.min(this.width - RIGHT, x)); }
     ticks() {
       const most = Math.max(2, (this.width - LEFT) / 90), step = STEPS.find((s) => (to - from) / s <= most) || STEPS.at(-1);
-      for (let t = Math.ceil((from + data.offset) / step) * step - data.offset; t <= to; t += step) {
-        const x = this.x(t);
-        draw(this.svg, "line", { class: "grid", x1: x, x2: x, y1: 0, y2: this.height - AXIS });
-        draw(this.svg, "text", { x, y: this.height - 5, "text-anchor": "middle" }, clock(t, step));
-      }
+      data.offsets.forEach(([since, ahead], at) => {
+        const first = at ? Math.max(from, since) : from, last = at + 1 < data.offsets.length ? data.offsets[at + 1][0] - 1 : to;
+        for (let t = Math.ceil((first + ahead) / step) * step - ahead; t <= Math.min(to, last); t += step) this.tick(t, step);
+      });
+    }
+    tick(t, step) {
+      const x = this.x(t);
+      draw(this.svg, "line", { class: "grid", x1: x, x2: x, y1: 0, y2: this.height - AXIS });
+      draw(this.svg, "text", { x, y: this.height - 5, "text-anchor": "middle" }, clock(t, step));
     }
     level(y, label) {
       draw(this.svg, "line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y, y2: y });

@@ -8,7 +8,8 @@
   const pad = (number) => String(number).padStart(2, "0");
 
   // Times are in the cluster's time zone, not the browser's.
-  const local = (seconds) => new Date((seconds + data.offset) * 1000);
+  const offset = (seconds) => data.offsets.reduce((last, next) => next[0] <= seconds ? next : last)[1];
+  const local = (seconds) => new Date((seconds + offset(seconds)) * 1000);
   const day = (seconds) => local(seconds).toISOString().slice(0, 10);
   const time = (seconds) => local(seconds).toISOString().slice(11, 16);
   const clock = (seconds) => day(seconds) === day(data.written) ? time(seconds) : `${day(seconds).slice(5)} ${time(seconds)}`;
@@ -179,7 +180,11 @@
   function ticks(width, left) {
     const most = Math.max(2, (width - left) / 90);
     const step = [600, 1800, 3600, 7200, 10800, 21600].find((s) => (data.written - first) / s <= most) || 43200, found = [];
-    for (let t = Math.ceil((first + data.offset) / step) * step - data.offset; t <= data.written; t += step) found.push(t);
+    data.offsets.forEach(([since, ahead], at) => {
+      const begin = at ? Math.max(first, since) : first;
+      const end = at + 1 < data.offsets.length ? Math.min(data.written, data.offsets[at + 1][0] - 1) : data.written;
+      for (let t = Math.ceil((begin + ahead) / step) * step - ahead; t <= end; t += step) found.push(t);
+    });
     return found;
   }
   // Lines break where asrptd was not running.

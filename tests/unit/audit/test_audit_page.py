@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 
 from slurm_asrpt.audit.trail import Entry
 from slurm_asrpt.reporting.audit import page
+from slurm_asrpt.reporting.html import utc_offsets
 
 EVIL = "</script><script>document.title='pwned'</script><img src=x onerror=alert(1)>\u202e\x1b[31m"
 
@@ -104,6 +108,32 @@ def test_a_period_without_jobs_gives_a_page() -> None:
     text = page([], 900.0, 1200.0, "all jobs")
     assert "No job ran or waited" in text
     assert "<svg" not in text
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+def test_times_on_both_sides_of_a_change_of_clocks_are_local_ones(browser: Any, tmp_path: Path) -> None:
+    change = datetime(2026, 10, 25, 1, tzinfo=UTC).timestamp()  # 03:00 becomes 02:00
+    begin, end = change - 3 * 86400, change + 3 * 86400
+    assert utc_offsets(begin, end) == [(begin, 7200), (change, 3600)]
+    assert utc_offsets(begin, begin) == [(begin, 7200)]
+    first = {"job": "1", "user": "ann", "gpus": {"n1": 4}, "submitted": begin, "began": begin}
+    told = [{"time": begin, "event": "running", **first}, {"time": end, "event": "ended", "ended": end, **first}]
+    path = tmp_path / "audit.html"
+    path.write_text(page(told, begin, end, "all jobs"), encoding="utf-8")
+    browser.get(path.as_uri())
+    labels = {element.text for element in browser.find_elements("css selector", "#gpus text")}
+    assert labels <= {"n1", "00:00", "12:00", *(f"10-{day}" for day in range(22, 29))}
+    span = browser.find_elements("css selector", "#span")[0].text
+    assert span == "2026-10-22 03:00:00 to 2026-10-28 02:00:00"
 
 
 def test_in_a_browser_the_page_zooms_and_shows_the_clicked_job(browser: Any, tmp_path: Path) -> None:

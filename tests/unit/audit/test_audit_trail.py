@@ -222,6 +222,14 @@ def test_no_two_runs_overlap_in_a_row(drawn: list[tuple[int, int | None, int]]) 
             assert not (together and set(rows) & set(others))
 
 
+def test_a_run_is_drawn_as_one_bar_where_rows_side_by_side_are_free() -> None:
+    times = {"a": (0, 10, 1), "b": (0, 90, 1), "c": (0, 90, 2), "d": (0, 20, 4), "e": (30, 90, 2), "f": (40, 90, 1)}
+    begun = [JobRun(job, start=float(at), end=float(end), gpus={"n1": n}) for job, (at, end, n) in times.items()]
+    rows = {run.job: rows for run, rows in gpu_rows(begun, "n1", 100.0)}
+    assert (rows["a"], rows["b"], rows["c"], rows["d"]) == ([0], [1], [2, 3], [4, 5, 6, 7])
+    assert (rows["e"], rows["f"]) == ([4, 5], [0])  # and not [0, 4]
+
+
 def test_an_idle_cycle_writes_nothing(bench: Bench) -> None:
     bench.slurm.submit(40)
     bench.slurm.submit(4)
