@@ -365,8 +365,14 @@ def test_a_late_job_that_took_more_than_the_share_is_made_up_for_before_the_next
     assert bench.decide(160.0) == {"3": {"n0": 1}}
     assert not bench.policy.reservation.kept
     assert bench.policy.next_wakeup(160.0) == pytest.approx(260.0)
+    bench.submit(job("4", 8, 10, submit=170.0), now=170.0)
+    bench.decide(170.0)
+    assert [job_id for job_id, _ in bench.policy.queue(170.0)] == ["4", "2"]
     bench.decide(260.0)
     assert bench.policy.reservation.kept
+    assert [job_id for job_id, _ in bench.policy.queue(260.0)] == ["2", "4"]
+    bench.submit(job("5", 4, 1e6, submit=200.0), now=260.0)  # late as well, but there is no room for it in the share
+    assert [job_id for job_id, _ in bench.policy.queue(260.0)] == ["2", "4", "5"]
 
 
 def test_reserved_servers_stay_reserved_even_if_others_are_free_sooner():

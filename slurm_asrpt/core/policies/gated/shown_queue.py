@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from operator import attrgetter
 
 from slurm_asrpt.core.job import JobId
@@ -36,9 +36,9 @@ class ShownQueue:
         return [*claims, *others]
 
     def _order(self) -> list[JobId]:
-        """Late jobs first, then by place; all by band, behind those that may preempt them."""
+        """Late jobs that go before their turn, then by place; all by band, behind those that may preempt them."""
         entries = self._entries
-        late = dict.fromkeys(entry.job.id for entry in self._jobs.queue.all_late(self._now))
+        late = dict.fromkeys(entry.job.id for entry in self._late())
         waiting = (entry for entry in entries.values() if entry.job.id not in late)
         order = [*late, *self._by_place(waiting)]
         order.sort(key=lambda job_id: entries[job_id].job.band)
@@ -46,6 +46,17 @@ class ShownQueue:
             ranks = ranks_of(list(entries.values()))
             order.sort(key=lambda job_id: rank_of(entries[job_id], ranks))
         return order
+
+    def _late(self) -> Iterator[Waiting]:
+        """The late jobs for which their share has room together, in the order of the decisions."""
+        held, claimed = self._held, 0
+        for entry in sorted(self._jobs.queue.all_late(self._now), key=lambda entry: entry.job.band):
+            if entry.job.turn is None:
+                has_servers = held is not None and held.kept and held.job.id == entry.job.id
+                if not has_servers and not self._jobs.late.allows(entry.job.gpus, claimed):
+                    return  # the others wait by their places
+                claimed += entry.job.gpus
+            yield entry
 
     def _by_place(self, waiting: Iterable[Waiting]) -> list[JobId]:
         """These jobs by their places in the last decision: none is before a job of its kind with less work."""
