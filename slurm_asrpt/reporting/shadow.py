@@ -15,7 +15,7 @@ def page(found: Report, notes: Sequence[str]) -> str:
     return render(
         "shadow.html.j2",
         interrupted=found.interrupted,
-        headline=found.headline,
+        said=found.said,
         remarks=notes,
         outcomes=comparison(found.outcomes),
         groups=tables(found.shares),
