@@ -104,7 +104,14 @@ def _run(daemon: Daemon, once: bool) -> None:
         raise
     finally:
         daemon.close()
-    LOG.info("stopped; Slurm schedules waiting jobs by itself as their leases run out")
+    LOG.info("stopped%s", _AFTERWARDS[daemon.settings.daemon.mode])
+
+
+_AFTERWARDS = {
+    Mode.SHADOW: "",
+    Mode.ORDER: "; waiting jobs keep the order that was written last",
+    Mode.ENFORCE: "; Slurm schedules waiting jobs by itself as their leases run out",
+}
 
 
 def _announce(settings: Settings) -> None:

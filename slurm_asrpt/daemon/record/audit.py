@@ -21,6 +21,8 @@ LOGGED = frozenset(
     | {"start-cpus", "interrupt", "signalled", "requeued", "requeued-again", "interrupt-refused"}
 )
 """Events that are also logged."""
+_AS_EXPECTED = frozenset({"running", "ended"})
+"""Of these, events that follow a start and are logged at level debug, unless Slurm has chosen other nodes."""
 NOT_LOGGED = frozenset(
     {"user", "name", "key", "runner_up", "submitted", "began", "predicted", "decided", "alpha_block"}
 )
@@ -54,7 +56,10 @@ class AuditWriter:
             self._listener(event, facts)
         if event in LOGGED:
             logged = {name: fact for name, fact in facts.items() if name not in NOT_LOGGED}
-            LOG.info("%s job %s %s", event, job_id, json.dumps(logged, default=str))
+            quiet = event in _AS_EXPECTED and facts.get("as_planned", True)
+            LOG.log(
+                logging.DEBUG if quiet else logging.INFO, "%s job %s %s", event, job_id, json.dumps(logged, default=str)
+            )
 
     def flush(self) -> bool:
         """Write the pending lines, all or none; if that fails, they are kept for the next call, which is logged once.

@@ -26,7 +26,15 @@ def test_starts_are_logged_and_waits_are_not(tmp_path, caplog):
     audit = AuditWriter(tmp_path)
     audit.record(1.0, "start", "7", gpus={"n1": 4})
     audit.record(1.0, "wait", "8", reason="gpus")
+    audit.record(2.0, "running", "7", gpus={"n1": 4}, as_planned=True)
+    audit.record(3.0, "ended", "7", state="COMPLETED")
     assert [record.getMessage() for record in caplog.records] == ['start job 7 {"gpus": {"n1": 4}}']
+
+
+def test_a_start_on_other_nodes_than_planned_is_logged(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "asrptd")
+    AuditWriter(tmp_path).record(2.0, "running", "7", as_planned=False)
+    assert [record.getMessage() for record in caplog.records] == ['running job 7 {"as_planned": false}']
 
 
 def test_only_the_daemons_user_can_read_the_audit_trail(tmp_path):

@@ -1,11 +1,13 @@
 """asrptd's loop: it continues after failures with growing pauses, informs the hook, and ends cleanly."""
 
+import logging
 import signal
 import time
 from pathlib import Path
 from threading import Event
 
 import pytest
+from slurm_asrpt_cli import asrptd
 
 from slurm_asrpt import __version__
 from slurm_asrpt.config import DEFAULT_POLICY
@@ -429,3 +431,12 @@ def test_trouble_with_a_file_is_logged_again_when_it_comes_back(caplog):
             if trouble:
                 raise OSError(28, "No space left on device")
     assert caplog.text.count("/run/asrpt/status.json cannot be written") == 2
+
+
+@pytest.mark.parametrize(("mode", "leases"), [("enforce", True), ("shadow", False)])
+def test_the_last_line_of_the_log_names_leases_only_if_there_are_any(make_daemon, caplog, mode, leases):
+    caplog.set_level(logging.INFO, "asrptd")
+    daemon = make_daemon(mode=mode)
+    asrptd._run(daemon, once=True)
+    assert ("leases run out" in caplog.messages[-1]) is leases
+    assert caplog.messages[-1].startswith("stopped")
