@@ -7,6 +7,7 @@ of the same update. Therefore asrptd first fences a job by a new lease, which Sl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -50,7 +51,9 @@ def lease(job_id: str, seconds: float) -> Update:
 
 def hand_over(job_id: str, seconds: float = 0.0) -> Update:
     """Let Slurm schedule the job: now, or after ``seconds`` if its owner wants that."""
-    return lease(job_id, seconds) if seconds > 0 else Update(job_id, {"StartTime": "now"})
+    if seconds <= 0:
+        return Update(job_id, {"StartTime": "now"})
+    return Update(job_id, {"StartTime": f"now+{math.ceil(seconds)}"})  # Slurm's now has whole seconds: never earlier
 
 
 def pin(job_id: str, gpus: Mapping[str, int], multifactor: bool, turn: int = 0, cpus: int = 0) -> Update:

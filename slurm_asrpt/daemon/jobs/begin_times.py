@@ -18,7 +18,7 @@ def follow_begin_time(job: ManagedJob, now: float, lease_s: float, enforcing: bo
             job.begin_time_set(0.0)
     elif is_lease(job, shown, now, lease_s, enforcing):
         job.lease_seen(shown)
-    else:
+    elif abs(shown - job.not_before) > LEASE_SLACK_S:  # else it is the one that asrptd gave back
         job.begin_time_set(shown)
 
 

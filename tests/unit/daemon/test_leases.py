@@ -104,6 +104,17 @@ def test_starttime_now_is_respected_on_a_job_asrptd_has_not_seen(bench):
     assert bench.job_state(job_id) is JobState.RUNNING
 
 
+def test_a_begin_time_that_was_given_back_does_not_drift(bench):
+    """Slurm counts whole seconds, so that it shows the time that asrptd has given back a second earlier or later."""
+    _, job_id = deferred_job(bench)
+    bench.cycle()
+    begin = bench.job(job_id).not_before
+    for shown in (begin - 1, begin, begin + 1):
+        bench.slurm.change(job_id, eligible_time=shown)
+        bench.cycle()
+        assert bench.job(job_id).reason == Reason(Phase.WAITING, "begin", {"until": begin})
+
+
 @pytest.mark.parametrize("away", [False, True], ids=["there", "away"])
 def test_starttime_now_is_respected_right_after_a_requeue(bench, away):
     """The tag still has the later begin time; the owner has started the job earlier."""

@@ -108,4 +108,5 @@ def test_a_lease_lasts_at_least_one_second(seconds, text):
 
 def test_hand_over_and_site_factor_write_one_field():
     assert writeback.hand_over("7").fields == {"StartTime": "now"}
+    assert writeback.hand_over("7", 59.3).fields == {"StartTime": "now+60"}  # 59 could be before its begin time
     assert writeback.site_factor("7", 12).fields == {"SiteFactor": "12"}
