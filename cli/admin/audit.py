@@ -225,15 +225,19 @@ def _start(entry: Entry) -> str:
         parts.append(f"Slurm preempts {', '.join(entry['preempts'])}")
     if "filling" in entry:
         parts.append(f"kept for job {entry['filling']}, for which it may be preempted")
-    parts += [_KEYS[name](part) for name, part in entry.get("key", {}).items() if name in _KEYS and part]
-    return "; ".join(parts)
+    return "; ".join([*parts, *key_words(entry.get("key", {}))])
+
+
+def key_words(key: Mapping[str, float]) -> list[str]:
+    """What put a job first, in words."""
+    return [_KEYS[name](part) for name, part in key.items() if name in _KEYS and part]
 
 
 _KEYS: Mapping[str, Callable[[float], str]] = {
     "rank": lambda rank: (
         f"band {rank + 1:.0f}" if rank == int(rank) > 0 else "head of the queue: its last start was withdrawn"
     ),
-    "gpu_seconds": lambda work: f"predicted work {work:.0f} GPU-seconds",
+    "gpu_seconds": lambda work: f"predicted work {counted(round(work), 'GPU-second')}",
     "seconds": lambda length: f"predicted runtime {slurm_time(length)}",
     "submitted": lambda time: f"submitted {datetime.fromtimestamp(time):%m-%dT%H:%M:%S}",
     "queue": lambda queue: f"queue {queue + 1:.0f} by attained service",

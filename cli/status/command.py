@@ -43,7 +43,7 @@ Examples:
 @app.command(epilog=EPILOG)
 def status(
     jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="JOB", help="Show only these jobs: 12, 12_3, '12_[1-4]'.")
+        list[str] | None, typer.Argument(metavar="JOB", help="Show only these jobs: 12, 12_3, 12+1, '12_[1-4]'.")
     ] = None,
     me: Annotated[bool, seldom("--me", help="Show only your jobs.")] = False,
     user: Annotated[

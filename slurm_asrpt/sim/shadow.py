@@ -160,8 +160,8 @@ def remarks(found: Report, left: int, vanished: int) -> list[str]:
     lines.append(f"{profiled} of {counted(jobs, 'job')} with a profile: their runtime depends on the placement.")
     if left:
         lines.append(
-            f"{counted(left, 'job')} that asrptd would have left to Slurm (arrays, --reservation ...); "
-            "the simulation starts them too."
+            f"{counted(left, 'job')} simulated like the others, although asrptd would have left such jobs to Slurm "
+            "(arrays, --reservation ...)."
         )
     if vanished:
         lines.append(f"{counted(vanished, 'job')} missing: ended while asrptd was not running.")

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slurm_asrpt_cli._app.tables import print_prose
 from slurm_asrpt_cli.admin import app
+from slurm_asrpt_cli.admin.audit import key_words
 from typer.testing import CliRunner
 
 from slurm_asrpt.audit.inputs import Inputs, canonical, from_document, to_document
@@ -55,6 +56,10 @@ def run(site: Bench, *words: str, code: int = 0) -> str:
 
 def lines(text: str) -> list[list[str]]:
     return [line.split(None, 4) for line in text.splitlines()[1:]]
+
+
+def test_a_second_of_gpu_time_is_singular() -> None:
+    assert key_words({"gpu_seconds": 1.2}) == ["predicted work 1 GPU-second"]
 
 
 def test_the_events_of_a_job_are_shown_in_order(site: Bench) -> None:
