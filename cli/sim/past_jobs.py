@@ -177,6 +177,8 @@ def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | Non
     shares, said = whatif.by_group(past, shown, outcomes) if shown else ({}, Said(""))
     print_prose(said.headline)
     print_prose(said.losers)
+    for line in whatif.unlike_slurm(outcomes):
+        print_prose(line)
     print()
     columns = [Column("POLICY", [each.name for each in outcomes])]
     for name in whatif_page.COLUMNS:
@@ -191,8 +193,7 @@ def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | Non
     for group, found in shares.items():
         show_shares(group, found)
     print()
-    notes = (*whatif.unlike_slurm(outcomes), *whatif.remarks(past))
-    for line in (*notes, *past.notes["limits"], *([f"Written to {output}"] if output else [])):
+    for line in (*whatif.remarks(past), *past.notes["limits"], *([f"Written to {output}"] if output else [])):
         print_prose(line)
 
 

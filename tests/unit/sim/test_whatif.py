@@ -345,6 +345,14 @@ def test_a_dump_and_its_nodes(ask, tmp_path):
     assert [share["name"] for share in found["sizes"]] == ["1 GPU", "2 GPUs"]
 
 
+def test_what_limits_the_trust_in_it_follows_the_headline(ask, tmp_path, monkeypatch):
+    monkeypatch.setattr(whatif, "unlike_slurm", lambda outcomes: ["In the simulator ..."])
+    (tmp_path / "jobs.txt").write_text("0|2|50|100\n10|1|40|140\n")
+    done = ask("--dump", str(tmp_path / "jobs.txt"), "--servers", "1", "--gpus-per-server", "2", "-p", "fifo")
+    assert done.stdout.splitlines()[2:4] == ["In the simulator ...", ""]
+    assert done.stdout.count("In the simulator ...") == 1
+
+
 def test_all_jobs_of_a_dump_count(ask, tmp_path):
     (tmp_path / "jobs.txt").write_text("0|2|50|100\n")
     done = ask("--dump", str(tmp_path / "jobs.txt"), "--since", "2weeks")
@@ -365,7 +373,7 @@ def test_a_narrow_terminal_shows_the_main_columns(ask, tmp_path, monkeypatch, wi
     (tmp_path / "jobs.txt").write_text("0|2|50|100\n10|1|40|140\n")
     monkeypatch.setattr("slurm_asrpt_cli.sim.past_jobs.terminal_width", lambda: width)
     done = ask("--dump", str(tmp_path / "jobs.txt"), "--servers", "1", "-p", policies)
-    titles, *rows = done.stdout.splitlines()[3:6]
+    titles, *rows = done.stdout.partition("\n\n")[2].splitlines()[:3]
     assert set(left) <= set(titles.split())
     assert all(len(line) <= width and "…" not in line for line in (titles, *rows))
 
