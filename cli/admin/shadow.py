@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,7 +81,7 @@ def shadow_command(
     notes, modes = _notes(settings, found, begin)
     notes += [what_if.unread(trouble)] if trouble else []
     if modes:
-        notes.insert(0, shadow.not_only_slurm(sorted(modes)))
+        found = replace(found, headline=f"{shadow.not_only_slurm(sorted(modes))} {found.headline}")
     if html:
         replace_file(
             html, shadow_page.page(found, notes).encode("utf-8", "backslashreplace"), mode=0o600
@@ -89,8 +90,7 @@ def shadow_command(
         print(json.dumps(shadow.document(found, notes), indent=2))
     else:
         written = [f"Written to {safe(str(html))}: open it in a browser; it contains user names."] if html else []
-        warnings = bool(modes) + len(what_if.unlike_slurm(found.outcomes))
-        _show(found, [*notes, *shadow.limitations(found.past), *written], warnings)
+        _show(found, [*notes, *shadow.limitations(found.past), *written])
     if found.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
 
@@ -151,21 +151,17 @@ def _notes(settings: Settings, found: shadow.Report, begin: int) -> tuple[list[s
     return shadow.remarks(found, events["left"], events["vanished"]), modes & {Mode.ENFORCE, Mode.ORDER}
 
 
-def _show(found: shadow.Report, notes: Sequence[str], warnings: int) -> None:
-    """warnings: how many of the notes come before the figures."""
+def _show(found: shadow.Report, notes: Sequence[str]) -> None:
     from slurm_asrpt.reporting.what_if import COLUMNS
 
-    print_prose(found.said.headline)
-    print_prose(found.said.losers)
-    for note in notes[:warnings]:
-        print_prose(note)
+    print_prose(found.headline)
     print()
     titles = [Column("", list(COLUMNS.values()))]
     show_table([*titles, *(Column(safe(each.name), _figures(each), right=True) for each in found.outcomes)])
     for group, shares in found.shares.items():
         show_shares(group, shares)
     print()
-    for note in notes[warnings:]:
+    for note in notes:
         print_prose(note)
 
 

@@ -24,7 +24,6 @@ from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, SlurmError, one_lin
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.reporting import what_if as whatif_page
 from slurm_asrpt.sim import what_if as whatif
-from slurm_asrpt.sim.shares import Said
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.traces import Trace, accounting
@@ -174,9 +173,8 @@ def _counted(bar: Told) -> Callable[[str, int, int], None]:
 
 def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | None) -> None:
     shown = whatif.ours(outcomes)
-    shares, said = whatif.by_group(past, shown, outcomes) if shown else ({}, Said(""))
-    print_prose(said.headline)
-    print_prose(said.losers)
+    shares, said = whatif.by_group(past, shown, outcomes) if shown else ({}, "")
+    print_prose(said)
     for line in whatif.unlike_slurm(outcomes):
         print_prose(line)
     print()

@@ -15,7 +15,7 @@ def page(found: Report, notes: Sequence[str]) -> str:
     return render(
         "shadow.html.j2",
         interrupted=found.interrupted,
-        said=found.said,
+        headline=found.headline,
         remarks=notes,
         outcomes=comparison(found.outcomes),
         groups=tables(found.shares),

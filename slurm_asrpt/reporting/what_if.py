@@ -10,7 +10,6 @@ import numpy as np
 
 from slurm_asrpt.reporting.html import duration, render
 from slurm_asrpt.reporting.shares import tables
-from slurm_asrpt.sim.shares import Said
 from slurm_asrpt.sim.what_if import AS_IT_WAS, Outcome, Past, by_group, ours, remarks, unlike_slurm
 from slurm_asrpt.slurm.notation import UNITS
 
@@ -53,10 +52,10 @@ def cell(name: str, value: Any) -> str:
 def page(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> str:
     """The HTML page."""
     shown = ours(outcomes)
-    shares, said = by_group(past, shown, outcomes) if shown else ({}, Said(""))
+    shares, said = by_group(past, shown, outcomes) if shown else ({}, "")
     return render(
         "what_if.html.j2",
-        said=said,
+        headline=said,
         groups=tables(shares),
         interrupted=interrupted,
         remarks=[*unlike_slurm(outcomes), *remarks(past)],

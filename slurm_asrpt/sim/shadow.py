@@ -24,7 +24,7 @@ from slurm_asrpt.history.store import Origin, Run
 from slurm_asrpt.sim import simulated_slurm, what_if
 from slurm_asrpt.sim.engine import Progress, Result
 from slurm_asrpt.sim.predictor_evaluation import trace_of_runs
-from slurm_asrpt.sim.shares import Said, Share, values
+from slurm_asrpt.sim.shares import Share, values
 from slurm_asrpt.sim.what_if import KnownSite, Outcome, Past
 from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.text import counted
@@ -43,12 +43,12 @@ class Servers:
 
 @dataclass(frozen=True)
 class Report:
-    """outcomes: Slurm as it was, the policy, Slurm simulated. shares: by user, account, size. said: in words."""
+    """outcomes: Slurm as it was, the policy, Slurm simulated. shares: by user, account, size. headline: a sentence."""
 
     past: Past
     outcomes: Sequence[Outcome]
     shares: dict[str, list[Share]]
-    said: Said
+    headline: str
     interrupted: bool
 
     @property
@@ -146,7 +146,7 @@ def limitations(past: Past) -> list[str]:
 
 
 def not_only_slurm(modes: Sequence[str]) -> str:
-    """The remark that asrptd was in these modes then."""
+    """What the headline begins with if asrptd was in these modes then."""
     return (
         f"asrptd was in mode {' and '.join(modes)} in this time, so what is called Slurm here is partly its own work; "
         "choose a time in mode shadow with --since."
@@ -178,7 +178,7 @@ def document(found: Report, notes: Sequence[str]) -> Mapping[str, Any]:
             "simulated_slurm": what_if.simulated(found.past),
         },
         "remarks": list(notes),
-        **found.said._asdict(),
+        "headline": found.headline,
         "rows": [{"policy": each.name, **each.figures} for each in found.outcomes],
         **values(found.shares),
         "interrupted": found.interrupted,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,29 +88,21 @@ def _size(power: int) -> str:
     return f"{least}-{most} GPUs" if least < most else f"{most} GPUs"
 
 
-class Said(NamedTuple):
-    """The comparison in words. headline: a sentence; losers: who waits longer, "" if no job can be compared."""
-
-    headline: str
-    losers: str = ""
-
-
-def in_words(
+def headline(
     frame: pd.DataFrame, users: Sequence[Share], sizes: Sequence[Share], policy: str, simulated_s: float | None = None
-) -> Said:
-    """frame: of ``compared``; users, sizes: shares by user and by size.
+) -> str:
+    """The comparison in one sentence. frame: of ``compared``; users, sizes: shares by user and by size.
 
     simulated_s: the average wait under Slurm if it is simulated as the policy is; None if it was not.
     """
     if frame.empty:
-        return Said("No job has a known wait under Slurm and in the simulation.")
+        return "No job has a known wait under Slurm and in the simulation."
     waits = f"{span(float(frame['real'].mean()))} → {span(float(frame['wait'].mean()))}"
     later = float((frame["wait"] > frame["real"] + LATER_S).mean())
     alike = "" if simulated_s is None else f", against {span(simulated_s)} under Slurm in the same simulation"
-    return Said(
-        f"Average wait {waits} under {policy}{alike}.",
-        f"{later:.0%} of jobs would have started more than a minute later; "
-        f"{_who_waits_longer(users)}{_longer_sizes(sizes)}.",
+    return (
+        f"Average wait {waits} under {policy}{alike}; {later:.0%} of jobs would have started more than a minute later; "
+        f"{_who_waits_longer(users)}{_longer_sizes(sizes)}."
     )
 
 

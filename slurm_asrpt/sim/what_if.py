@@ -30,7 +30,7 @@ from slurm_asrpt.sim.engine import PERFECT, SPLIT, Progress, Result, prepared, s
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import mean_of, percentile
 from slurm_asrpt.sim.scenario import parse_policies, parse_policy
-from slurm_asrpt.sim.shares import GROUPS, Said, Share, compared, in_words, shares, values
+from slurm_asrpt.sim.shares import GROUPS, Share, compared, headline, shares, values
 from slurm_asrpt.sim.simulated_slurm import SimulatedSlurm
 from slurm_asrpt.sim.site_limits import with_limits
 from slurm_asrpt.sim.workload import build, offered_load
@@ -334,23 +334,23 @@ def ours(outcomes: Sequence[Outcome]) -> Outcome | None:
     return next((each for each in policies if each.policy == PolicySettings().name), policies[0] if policies else None)
 
 
-def by_group(past: Past, outcome: Outcome, outcomes: Sequence[Outcome]) -> tuple[dict[str, list[Share]], Said]:
-    """Shares of the jobs under a policy by group, and the comparison with Slurm in words. outcomes: all."""
+def by_group(past: Past, outcome: Outcome, outcomes: Sequence[Outcome]) -> tuple[dict[str, list[Share]], str]:
+    """Shares of the jobs under a policy by group, and the comparison with Slurm in one sentence. outcomes: all."""
     frame = compared(past.jobs, outcome.waits, outcome.ran)
     found = {group: shares(frame, group) for group in GROUPS}
     alike = next((each.figures["mean_wait_s"] for each in outcomes if each.name == simulated_slurm.NAME), None)
-    return found, in_words(frame, found["user"], found["size"], outcome.words, alike)
+    return found, headline(frame, found["user"], found["size"], outcome.words, alike)
 
 
 def document(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> dict[str, Any]:
     """What --json prints."""
     rows = [{"policy": each.name, **each.figures} for each in outcomes]
     shown = ours(outcomes)
-    found, said = by_group(past, shown, outcomes) if shown else ({}, Said(""))
+    found, said = by_group(past, shown, outcomes) if shown else ({}, "")
     notes = {**past.notes, "simulated_slurm": simulated(past)}
     return {
         "kind": "asrpt-sim what-if",
-        **said._asdict(),
+        "headline": said,
         "notes": notes,
         "rows": rows,
         **values(found),
