@@ -12,6 +12,9 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromiu
 # By content, not by date, so that switching branches costs nothing; by place, because a venv cannot be moved.
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
+# Tests start Python some thousand times: without files of bytecode, each compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup packages test-packages demo test test-units test-units-1 test-units-2 test-properties test-coverage test-e2e-1 test-e2e-2 test-e2e-3 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks benchmarks-rules deb test-deb rpm test-rpm reproduction man screenshots figures clean
 
@@ -38,6 +41,7 @@ demo: setup ## Play a day of a GPU cluster on real Slurms on this machine, plain
 
 test: setup test-packages ## Lint and all tests, end-to-end ones on a real Slurm included: about 20 minutes on 2 cores
 	@echo "lint, and tests with and without a real Slurm side by side; each is shown when it has ended"
+	@$(BIN)/python -m compileall -q slurm_asrpt cli
 	@.ci/in-memory $(MAKE) --no-print-directory --jobs=7 --output-sync=target --keep-going \
 		test-e2e-1 test-e2e-2 test-e2e-3 test-units-1 test-units-2 test-properties lint
 

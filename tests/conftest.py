@@ -6,6 +6,7 @@ separate test.
 
 from __future__ import annotations
 
+import gc
 import os
 
 from hypothesis import settings
@@ -15,3 +16,6 @@ settings.register_profile("random", print_blob=True, deadline=None)
 settings.load_profile("fixed")
 
 os.umask(0o022)  # with another umask, files could be refused because others can write them
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads keep a CPU busy for a while in each process of a test
+gc.set_threshold(50_000, 20, 20)  # with the defaults, all that thousands of tests have imported is scanned all the time

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from importlib import import_module
 
+GARBAGE = (50_000, 20, 20)
+"""Thresholds of gc. With the defaults it scans all imported modules again and again, and finds hardly any garbage."""
 
-def _start(module: str) -> int | None:
+
+def _start(module: str, threads: str = "1") -> int | None:
+    """threads: of OpenBLAS. When NumPy is imported, each keeps a CPU busy for a tenth of a second, and has no work."""
+    gc.set_threshold(*GARBAGE)
+    if threads:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", threads)
     try:
         code: int | None = import_module(f"slurm_asrpt_cli.{module}").main()
     except KeyboardInterrupt:  # during the imports; run_app handles it afterwards
@@ -39,7 +48,7 @@ def sim() -> int | None:
 
 
 def profile() -> int | None:
-    return _start("profile")
+    return _start("profile", threads="")  # it measures with as many as trainings have
 
 
 def pool() -> int | None:

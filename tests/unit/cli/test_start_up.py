@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 from slurm_asrpt_cli import admin, pool, profile, sim
+from slurm_asrpt_cli._app import start
 from slurm_asrpt_cli.sim import options, traces
 
 from slurm_asrpt.predict.predictors import predictor_names
@@ -38,3 +41,18 @@ def test_defaults_that_help_shows_are_those_of_what_it_does_not_import() -> None
     assert sorted(PREDICTORS) == sorted([PERFECT, *predictor_names()])
     assert options.AUTO == AUTO
     assert (traces.GENERATED_JOBS, traces.DAYS) == (GENERATED_JOBS, DAYS)
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "threads"), [(start.sim, "", "1"), (start.sim, "4", "4"), (start.profile, "", None)]
+)
+def test_numpy_starts_no_threads_unless_the_user_wants_them_or_trainings_are_measured(
+    tool: Callable[[], int | None], given: str, threads: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if given:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", given)
+    monkeypatch.setattr(sys, "argv", ["tool", "--version"])
+    with pytest.raises(SystemExit):
+        tool()
+    assert os.environ.get("OPENBLAS_NUM_THREADS") == threads
