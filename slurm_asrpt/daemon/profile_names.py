@@ -10,7 +10,7 @@ from slurm_asrpt.core.job import JobProfile
 from slurm_asrpt.daemon.profiles import LoadProfile
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
-from slurm_asrpt.profile.schema import known_names
+from slurm_asrpt.profile.schema import UNCUT, find_profile, known_names
 
 FILE_NAME = "profiles.txt"
 ANY = 0
@@ -39,6 +39,8 @@ class ProfileNames:
 
     def _gpus(self, name: str) -> int:
         try:
+            if find_profile(name, self._folders).parent == UNCUT:
+                return ANY  # a shipped model; to read them all takes longer than the rest of the first cycle
             found = self._load(name)
         except InputError:
             return ANY

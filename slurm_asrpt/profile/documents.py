@@ -6,6 +6,7 @@ import dataclasses
 import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,7 @@ def load_named(name: str, folders: Sequence[Path]) -> JobProfile | UncutFile:
     """
 
     def read(path: Path) -> str:
-        shipped = path.parent in (LIBRARY, UNCUT)
-        return read_text(path, path.read_bytes if shipped else lambda: read_config(path))
+        return read_text(path, lambda: read_config(path))
 
     found = _named(name, folders, read)
     return found if isinstance(found, UncutFile) else dataclasses.replace(found.profile, name=name)
@@ -66,7 +66,17 @@ def _named(name: str, folders: Sequence[Path], read: Callable[[Path], str]) -> D
         if not shape:
             raise
         return _cut_named(name, model, shape, folders, read, unknown)
-    return parse_document(read(path), str(path))
+    return _parsed(path, read)
+
+
+def _parsed(path: Path, read: Callable[[Path], str]) -> Document:
+    return _shipped(path) if path.parent in (LIBRARY, UNCUT) else parse_document(read(path), str(path))
+
+
+@cache
+def _shipped(path: Path) -> Document:
+    """Of a file that does not change while a process runs."""
+    return parse_document(_text(path), str(path))
 
 
 def _cut_named(
@@ -76,7 +86,7 @@ def _cut_named(
         path = find_profile(model, folders)
     except InputError:
         raise unknown from None
-    document = parse_document(read(path), str(path))
+    document = _parsed(path, read)
     if isinstance(document, ProfileFile):
         raise unknown
     try:

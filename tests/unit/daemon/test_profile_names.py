@@ -8,7 +8,7 @@ from slurm_asrpt.core.job import unprofiled
 from slurm_asrpt.daemon.profile_names import FILE_NAME, ProfileNames
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.profile.documents import load_document, load_named
-from slurm_asrpt.profile.schema import format_profile
+from slurm_asrpt.profile.schema import format_profile, uncut_names
 
 
 @pytest.fixture
@@ -61,3 +61,14 @@ def test_a_missing_directory_has_no_profiles(tmp_path, site):
     site.rmdir()
     assert ProfileNames([site], lambda name: load_named(name, [])).write(tmp_path)
     assert names_in(tmp_path)["bert-large"] == 0
+
+
+def test_shipped_models_are_not_read_unless_the_site_has_others_of_that_name(tmp_path, site):
+    read = []
+    names = ProfileNames([site], lambda name: read.append(name) or load_named(name, [site]))
+    assert names.write(tmp_path)
+    assert set(uncut_names()).isdisjoint(read)
+    assert {gpus for name, gpus in names_in(tmp_path).items() if name in uncut_names()} == {0}
+    (site / "bert-large.toml").write_text(format_profile(load_document("bert-large-dp4", [])))
+    assert names.write(tmp_path)
+    assert names_in(tmp_path)["bert-large"] == 4
