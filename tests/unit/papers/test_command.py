@@ -40,6 +40,12 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run
 
 
+@pytest.fixture(scope="module")
+def keep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where tests keep the results of simulations that several of them need."""
+    return tmp_path_factory.mktemp("kept")
+
+
 @pytest.mark.parametrize("module", COMMANDS)
 def test_help_names_the_command(call: Call, module: str) -> None:
     code, out, _ = call(module, "--help")
@@ -63,11 +69,11 @@ def test_asrpt_writes_the_page(call: Call, tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("module", "figure"), [("papers", "bco-fig4"), ("papers.sjf_bco", "fig4")])
 def test_sjf_bco_writes_figures_next_to_the_page(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, figure: str
+    call: Call, keep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, figure: str
 ) -> None:
     monkeypatch.setattr("papers.sjf_bco.simulations.QUICK_SEEDS", 1)
     page = tmp_path / "page.md"
-    code, _, err = call(module, figure, "--quick", "-j", 1, "-o", page)
+    code, _, err = call(module, figure, "--quick", "-j", 1, "--keep", keep, "-o", page)
     assert code == 0, err
     text = page.read_text()
     assert text.startswith("# The simulations of the SJF-BCO paper")
@@ -83,11 +89,11 @@ def test_hare_prints_the_page(call: Call) -> None:
     assert "`python -m papers.hare hare-fig14 --seed 0 --seeds 1 --divide 20`" in out
 
 
-def test_claims_of_all_papers_are_printed(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_of_all_papers_are_printed(call: Call, keep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With as few figures as the papers' parts can have; the test of each part has them all."""
     few = {"asrpt": ["fig4"], "bco": ["bco-fig4"], "hare": ["hare-fig14"]}
     monkeypatch.setattr("papers.command.GROUPS", few)
-    words = ("--divide", 200, "--seeds", 2, "-j", 1, "--keep", tmp_path)
+    words = ("--divide", 200, "--seeds", 2, "-j", 1, "--keep", keep)
     code, out, err = call("papers.claims", "--json", *words)
     assert code == 0, err
     claims = json.loads(out)["claims"]

@@ -218,7 +218,7 @@ def test_a_training_that_fails_is_told_in_its_own_log_and_the_others_go_on(tmp_p
 
 
 def test_trainings_are_added_and_the_pool_stopped_from_outside(tmp_path: Path) -> None:
-    long = "tasks = 1, rounds = 100000, seconds = 0.01"
+    long = "tasks = 1, rounds = 100000, seconds = 0.1"
     pool = Pool(tmp_path, SWEEP.replace("tasks = 3, rounds = 12, seconds = 0.01, hold = 4", long))
     more = pool.sweep.with_name("more.toml")
     more.write_text(WRONG.replace("pool_models:Nothing", "pool_models:Line"))

@@ -152,7 +152,7 @@ def test_the_examples_of_the_help_compare_something(
 
 def test_a_note_on_policies_that_scatter_jobs(sim: Sim, tmp_path: Path) -> None:
     policies = ("-p", "slurm-backfill,slurm-backfill:nodes=fewest,asrpt-gated")
-    arguments = ("pai-like:1000", "--servers", "8", "--load", "0.9", "--single-gpu", "0")
+    arguments = ("pai-like:300", "--servers", "8", "--load", "0.9", "--single-gpu", "0")
     done = sim("compare", *arguments, *policies, "-o", tmp_path / "c")
     assert "note: jobs request no number of nodes" in done.stderr
     assert "(LOST): slurm-backfill. POLICY:nodes=fewest is what sbatch -N does" in done.stderr
