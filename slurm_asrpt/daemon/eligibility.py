@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon.jobs.admission import Admission
 from slurm_asrpt.daemon.jobs.arrays import beyond_limits
@@ -44,7 +46,9 @@ class Eligibility:
         pending = self._jobs.pending()
         self._predictions.follow(pending, now)
         self._admission.rank(pending, now)
-        eligible = self._within_arrays([job for job in pending if self._is_eligible(job, now)], now)
+        eligible = [job for job in pending if self._is_eligible(job, now)]
+        beyond = self._beyond_array_limits([*eligible, *(job for job in pending if job.waits_for_cpus)], now)
+        eligible = [job for job in eligible if job.record.job_id not in beyond]
         turns = self._turns.give(eligible, self._jobs.in_state(JobState.PINNED), now)
         if not self.feed.resumed:
             self.feed.resume(eligible, now)
@@ -79,14 +83,14 @@ class Eligibility:
         self.feed.withdraw(job, JobState.INELIGIBLE, why, now)
         return False
 
-    def _within_arrays(self, eligible: list[ManagedJob], now: float) -> list[ManagedJob]:
-        """Those of the eligible jobs that the limits of their arrays let start; Slurm would refuse the others."""
-        beyond = beyond_limits(eligible, self._jobs.values()) if self._mode.enforcing else {}
-        for job in eligible:
+    def _beyond_array_limits(self, jobs: list[ManagedJob], now: float) -> Container[str]:
+        """Withdraw those of the jobs that the limits of their arrays do not let start: Slurm would refuse them."""
+        beyond = beyond_limits(jobs, self._jobs.values()) if self._mode.enforcing else {}
+        for job in jobs:
             if job.record.job_id in beyond:
                 why = reason(Phase.WAITING, "array-limit", tasks=beyond[job.record.job_id])
                 self.feed.withdraw(job, JobState.INELIGIBLE, why, now)
-        return [job for job in eligible if job.record.job_id not in beyond]
+        return beyond
 
     def _leave(self, job: ManagedJob, word: str, now: float) -> None:
         if job.state is not JobState.LEFT_TO_SLURM:

@@ -185,8 +185,9 @@ class ManagedJob(SavedJob):
 
     @property
     def is_beyond_limit(self) -> bool:
-        """Whether this is an array task that waits only because as many of its array run as may."""
-        return self.reason is not None and self.reason.kind == "array-limit" and self.record.state == PENDING
+        """Whether this is an array task with GPUs that waits only because as many of its array run as may."""
+        beyond = self.reason is not None and self.reason.kind == "array-limit" and self.record.state == PENDING
+        return beyond and self.job is not None
 
     @property
     def waits_for_cpus(self) -> bool:

@@ -76,6 +76,22 @@ def test_the_last_task_waits_until_fewer_run_than_may(make_bench: Callable[..., 
     assert not bench.audit("not-started")
 
 
+def test_the_last_task_without_gpus_waits_until_fewer_run_than_may(make_bench: Callable[..., Bench]) -> None:
+    """Such tasks are not in the policy's queue. Slurm refused the third of two: JobArrayTaskLimit."""
+    bench = make_bench(policy="asrpt-gated")
+    array = submit(bench, "0-2", array_most=2, tres_per_task="", cpus=2)
+    bench.cycle(4)
+    assert len(tasks_of(bench, array, "RUNNING")) == 2
+    (last,) = tasks_of(bench, array, "PENDING")
+    row = next(row for row in bench.status(bench.slurm.now).jobs if row.job_id == last)
+    assert (row.reason, row.facts["tasks"]) == ("array-limit", 2)
+    assert len(bench.audit("start-cpus")) == 2
+    bench.slurm.end(tasks_of(bench, array, "RUNNING")[0])
+    bench.cycle(2)
+    assert last in tasks_of(bench, array, "RUNNING")
+    assert not bench.audit("not-started")
+
+
 @pytest.mark.parametrize("tasks", ["0-2", "0-9"])
 def test_a_task_that_completes_counts_against_the_limit_no_more(make_bench: Callable[..., Bench], tasks: str) -> None:
     """An epilog may take minutes. The last task is in the array's own record, others have to be split off."""

@@ -326,3 +326,15 @@ def test_a_task_beyond_the_limit_of_its_array_has_an_estimate(make_bench: Callab
     forecaster.step(bench.slurm.now)
     row = rows(bench, forecaster)[last]
     assert (row.start_earliest, row.last_start_earliest) == (now + 10, None)
+
+
+def test_a_task_without_gpus_beyond_the_limit_of_its_array_needs_no_simulation(
+    make_bench: Callable[..., Bench],
+) -> None:
+    bench, computations = make_bench(policy="asrpt-gated"), FakeComputations()
+    forecaster = bench.forecaster(computations)
+    bench.slurm.submit(1, 50, array_tasks="0-2", array_most=2, tres_per_task="", cpus=2)
+    bench.cycle(4)
+    forecaster.step(bench.slurm.now)
+    assert "array-limit" in {row.reason for row in rows(bench, forecaster).values()}
+    assert not computations.snapshots
