@@ -542,6 +542,26 @@ SCENARIOS = [
         never=["too_big"],
     ),
     Scenario(
+        "limits_stream",
+        "account with GrpTRES=gres/gpu=4, and jobs of 1 GPU all the time; one of its jobs needs 4; patience of 30 s",
+        150,
+        [
+            Work("stream", "asrpt1", 60, 10, 1, 0, 2, "-A small"),
+            Work("four", "asrpt2", 1, 10, 4, at_s=10, options="-A small -N1", fixed=True),
+            *[replace(work, every_s=4) for work in _others(30, 10, 2, at_s=1)],
+        ],
+        slurm_conf=LIMITS,
+        accounting=[
+            "add account small",
+            "add user asrpt1,asrpt2 account=small",
+            "modify account small set GrpTRES=gres/gpu=4",
+        ],
+        policy={"patience_s": 30},
+        limits=[Limit(("stream", "four"), 4)],
+        measured=["four"],
+        modes=(ENFORCE,),
+    ),
+    Scenario(
         "limits_freed",
         "QOS MaxJobsPerUser=1: 6 short jobs behind one of 40 s, and 4 jobs whose limit is raised after 40 s",
         75,

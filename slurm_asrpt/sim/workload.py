@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -115,7 +116,7 @@ def _limited(table: JobTable, most: int) -> JobTable:
     caps = {f"{most} GPUs of user {user}": float(most) for user in users}
     limit_of = dict(zip(users, caps, strict=True))
     charges: list[Charges] = [
-        ((limit_of[user], float(gpus)),) if user else () for user, gpus in zip(table.users, table.gpus, strict=True)
+        ((limit_of[user], float(gpus) if gpus <= most else math.inf),) if user else () for user, gpus in zip(table.users, table.gpus, strict=True)
     ]
     return replace(table, charges=charges, caps=caps)
 

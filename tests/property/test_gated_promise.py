@@ -1,6 +1,7 @@
 """asrpt-gated on random workloads: its invariants, and its guarantee to every job."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -143,6 +144,26 @@ def test_a_stream_of_jobs_that_outlast_their_estimates_delays_a_wide_job_no_long
     result, _, _ = play(table, EQUAL[:2], patience_s=50.0, late_share=1.0)
     wide = np.flatnonzero(table.gpus == 4)
     assert 150 < result.start[wide] <= latest_starts(result, 50.0, 1.0, 2, 4)[wide]
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    small=st.lists(
+        st.tuples(st.integers(2, 100), st.just(0), st.integers(1, 20), st.sampled_from(WRONG)), min_size=30, max_size=80
+    ),
+    size=st.sampled_from([1, 2, 3]),
+    patience_s=patience,
+)
+def test_a_job_waits_no_longer_than_its_patience_for_a_limit_that_smaller_jobs_keep_exceeded(small, size, patience_s):
+    """An account may use 4 of 12 GPUs, and its jobs of one GPU come all the time. The other one needs 2, 3 or 4."""
+    running = [(0, 0, 20, 1.0)] * 4
+    table = table_of([*running, (1, size, 5, 1.0), *small])
+    charges = [(("GrpTRES=gres/gpu of account lab", float(gpus)),) for gpus in table.gpus]
+    table = replace(table, charges=charges, caps={"GrpTRES=gres/gpu of account lab": 4.0})
+    result, _, _ = play(table, EQUAL, patience_s=patience_s, late_share=1.0)
+    wide = table.gpus > 1
+    longest = table.iterations.max()
+    assert result.start[wide] <= 1 + patience_s + longest + 1e-6
 
 
 @settings(max_examples=examples(200), deadline=None)

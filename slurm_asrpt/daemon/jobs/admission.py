@@ -14,7 +14,7 @@ from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import NOTHING, Job
-from slurm_asrpt.core.limits import Charges, together
+from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.placement.best_alpha import fits
 from slurm_asrpt.core.placement.selection import offers
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
@@ -162,8 +162,7 @@ class Admission:
     def _priority(self, job: ManagedJob, record: JobRecord, components: Sequence[JobRecord]) -> SitePriority:
         """What the site's priorities and limits say of the job."""
         band, weight = self._rules.band(job)
-        charges_of = self._rules.limits.charges
-        return SitePriority(band, weight, together(map(charges_of, components)) if components else charges_of(record))
+        return SitePriority(band, weight, self._rules.limits.asked(components or [record]))
 
     def _admit_with_gpus(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from slurm_asrpt.core.limits import Charges, Headroom, headroom
+from slurm_asrpt.core.limits import Charges, Headroom, headroom, together
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.refusals import Refusals
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
@@ -100,6 +100,15 @@ class LimitsWatch:
         """What a job counts for, whether it waits or runs."""
         return self._known_charges(record) + self._refusals.charges(record)
 
+    def asked(self, components: Sequence[JobRecord]) -> Charges:
+        """What a waiting job counts for; infinite where it exceeds a limit by itself: no room is kept for it then."""
+        caps = self._book.caps
+        found = together(map(self.charges, components)) if len(components) > 1 else self.charges(components[0])
+        hopeless = any(amount > caps.get(limit, math.inf) for limit, amount in found)
+        if not hopeless:
+            return found
+        return tuple([(limit, amount if amount <= caps.get(limit, math.inf) else math.inf) for limit, amount in found])
+
     def _known_charges(self, record: JobRecord) -> Charges:
         """Nearly all records are those of the cycle before."""
         if not self._any:
@@ -121,6 +130,8 @@ class LimitsWatch:
     def alone(self, job: ManagedJob, limit: str) -> tuple[float, float] | None:
         """How much a job asks for, and the limit, if it exceeds the limit by itself."""
         amount, cap = dict(job.charges).get(limit, 0.0), self._book.caps.get(limit, math.inf)
+        if math.isinf(amount):
+            amount = dict(self.charges(job.record)).get(limit, math.inf)
         if math.isinf(amount):  # of a limit on each job
             amount = amount_of(limit, use_of(job.record, gpus_of(job.record)))
         return (amount, cap) if amount > cap else None

@@ -22,4 +22,5 @@ def test_only_nodes_that_the_job_may_use_count() -> None:
 def test_nodes_that_are_down_may_return() -> None:
     found = too_large(job(9), NODES[:2], NODES)
     assert (found["lacks"], found["have"], found["returns"]) == ("gpus", 8, True)
-    assert too_large(job(1, "n9"), NODES, NODES)["lacks"] == "any"
+    assert too_large(job(1, NODES[2].name), NODES[:2], NODES)["lacks"] == "any"
+    assert too_large(job(1, "n9"), NODES, NODES)["lacks"] == "all"

@@ -1,6 +1,7 @@
 """asrpt-gated rule by rule. Jobs without a profile take one second per iteration on any servers."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -293,6 +294,32 @@ def test_a_job_does_not_wait_for_a_larger_one_that_a_limit_holds():
     bench = Bench(8).submit(larger, job("2", 2, 100))
     bench.view.headroom = Headroom({"a": 7.0})
     assert bench.decide() == {"2": {"n0": 2}}
+
+
+def of_account(name: str, gpus: int, amount: float, submit: float = 0.0):
+    return replace(job(name, gpus, 10, submit=submit), charges=(("account", amount),))
+
+
+def test_room_of_a_limit_is_kept_for_a_late_job():
+    bench = Bench(8, patience_s=50.0).submit(of_account("1", 4, 4.0))
+    bench.view.headroom = Headroom({"account": 3.0})
+    assert bench.decide(0.0) == {}
+    bench.submit(of_account("2", 1, 1.0, submit=40.0), now=40.0)
+    assert set(bench.decide(40.0)) == {"2"}, "the first is not late yet"
+    bench.view.headroom = Headroom({"account": 3.0})
+    bench.submit(of_account("3", 1, 1.0, submit=60.0), job("4", 1, 10, submit=60.0), now=60.0)
+    assert set(bench.decide(60.0)) == {"4"}
+    assert dict(bench.policy.queue(60.0))["3"].kind == "behind"
+    bench.view.headroom = Headroom({"account": 4.0})
+    assert set(bench.decide(61.0)) == {"1"}
+    bench.view.headroom = Headroom({"account": 1.0})
+    assert set(bench.decide(62.0)) == {"3"}
+
+
+def test_no_room_of_a_limit_is_kept_for_a_job_that_exceeds_it_alone():
+    bench = Bench(8, patience_s=50.0).submit(of_account("1", 4, math.inf), of_account("2", 1, 1.0, submit=60.0))
+    bench.view.headroom = Headroom({"account": 3.0})
+    assert set(bench.decide(60.0)) == {"2"}
 
 
 def test_slurm_is_not_to_start_a_job_that_would_let_a_larger_one_go_first():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from slurm_asrpt.core.cluster import ClusterView, Placement
@@ -20,13 +21,15 @@ class OneDecision:
     preemptions so far. waits: why some jobs wait.
     put_back: the places, with the time that their servers would idle, of jobs that cannot start. yielding: the places
     behind larger jobs of jobs that could. fill_at: when GPUs that are kept now may be filled; None: not later.
-    running_kinds: the kinds of jobs that others may preempt, of those that run now.
+    running_kinds: the kinds of jobs that others may preempt, of those that run now. kept_room: of limits of the site,
+    what is kept for a late job: the job and its amount.
     """
 
     __slots__ = (
         "_sizes",
         "fill_at",
         "jobs",
+        "kept_room",
         "made",
         "now",
         "previous",
@@ -49,6 +52,7 @@ class OneDecision:
         self.yielding: dict[JobId, Key] = {}
         self.fill_at: float | None = None
         self.running_kinds: Collection[str] = ()
+        self.kept_room: dict[str, tuple[JobId, float]] = {}
         self._sizes: FirstBySize | None = None
 
     @property
@@ -75,6 +79,28 @@ class OneDecision:
         held = self.reservation  # of an older job
         claimed = held.job.gpus if held is not None and held.kept and held.job.turn is None else 0
         return self.kept_for(entry) is not None or self.jobs.late.allows(entry.job.gpus, claimed)
+
+    def keep_room_of_limits(self) -> None:
+        """Keep room of limits for late jobs that go before their turn, for the first one of each limit.
+
+        Otherwise, a stream of smaller jobs that count against the same limit would never leave enough room. An infinite
+        amount will never fit. (docs/decisions/0053)
+        """
+        late = self.jobs.queue.all_late(self.now) if self.jobs.queue.any_charges else ()
+        for entry in late:
+            charges = entry.job.charges
+            if charges and all(math.isfinite(amount) for _, amount in charges) and self.goes_first(entry):
+                for limit, amount in charges:
+                    self.kept_room.setdefault(limit, (entry.job.id, amount))
+
+    def limit_kept_from(self, job: Job) -> JobId | None:
+        """The late job for which room is kept that this job would need."""
+        room = self.servers.plan.headroom.room
+        for limit, amount in job.charges if self.kept_room else ():
+            owner, kept = self.kept_room.get(limit, (job.id, 0.0))
+            if owner != job.id and amount > room.get(limit, math.inf) - kept:
+                return owner
+        return None
 
     def second_place(self, job_id: JobId) -> Key | None:
         """The second place in the order of a job that did not start in its first one; None if it has none."""
@@ -112,5 +138,7 @@ class OneDecision:
     def _leave(self, job_id: JobId) -> None:
         """A job waits no longer."""
         self.jobs.leave(job_id)
+        if self.kept_room:
+            self.kept_room = {limit: kept for limit, kept in self.kept_room.items() if kept[0] != job_id}
         if self.reservation is not None and self.reservation.job.id == job_id:
             self.reservation = None

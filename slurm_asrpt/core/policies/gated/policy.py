@@ -97,6 +97,7 @@ class Gated(Policy):
         previous, self.reservation = self.reservation, None
         self.jobs.advance(cluster.headroom, now)
         decision = self._last = OneDecision(self.jobs, cluster, previous, now)
+        decision.keep_room_of_limits()
         if self.jobs.interruptions.claims:
             start_claimed(decision)
         for entry in Order(decision):  # a job that starts or gets a claim leaves the queue

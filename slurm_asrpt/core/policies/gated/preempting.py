@@ -70,13 +70,17 @@ def _interrupt(decision: OneDecision) -> None:
     entries = jobs.queue.entries.values()
     lasts = sum([entry.job.gpus * entry.seconds for entry in entries]) / jobs.hardware.gpus  # the queue
     able = (entry for entry in entries if entry.job.interruptible and entry.choices)
-    waiting = (each for each in able if not (each.job.charges and servers.plan.over_limit(each.job)))
+    waiting = (each for each in able if not each.job.charges or _within_limits(decision, each))
     for entry in heapq.nsmallest(CONSIDERED, waiting, key=lambda one: one.key):
         wait_s = max(_begins(decision, entry) - now, lasts)
         chosen = jobs.interruptions.choose(entry, wait_s, servers, nodes, jobs.running, now)
         if chosen is not None:
             decision.preempt(chosen.runs, entry, chosen.mask)
             jobs.interruptions.look(jobs.running, now)
+
+
+def _within_limits(decision: OneDecision, entry: Waiting) -> bool:
+    return not (decision.servers.plan.over_limit(entry.job) or decision.limit_kept_from(entry.job))
 
 
 def _begins(decision: OneDecision, entry: Waiting) -> float:

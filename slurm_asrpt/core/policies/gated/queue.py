@@ -308,6 +308,11 @@ class Waitlist:
         return self._late_from(entry.age) <= now
 
     @property
+    def any_charges(self) -> bool:
+        """Whether jobs wait that count against limits of the site."""
+        return bool(self._held_lines) or len(self.lines) > 1
+
+    @property
     def any_late(self) -> bool:
         """Whether jobs were late when late ones were last looked for."""
         return self._late > 0

@@ -71,8 +71,9 @@ class ShownQueue:
 
     def _may_start(self, entry: Waiting) -> bool:
         """Whether neither the size of the cluster nor a limit of the site holds a job."""
-        limit = self._last.servers.plan.over_limit(entry.job) if self._last is not None else None
-        return bool(entry.choices) and limit is None
+        last = self._last
+        held = last is not None and (last.servers.plan.over_limit(entry.job) or last.limit_kept_from(entry.job))
+        return bool(entry.choices) and not held
 
     def _why(self, entry: Waiting, ahead: int, head: JobId | None, higher: int) -> Reason:
         """Why a job waits. ahead, higher: jobs before it, and those of them in a higher band. head: the first job."""
@@ -85,6 +86,9 @@ class ShownQueue:
             found = lacks_room(job, last.servers.plan)
             if found is not None:
                 return found
+            owner = last.limit_kept_from(job)
+            if owner is not None:
+                return behind(job.id, ahead, owner, higher)
         if held is not None:
             until = seconds_until(held, self._jobs.running, self._now)
             return reason(Phase.WAITING, "reservation", head=held.job.id, need=held.job.gpus, in_s=until)
