@@ -70,6 +70,17 @@ def test_limits_are_read_at_once_for_a_new_user_and_seldom_otherwise(watch, clie
     assert client.reads == 2
 
 
+@pytest.mark.parametrize("soon", [False, True])
+def test_after_a_start_refused_for_the_state_of_a_partition_the_states_are_read_once(watch, client, soon, monkeypatch):
+    watch.follow([WAITING], 0.0)
+    monkeypatch.setattr(SiteReader, "due_soon", soon)
+    watch.partition_refused()
+    assert client.reads == 1
+    for now in (1.0, 2.0):
+        watch.follow([WAITING], now)
+        assert client.reads == 2
+
+
 def test_limits_and_priorities_are_read_together(client, monkeypatch):
     monkeypatch.setattr(module, "READ_PAUSE_FACTOR", 1e12)
     reader = SiteReader(client)
