@@ -115,8 +115,9 @@ def _limited(table: JobTable, most: int) -> JobTable:
         raise ValueError("a limit per user requires a trace that names the users")
     caps = {f"{most} GPUs of user {user}": float(most) for user in users}
     limit_of = dict(zip(users, caps, strict=True))
+    amounts = [float(gpus) if gpus <= most else math.inf for gpus in table.gpus]  # a larger job never starts
     charges: list[Charges] = [
-        ((limit_of[user], float(gpus) if gpus <= most else math.inf),) if user else () for user, gpus in zip(table.users, table.gpus, strict=True)
+        ((limit_of[user], amount),) if user else () for user, amount in zip(table.users, amounts, strict=True)
     ]
     return replace(table, charges=charges, caps=caps)
 
