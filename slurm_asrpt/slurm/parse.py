@@ -140,6 +140,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         max_nodes=_max_nodes(raw),
         tasks=_tasks(raw),
         tasks_per_node=int(number(raw.get("tasks_per_node"))),
+        tasks_per_socket=int(number(raw.get("tasks_per_socket"))),
         cpus=int(number(raw.get("cpus"))),
         cpus_per_gpu=gpu_count(_word(raw.get("cpus_per_tres"))),
         min_cpus_per_node=int(number(raw.get("minimum_cpus_per_node"))),

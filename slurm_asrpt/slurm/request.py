@@ -116,6 +116,8 @@ def _relaxed(job: JobRecord, why: str) -> JobRecord | None:
         return replace(job, features="")
     if why == "nodelist" and job.required_nodes:
         return replace(job, required_nodes="")
+    if why == "socket" and job.tasks_per_socket:
+        return replace(job, tasks_per_socket=0)
     if why in ("shape", "socket") and (job.tres_per_node or job.tres_per_task or job.tres_per_socket):
         gpus = max(_requested_gpus(job), job.min_nodes)
         plain = replace(job, tres_per_node="", tres_per_task="", tres_per_socket="", tasks_per_node=0)
@@ -342,7 +344,7 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
         "reservation": bool(job.reservation),
         "contiguous": job.contiguous,
         "segment": bool(job.segment),
-        "socket": bool(job.tres_per_socket),
+        "socket": bool(job.tres_per_socket or job.tasks_per_socket),
         "deadline": bool(job.deadline),
     }
     for why, applies in checks.items():

@@ -302,7 +302,7 @@ LEFT_WORDS = {
     "expand": "it gives its nodes to another job (--dependency=expand)",
     "preempts": "it may preempt other jobs, on which only policy asrpt-gated counts",
     "suspends": "it may preempt others, but only in some of its partitions, or PreemptMode is not REQUEUE or CANCEL",
-    "socket": "it asks for GPUs per socket",
+    "socket": "it asks for GPUs or tasks per socket",
     "nogpu": "it asks for no GPUs",
     "shape": "its form of GPU request is not managed",
     "mincpus": "it needs more nodes than it has tasks, and asks for CPUs on each (--mincpus)",

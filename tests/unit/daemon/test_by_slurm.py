@@ -37,6 +37,7 @@ def left(why: str) -> str:
         ({"features": "a*2"}, 8),
         ({"required_nodes": "n9"}, 8),
         ({"tasks_per_node": 5}, 8),
+        ({"tasks_per_socket": 2}, 8),
         ({"admin_comment": left("interactive"), "leased": False}, 8),
     ],
 )

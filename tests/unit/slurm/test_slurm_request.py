@@ -147,6 +147,7 @@ def test_ranks_correspond_to_gpus_only_with_one_gpu_per_task():
         ({"contiguous": True}, "contiguous"),
         ({"segment": 2}, "segment"),
         ({"tres_per_socket": "gres:gpu:1"}, "socket"),
+        ({"tasks_per_socket": 2}, "socket"),
         ({"tres_per_job": ""}, "nogpu"),
         ({"tres_per_job": "gres:fpga:1"}, "nogpu"),
         ({"tres_per_job": "gres:gpu:a:1,gres:gpu:b:1"}, "gres"),
