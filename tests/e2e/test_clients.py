@@ -118,12 +118,7 @@ def test_a_job_name_with_invalid_utf8_does_not_stop_the_read(client: SlurmClient
 def test_a_job_with_mincpus_starts_after_its_pin_has_been_taken_off(
     client: SlurmClient, cluster: Cluster, options: list[str]
 ) -> None:
-    try:
-        job_id = cluster.submit("-p", "other", "--begin=now+600", "--mincpus=16", *options, script="sleep 30")
-    except SlurmError as error:
-        if "Requested node configuration is not available" not in str(error):
-            raise
-        pytest.skip("Slurm refuses the request (24.11 and 26.05)")
+    job_id = cluster.submit_or_skip("-p", "other", "--begin=now+600", "--mincpus=16", *options, script="sleep 30")
     before = cluster.job(job_id)
     raised = writeback.raised_cpus(before, before.cpus, 1)
     undo = writeback.unpin(job_id, writeback.original(before), 4, 1, client.config(), bool(raised))
