@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -231,8 +232,11 @@ def test_a_heterogeneous_job_without_gpus_waits_for_room_for_all_components(gate
     assert job.reason.kind == "slurm-starts"
 
 
-@pytest.mark.parametrize(("licenses", "state"), [(2.0, JobState.QUEUED), (3.0, JobState.PINNED)])
-def test_all_components_count_against_limits(gated: Bench, licenses: float, state: JobState) -> None:
+@pytest.mark.parametrize(
+    ("licenses", "state", "asks_for"), [(2.0, JobState.QUEUED, math.inf), (3.0, JobState.PINNED, 3.0)]
+)
+def test_all_components_count_against_limits(gated: Bench, licenses: float, state: JobState, asks_for: float) -> None:
+    """Together they exceed the smaller limit by themselves."""
     gated.slurm.site_limits = SiteLimits(licenses={"matlab": licenses})
     first = str(gated.slurm.last_number + 1)
     common: dict[str, Any] = {"het": True, "het_id": first, "admin_comment": left("het"), "leased": False}
@@ -241,7 +245,7 @@ def test_all_components_count_against_limits(gated: Bench, licenses: float, stat
         gated.slurm.submit(1, 10, licenses=count, **common)
     gated.cycle(2)
     assert gated.job_state(first) is state
-    assert gated.job(first).charges == (("license matlab", 3.0),)
+    assert gated.job(first).charges == (("license matlab", asks_for),)
 
 
 def test_a_job_requeued_while_no_daemon_ran_gets_its_own_priority_back(gated: Bench) -> None:
