@@ -74,6 +74,7 @@ class FakeSlurm:
     records: dict[str, JobRecord] = field(default_factory=dict)
     writes: list[Update] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
+    fixed_nodes: set[str] = field(default_factory=set)  # -m arbitrary: from 23.11 on, Slurm refuses a node list
     answers: bool = True
     starts_jobs: bool = True
     states: dict[str, str] = field(default_factory=dict)
@@ -320,6 +321,8 @@ class FakeSlurm:
             return f"Invalid job id specified for job {update.job_id}"
         if update.job_id in self.errors:
             return self.errors[update.job_id]
+        if update.job_id in self.fixed_nodes and not update.fields.keys().isdisjoint(("ReqNodeList", "NumNodes")):
+            return f"Requested operation not supported on this system for job {update.job_id}"
         if job.state in RUNNING_STATES:
             return self._update_running(job, update.fields)
         if job.state != PENDING:

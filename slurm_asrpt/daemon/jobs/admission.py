@@ -83,15 +83,15 @@ class Admission:
         if record.reservation:
             (confined,), within = within, ()
             record, components = anywhere(record), [anywhere(each, record.reservation) for each in components]
-        enforcing, each = self._mode.enforcing, components or [record]
+        enforcing, each, fixed = self._mode.enforcing, components or [record], "arbitrary" if job.fixed_nodes else ""
         if enforcing and is_without_gpus(record, job.tag, components):
             cpu_job = self._allowed(self._requests.cpus(each, confined), terms, within)
             cpu_job = replace(cpu_job, band=priority.band, charges=priority.charges)
-            job.admitted_without_gpus(cpu_job, terms, "het" if components else "")
+            job.admitted_without_gpus(cpu_job, terms, "het" if components else fixed)
             return True
         tag = check_mark(job.tag, self._queued_marks if enforcing else ())
         requested = self._beside_own(record, tag, confined, terms)
-        requested = requested or self._requests.gpus(each, tag.left, enforcing, confined)
+        requested = requested or self._requests.gpus(each, tag.left or fixed, enforcing, confined)
         made = policy_job(record, tag, requested, self._cluster.nodes, self._profiles)
         return self._admit_with_gpus(job, record, (requested, made), terms, within, priority)
 

@@ -27,6 +27,8 @@ SLURM_CHOOSES = 3
 """So many times ``unpin_after_s`` the room of a job is kept whose nodes Slurm chooses: some start in backfill only."""
 NODE_LOST = "NodeDown"
 """Slurm's reason for a node that is down, drained or gone."""
+FIXED_NODES = "Requested operation not supported on this system"
+"""Slurm's answer, from 23.11 on, to a node list for a job with an arbitrary distribution of its tasks."""
 CLOSED = ("PartitionDown", "PartitionInactive")
 """Slurm's reasons for a partition that starts no jobs now."""
 _LIMITS = ("Limit", "Assoc", "QOS", "Licenses", "MaxJobs", "MaxGRES", "NotAllowed", "not permitted")
@@ -205,6 +207,8 @@ class Starts:
         for job, error in zip(fenced, errors, strict=True):
             if error:
                 self._withdrawal.did_not_start(job, error, now)
+            if FIXED_NODES in error:
+                job.nodes_are_fixed()
             job.pin_written(now + self._leases.late_s)
         self._pins.written(fenced)
 

@@ -300,3 +300,15 @@ def test_a_job_that_cannot_end_before_its_deadline_is_handed_to_slurm_which_canc
     assert gated.job_state(job_id) is JobState.LEFT_TO_SLURM
     assert gated.slurm.records[job_id].eligible_time <= gated.slurm.now
     assert "cannot end before its deadline" in gated.status(gated.slurm.now).jobs[-1].text
+
+
+@pytest.mark.parametrize("fields", [{}, {"tres_per_task": "", "cpus": 2}])
+def test_slurm_chooses_the_nodes_of_a_job_whose_nodes_it_does_not_let_change(
+    gated: Bench, fields: dict[str, Any]
+) -> None:
+    """As with -m arbitrary from 23.11 on: each start was refused, and the job waited for as long as asrptd ran."""
+    job_id = gated.slurm.submit(1, 50, **fields)
+    gated.slurm.fixed_nodes.add(job_id)
+    gated.cycle(6)
+    assert gated.slurm.records[job_id].state == "RUNNING"
+    assert len(gated.audit("not-started", job_id)) == 1
