@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from slurm_asrpt.core.cluster import ClusterView
-from slurm_asrpt.core.job import JobProfile, Request, Stage
+from slurm_asrpt.core.job import JobProfile, PreemptionClass, Request, Stage
 from slurm_asrpt.core.limits import Headroom
 from slurm_asrpt.core.policies.base import SeesRunning, Wait
 from slurm_asrpt.status.reason_texts import text_of
@@ -314,6 +314,18 @@ def test_room_of_a_limit_is_kept_for_a_late_job():
     assert set(bench.decide(61.0)) == {"1"}
     bench.view.headroom = Headroom({"account": 1.0})
     assert set(bench.decide(62.0)) == {"3"}
+
+
+def test_no_room_of_a_limit_is_kept_from_jobs_of_a_higher_priority_or_that_may_preempt_the_late_one():
+    late = replace(of_account("1", 4, 4.0), band=1, preemption=PreemptionClass("low", frozenset()))
+    bench = Bench(8, patience_s=50.0).submit(late)
+    same = replace(of_account("2", 1, 1.0, submit=60.0), band=1)
+    higher = replace(of_account("3", 1, 1.0, submit=60.0), band=0)
+    preempts = replace(of_account("4", 1, 1.0, submit=60.0), band=1)
+    preempts = replace(preempts, preemption=PreemptionClass("high", frozenset({"low"})))
+    bench.submit(same, higher, preempts, now=60.0)
+    bench.view.headroom = Headroom({"account": 3.0})
+    assert set(bench.decide(60.0)) == {"3", "4"}
 
 
 def test_no_room_of_a_limit_is_kept_for_a_job_that_exceeds_it_alone():

@@ -52,7 +52,7 @@ class OneDecision:
         self.yielding: dict[JobId, Key] = {}
         self.fill_at: float | None = None
         self.running_kinds: Collection[str] = ()
-        self.kept_room: dict[str, tuple[JobId, float]] = {}
+        self.kept_room: dict[str, tuple[Job, float]] = {}
         self._sizes: FirstBySize | None = None
 
     @property
@@ -81,25 +81,25 @@ class OneDecision:
         return self.kept_for(entry) is not None or self.jobs.late.allows(entry.job.gpus, claimed)
 
     def keep_room_of_limits(self) -> None:
-        """Keep room of limits for late jobs that go before their turn, for the first one of each limit.
+        """Keep room of limits for late jobs that go before their turn, for the first one of the highest band of each.
 
         Otherwise, a stream of smaller jobs that count against the same limit would never leave enough room. An infinite
         amount will never fit. (docs/decisions/0053)
         """
         late = self.jobs.queue.all_late(self.now) if self.jobs.queue.any_charges else ()
-        for entry in late:
+        for entry in sorted(late, key=lambda each: each.job.band):
             charges = entry.job.charges
             if charges and all(math.isfinite(amount) for _, amount in charges) and self.goes_first(entry):
                 for limit, amount in charges:
-                    self.kept_room.setdefault(limit, (entry.job.id, amount))
+                    self.kept_room.setdefault(limit, (entry.job, amount))
 
     def limit_kept_from(self, job: Job) -> JobId | None:
-        """The late job for which room is kept that this job would need."""
+        """The late job for which room is kept that this job would need; None of one that goes before the late job."""
         room = self.servers.plan.headroom.room
         for limit, amount in job.charges if self.kept_room else ():
-            owner, kept = self.kept_room.get(limit, (job.id, 0.0))
-            if owner != job.id and amount > room.get(limit, math.inf) - kept:
-                return owner
+            owner, kept = self.kept_room.get(limit, (job, 0.0))
+            if amount > room.get(limit, math.inf) - kept and not _goes_before(job, owner):
+                return owner.id
         return None
 
     def second_place(self, job_id: JobId) -> Key | None:
@@ -139,6 +139,12 @@ class OneDecision:
         """A job waits no longer."""
         self.jobs.leave(job_id)
         if self.kept_room:
-            self.kept_room = {limit: kept for limit, kept in self.kept_room.items() if kept[0] != job_id}
+            self.kept_room = {limit: kept for limit, kept in self.kept_room.items() if kept[0].id != job_id}
         if self.reservation is not None and self.reservation.job.id == job_id:
             self.reservation = None
+
+
+def _goes_before(job: Job, late: Job) -> bool:
+    """Whether a late job has no room kept from this one: it is the same, of a higher band, or may preempt it."""
+    preempts = late.preemption is not None and late.preemption.kind in job.preempts
+    return job.id == late.id or job.band < late.band or preempts

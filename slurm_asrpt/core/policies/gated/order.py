@@ -96,7 +96,7 @@ class Order:
         if job.charges and (limit := servers.plan.over_limit(job)):
             self._queue.hold(job.charges, limit)
             return False
-        if self._decision.limit_kept_from(job):
+        if job.charges and self._decision.limit_kept_from(job):
             return False
         if job.gpus > servers.room_for(job) and self._decision.reservation is not None:
             return False
