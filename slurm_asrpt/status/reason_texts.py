@@ -56,8 +56,8 @@ WORDS = {
         "running jobs must end; a request for fewer CPUs or less memory may start sooner",
     ),
     "cpus": Wording(
-        "needs {CPUs} and no GPUs; too few are free that waiting jobs with GPUs do not need",
-        "jobs without GPUs start by priority, then by submission, on CPUs that waiting GPU jobs do not need",
+        "needs {CPUs} and no GPUs; too few are free that its partition may use and waiting GPU jobs do not need",
+        "jobs without GPUs start by priority, then submission, on CPUs within MaxCPUsPerNode that no GPU job waits for",
         "running jobs must end, or waiting GPU jobs must start; a job with fewer CPUs may start sooner",
     ),
     "whole-nodes": Wording(
