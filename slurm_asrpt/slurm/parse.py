@@ -304,9 +304,9 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
             gpus=sum(types.values()),
             gpus_used=sum(used.values()),
             gpu_type=next(iter(types)) if len(types) == 1 else "",
-            cpus=int(raw["CPUTot"]),
+            cpus=int(raw.get("CPUEfctv", raw["CPUTot"])),  # without those of CoreSpecCount and CpuSpecList
             cpus_used=int(raw["CPUAlloc"]),
-            memory=int(raw["RealMemory"]),
+            memory=int(raw["RealMemory"]) - int(raw.get("MemSpecLimit", 0)),
             memory_used=int(raw["AllocMem"]),
             state=raw["State"],
             partitions=frozenset(filter(None, raw.get("Partitions", "").split(","))),

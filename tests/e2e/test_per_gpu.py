@@ -1,9 +1,12 @@
 """CPUs and memory that Slurm shows only once it starts a job: no start fails for want of them."""
 
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+
+from slurm_asrpt.slurm.records import JobRecord
 
 from .conftest import Cluster, own_cluster, quick
 
@@ -64,11 +67,44 @@ def test_a_job_gets_whole_cores() -> None:
         jobs = [lab.submit("--gpus=1", *each.split(), script="sleep 20") for _ in range(4) for each in options]
         done = lab.wait_all(jobs, "COMPLETED", timeout=60)
         assert Counter(job.cpus for job in done.values()) == {4: 8, 2: 4}
-        pinned = {job_id: (lab.audit(job_id, "start") or lab.audit(job_id, "running"))[0]["time"] for job_id in jobs}
-        for time in pinned.values():
-            there = [job.cpus for job_id, job in done.items() if pinned[job_id] <= time < job.end_time - READING]
-            assert sum(there) <= 16, "no more are pinned than fit"
+        assert_no_more_are_pinned_than_fit(lab, done, lambda job: job.cpus, 16)
         assert_asrptd_has_started(lab, jobs)
+
+
+@pytest.mark.parametrize(("option", "needs", "there"), [("-c5", 5, 16), ("--mem=64000", 64000, 500000)])
+def test_the_cores_and_the_memory_that_a_node_keeps_for_itself_are_not_used(
+    option: str, needs: int, there: int
+) -> None:
+    settings = {**quick(SPEED), "policy": {"name": "asrpt-gated"}}
+    with own_cluster(560, "1x8", settings, cpus=20, speed=SPEED) as lab:
+        keep_for_itself(lab, "CoreSpecCount=4 MemSpecLimit=12000")
+        lab.start_daemon()
+        jobs = [lab.submit("--gpus=1", "-n1", option, script="sleep 20") for _ in range(16)]
+        done = lab.wait_all(jobs, "COMPLETED", timeout=60)
+        assert_no_more_are_pinned_than_fit(lab, done, lambda job: needs, there)
+        assert_asrptd_has_started(lab, jobs)
+
+
+def keep_for_itself(cluster: Cluster, words: str) -> None:
+    """Write this to the node's line of slurm.conf, and restart Slurm's daemons."""
+    lab = cluster.lab
+    lab.stop_slurmctld()
+    text = lab.slurm_conf.read_text()
+    lab.slurm_conf.write_text(re.sub(r"(?m)^(NodeName=n\d.*) State=", rf"\1 {words} State=", text))
+    lab.stop_node("n1")
+    lab.start_slurmctld()
+    lab.start_node("n1")
+    lab.wait_for_nodes()
+
+
+def assert_no_more_are_pinned_than_fit(
+    lab: Cluster, done: Mapping[str, JobRecord], needs: Callable[[JobRecord], int], there: int
+) -> None:
+    """At no time do the jobs of the only node need more than is there, from their pins to their ends."""
+    pinned = {job_id: (lab.audit(job_id, "start") or lab.audit(job_id, "running"))[0]["time"] for job_id in done}
+    for time in pinned.values():
+        at_once = [needs(job) for job_id, job in done.items() if pinned[job_id] <= time < job.end_time - READING]
+        assert sum(at_once) <= there
 
 
 def assert_asrptd_has_started(lab: Cluster, jobs: list[str]) -> None:

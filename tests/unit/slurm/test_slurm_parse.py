@@ -174,6 +174,13 @@ def test_node_states_decide_whether_a_node_is_usable(state, usable):
     assert node.usable is usable
 
 
+def test_cores_and_memory_that_a_node_keeps_for_itself_are_not_for_jobs():
+    """As 22.05 printed them with CoreSpecCount=4 and MemSpecLimit=12000: CPUAlloc is 32 with a job on all of it."""
+    own = "CPUEfctv=32 CPUTot=36 RealMemory=512000 CoreSpecCount=4 CPUSpecList=32-35 MemSpecLimit=12000"
+    (node,) = parse.parse_nodes(f"NodeName=n1 CPUAlloc=32 AllocMem=500000 {own} State=ALLOCATED")
+    assert (node.cpus, node.cpus_used, node.memory, node.memory_used) == (32, 32, 500000, 500000)
+
+
 def with_gres(gres, used="gpu:0"):
     """The node with these GPUs."""
     line = re.sub("GresUsed=[^ ]*", f"GresUsed={used}", NODE.replace("gpu:h100:8(S:0-1)", gres))
