@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shlex
 import signal
 import sys
@@ -371,6 +372,29 @@ def label(lab: Lab) -> None:
         lab.run(
             ["scontrol", "update", f"NodeName={nodes}", f"AvailableFeatures={feature}", f"ActiveFeatures={feature}"]
         )
+
+
+def two_sockets(lab: Lab) -> None:
+    """Half of each node's cores and GPUs are on either socket; the nodes keep four cores for themselves."""
+    lab.stop_slurmctld()
+    conf, gres = lab.slurm_conf, lab.paths.etc / "gres.conf"
+    text = re.sub(r"Sockets=1 CoresPerSocket=(\d+)", _halved, conf.read_text(encoding="utf-8"))
+    text = text.replace(" State=UNKNOWN", " CoreSpecCount=4 MemSpecLimit=12000 State=UNKNOWN")
+    conf.write_text(text, encoding="utf-8")
+    bound = r"\1[0-3] Cores=0-31\n\1[4-7] Cores=32-63"
+    gres.write_text(re.sub(r"(?m)^(.*)\[0-7\]$", bound, gres.read_text(encoding="utf-8")), encoding="utf-8")
+    names = [node.name for node in lab.spec.node_list]
+    for name in names:
+        lab.stop_node(name)
+    lab.start_slurmctld()
+    for name in names:
+        lab.start_node(name)
+    lab.wait_for_nodes()
+    label(lab)
+
+
+def _halved(cores: re.Match[str]) -> str:
+    return f"Sockets=2 CoresPerSocket={int(cores[1]) // 2}"
 
 
 def _drain(site: Site) -> None:
@@ -857,6 +881,28 @@ SCENARIOS = [
         ],
         prepare=label,
         limits=[Limit(("minutes", "deadline"), 8)],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "two_sockets",
+        "nodes of two sockets with half of the GPUs each, which keep four cores for themselves: 13 kinds of requests",
+        230,
+        [
+            Work("one", "asrpt1", 60, 10, 1, 0, 2, ask="--gpus=1 -n1 -c8"),
+            Work("bound", "asrpt2", 30, 10, 1, 0.5, 4, ask="--gres=gpu:1 -n1 -c8 --gres-flags=enforce-binding"),
+            Work("bound_two", "asrpt2", 15, 12, 2, 1, 8, ask="--gres=gpu:2 -n1 -c14 --gres-flags=enforce-binding"),
+            Work("many_cores", "asrpt3", 15, 10, 1, 2, 8, ask="--gpus=1 -n1 -c24"),
+            Work("by_task", "asrpt3", 20, 12, 4, 3, 6, ask="-N1 -n4 --gpus-per-task=1 -c7"),
+            Work("by_socket", "asrpt1", 10, 10, 4, 4, 12, ask="-N1 --gpus-per-socket=2 --sockets-per-node=2 -n2"),
+            Work("tasks_by_socket", "asrpt1", 10, 10, 2, 5, 12, ask="-N1 -n4 --ntasks-per-socket=2 --gpus=2"),
+            Work("one_socket", "asrpt4", 10, 10, 4, 6, 12, ask="-N1 -n1 -c28 --gres=gpu:4 --sockets-per-node=1"),
+            Work("node", "asrpt4", 10, 12, 8, 7, 12, ask="-N1 --gpus-per-node=8 --ntasks-per-node=8 -c7"),
+            Work("wide", "asrpt2", 5, 12, 16, 8, 24, ask="-N2 --gpus-per-node=8 --ntasks-per-node=8 -c7"),
+            Work("preferred", "asrpt3", 20, 10, 1, 9, 6, ask="--gpus=1 -n1 -c6 --prefer=fast"),
+            Work("overcommitted", "asrpt4", 10, 10, 2, 10, 12, ask="-N1 -n32 -O --gpus=2"),
+            Work("memory", "asrpt1", 20, 10, 1, 11, 6, ask="--gpus=1 -n1 -c2 --mem=120G"),
+        ],
+        prepare=two_sockets,
         measure=_mean_completion,
     ),
     Scenario(

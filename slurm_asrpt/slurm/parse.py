@@ -163,6 +163,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         tres=_word(raw.get("tres_alloc_str")) or _word(raw.get("tres_req_str")),
         exclusive=_EXCLUSIVE.get(_word(raw.get("shared"))) or _EXCLUSIVE.get(_word(raw.get("exclusive")), ""),
         contiguous=bool(raw.get("contiguous")),
+        scrontab="CRON_JOB" in (raw.get("flags") or ()),
         segment=int(number(raw["segment_size"])) if "segment_size" in raw else None,  # from Slurm 25.05 on
         admin_comment=_word(raw.get("admin_comment")),
         nodes=_word(raw.get("nodes")),

@@ -145,7 +145,8 @@ def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
             "admin_comment": job.admin_comment,
             "nodes": job.allocated_nodes,
             "gres_detail": details_of(job),
-            "flags": ["EXACT_TASK_COUNT_REQUESTED"] if asked["bitflags"] & JOB_NTASKS_SET else [],
+            "flags": ["EXACT_TASK_COUNT_REQUESTED"] * bool(asked["bitflags"] & JOB_NTASKS_SET)
+            + ["CRON_JOB"] * bool(job.is_cronjob),
         }
     )
 

@@ -91,6 +91,7 @@ class JobRecord:
     tres: str = ""
     exclusive: str = ""
     contiguous: bool = False
+    scrontab: bool = False
     segment: int | None = 0
     admin_comment: str = ""
     nodes: str = ""

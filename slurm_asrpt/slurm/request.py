@@ -341,6 +341,7 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
         "partition": not set(job.partition.split(",")) <= set(partitions),
         "het": job.het,
         "federation": job.federated,
+        "scrontab": job.scrontab,
         "reservation": bool(job.reservation),
         "contiguous": job.contiguous,
         "segment": bool(job.segment),

@@ -283,6 +283,7 @@ LEFT_WORDS = {
     "interactive": "an interactive job",
     "het": "a heterogeneous job",
     "federation": "it belongs to a federation, in which any cluster may start it",
+    "scrontab": "it is a scrontab job, which Slurm lets nobody change",
     "component": "it starts with the first component of its heterogeneous job",
     "held": "its owner holds it",
     "array": "a job array",

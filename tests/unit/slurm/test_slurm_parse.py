@@ -147,6 +147,14 @@ def test_missing_gres_means_no_gpus(text):
     assert parse.gpu_count(text) == 0
 
 
+def test_scrontab_jobs_are_read():
+    """With the flags that 24.11 printed for one."""
+    flags = ["SKIP_TRES_STRING_ACCOUNTING", "EXACT_TASK_COUNT_REQUESTED", "CRON_JOB", "USING_DEFAULT_ACCOUNT"]
+    raw = {"job_id": 1, "job_state": ["PENDING"]}
+    assert parse.job_record(raw | {"flags": flags}).scrontab
+    assert not parse.job_record(raw | {"flags": flags[:2]}).scrontab
+
+
 def test_node_lists_are_expanded_and_folded():
     assert parse.expand("n[1-3,7],login") == ["n1", "n2", "n3", "n7", "login"]
     assert parse.expand("n3,n1") == ["n3", "n1"]

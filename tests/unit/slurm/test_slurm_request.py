@@ -128,6 +128,7 @@ def test_ranks_correspond_to_gpus_only_with_one_gpu_per_task():
         ({"partition": "gpu,cpu"}, "partition"),
         ({"het": True}, "het"),
         ({"number": 67108869}, "federation"),
+        ({"scrontab": True}, "scrontab"),
         ({"required_nodes": "n9"}, "nodelist"),
         ({"required_nodes": "n3"}, "nodelist"),  # of 4 GPUs: Slurm would add a node
         ({"required_nodes": "n[1,4]"}, "nodelist"),  # n4 is in another partition
