@@ -361,6 +361,18 @@ def _maintain(site: Site) -> None:
     site.lab.run(["scontrol", "create", "reservation", *words.split()])
 
 
+_RESERVE_ALL = (
+    "scontrol create reservation ReservationName=maintenance StartTime=now+150 Duration=00:01:00 Users=root Nodes=ALL"
+    " Flags=MAINT"
+)
+
+
+def bill(lab: Lab) -> None:
+    """A GPU costs one unit, and eight CPUs as well."""
+    words = "TRESBillingWeights=CPU=0.125,GRES/gpu=1.0"
+    lab.run(["scontrol", "update", "PartitionName=gpu", words])
+
+
 def give_qos(lab: Lab) -> None:
     """A partition gets its QOS: in slurm.conf, slurmctld would not know it at its first start."""
     lab.run(["scontrol", "update", "PartitionName=debug", "QOS=debugging"])
@@ -1034,6 +1046,85 @@ SCENARIOS = [
         ],
         before=[("high", "either")],
         measured=["small", "pair", "wide", "node", "debug", "high", "grant", "either", "tasks"],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "maintenance",
+        "all nodes are maintained for half a minute, 150 s from now: jobs with limits of 1, 2 and 3 minutes",
+        230,
+        [
+            Work("one", "asrpt1", 70, 10, 1, 0, 2, options="--time=1"),
+            Work("two", "asrpt2", 40, 12, 2, 0.5, 3.5, options="-N1 --time=2"),
+            Work("long", "asrpt3", 20, 15, 4, 1, 7, options="-N1 --time=3"),
+            Work("node", "asrpt4", 12, 12, 8, 2, 11, ask="-N1 --gpus-per-node=8", options="--time=1"),
+            Work("wide", "asrpt4", 5, 12, 16, 3, 30, ask="-N2 --gpus-per-node=8", options="--time=2"),
+        ],
+        acts=[
+            (1.0, admin(_RESERVE_ALL)),
+            (185.0, admin("scontrol delete reservation=maintenance")),
+        ],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "overlapping",
+        "two partitions on the same nodes with as many jobs each, of which asrptd manages one",
+        200,
+        [
+            *[
+                Work(f"{where}_{role}", user, count, seconds, gpus, at_s, 110 / count, options=f"-N1 -p {partition}")
+                for where, partition, user in (("managed", "gpu", "asrpt1"), ("other", "other", "asrpt2"))
+                for role, count, seconds, gpus, at_s in (
+                    ("one", 60, 10, 1, 0),
+                    ("two", 30, 12, 2, 1),
+                    ("node", 8, 12, 8, 2),
+                )
+            ],
+        ],
+        measured=["managed_one", "managed_two", "managed_node"],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "run_minutes",
+        "a user with GrpTRESRunMins=gres/gpu=24: 16 jobs of 100 s with limits of 6 minutes; 3 x 60 of others",
+        260,
+        [
+            Work("limited", "asrpt1", 16, 100, options="--time=6", fixed=True),
+            *_others(60, 24, 2, at_s=1),
+        ],
+        slurm_conf=f"{LIMITS}\nPriorityCalcPeriod=1",
+        accounting=["modify user asrpt1 set GrpTRESRunMins=gres/gpu=24"],
+        measured=["limited"],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "billing",
+        "TRESBillingWeights, and a QOS with MaxTRESPerUser=billing=8: 60 jobs with few and many CPUs; 3 x 30 of others",
+        110,
+        [
+            Work("few", "asrpt1", 40, 10, options="-n1 -c2"),
+            Work("many", "asrpt1", 20, 10, options="-N1 -n1 -c16", at_s=0.1),
+            *_others(30, 10, 2, at_s=1),
+        ],
+        slurm_conf=LIMITS,
+        accounting=["modify qos normal set MaxTRESPerUser=billing=8"],
+        prepare=bill,
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "safe",
+        "AccountingStorageEnforce=safe: 48 jobs of an account with 16 GPU-minutes, 3 x 40 of others",
+        110,
+        [
+            Work("limited", "asrpt1", 40, 10, options="-A small --time=1"),
+            Work("limited_two", "asrpt1", 8, 10, 2, options="-A small -N1 --time=2"),
+            *_others(40, 10, 2, at_s=1),
+        ],
+        slurm_conf="AccountingStorageEnforce=associations,limits,qos,safe\nPriorityCalcPeriod=1",
+        accounting=[
+            "add account small",
+            "add user asrpt1 account=small",
+            "modify account small set GrpTRESMins=gres/gpu=16",
+        ],
         measure=_mean_completion,
     ),
     Scenario(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -12,11 +14,13 @@ from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import incremental, parse, preemption
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.commands import environment_of, run_slurm
+from slurm_asrpt.slurm.limits import qos_of_partitions
 from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.site import Site, needs_accounts, site_of
 from slurm_asrpt.slurm.topology import Topology, parse_topology, topologies_of
+from slurm_asrpt.throttle import Throttle
 
 LONGEST_QUOTE = 200
 WIDE = {"TERM": "dumb", "COLUMNS": "32767"}
@@ -26,6 +30,8 @@ EPOCH = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC0"}
 zone's file for each of them."""
 WHOLE_ARRAYS = {"SLURM_BITSTR_LEN": "0"}
 """Without it, the list of an array's pending tasks is cut off at 64 characters."""
+QOS_PAUSE_FACTOR = 199.0
+"""Asking for the flags of QOS takes half a percent of the time at most."""
 _SAFE = re.compile(r"[A-Za-z0-9_.,+:;=\[\]-]*")
 
 
@@ -39,6 +45,7 @@ class CliClient:
         ours = {k: v for k, v in found.items() if not k.startswith("SQUEUE_") and k != "SLURM_TOPO_LEN"}
         self.environment = {**ours, **WIDE, **EPOCH, **WHOLE_ARRAYS, "LC_ALL": "C.UTF-8"}
         self._order: dict[str, int] = {}  # of the node table
+        self._qos_flags, self._qos_throttle = "", Throttle(time.monotonic, pause_factor=QOS_PAUSE_FACTOR)
         self._queue = incremental.IncrementalQueue(self._lines, self._all_jobs, self._allocated_gres)
 
     def config(self) -> SlurmConfig:
@@ -129,7 +136,16 @@ class CliClient:
         licenses = self.run("scontrol", "-o", "show", "license")
         asked = needs_accounts(config)
         accounts = self.run("scontrol", "-o", "show", "assoc_mgr", "flags=qos,assoc") if asked else ""
-        return site_of(config, self._partitions(), licenses, accounts)
+        partitions = self._partitions()
+        asked = parse.enforces_limits(config) and bool(qos_of_partitions(rows_of(partitions)))
+        return site_of(config, partitions, licenses, accounts, self._flags_of_qos() if asked else "")
+
+    def _flags_of_qos(self) -> str:
+        """Only slurmdbd has them, which takes its time; while it does not answer, the previous ones stay in force."""
+        if self._qos_throttle.due:
+            with suppress(SlurmError), self._qos_throttle.spending():
+                self._qos_flags = self.run("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Flags")
+        return self._qos_flags
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         return parse.parse_allocations(self._show_jobs(job_ids))

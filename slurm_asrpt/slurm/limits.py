@@ -1,8 +1,9 @@
 """The limits of QOS, associations and licenses, as slurmctld has them, and what one job counts against them.
 
 ``scontrol show assoc_mgr`` prints them with their usage in brackets, ``N`` for no limit. The order of precedence is
-Slurm's (man sacctmgr, "resource limits"): the QOS of the partition, the QOS of the job, the association, then the
-accounts above it. What is set at one level is not looked at further up; limits of a group hold at every account.
+Slurm's (man sacctmgr, "resource limits"): the QOS of the partition, the QOS of the job (the other way round if that one
+has the flag OverPartQOS), the association, then the accounts above it. What is set at one level is not looked at
+further up; limits of a group hold at every account.
 """
 
 from __future__ import annotations
@@ -75,18 +76,40 @@ class Association:
 
 @dataclass(frozen=True)
 class SiteLimits:
-    """All limits. associations: by account, user and partition. partition_qos: by partition. licenses: how many."""
+    """All limits. associations: by account, user and partition. partition_qos: by partition. licenses: how many.
+
+    first_qos: the QOS that take precedence over those of partitions. safe: a job starts only if the minutes that are left
+    suffice for its time limit. period_s: once in this time, slurmctld takes what a job has run off the minutes that it
+    counts for; infinite if it does so only when the job ends.
+    """
 
     qos: Mapping[str, Qos] = field(default_factory=dict)
     associations: Mapping[tuple[str, str, str], Association] = field(default_factory=dict)
     partition_qos: Mapping[str, str] = field(default_factory=dict)
     licenses: Mapping[str, float] = field(default_factory=dict)
+    first_qos: frozenset[str] = frozenset()
+    safe: bool = False
+    period_s: float = math.inf
 
     @property
     def any(self) -> bool:
         """Whether there is any limit."""
-        levels = [caps for q in self.qos.values() for caps in (q.group, q.job, q.user, q.account)]
-        return bool(self.licenses) or any(levels) or any(a.group or a.job for a in self.associations.values())
+        return bool(self.licenses) or any(self._levels)
+
+    @property
+    def of_minutes(self) -> bool:
+        """Whether jobs count less against any limit the longer they have run."""
+        kinds = {"GrpTRESRunMins", *(_SPENT if self.safe else ())}
+        return self.period_s < math.inf and any(
+            name.partition("=")[0] in kinds for caps in self._levels for name in caps
+        )
+
+    @property
+    def _levels(self) -> Iterator[Caps]:
+        for qos in self.qos.values():
+            yield from (qos.group, qos.job, qos.user, qos.account)
+        for each in self.associations.values():
+            yield from (each.group, each.job)
 
 
 @dataclass(frozen=True)
@@ -198,6 +221,12 @@ def qos_of_partitions(rows: Rows) -> dict[str, str]:
     return {name: row["QoS"] for name, row in rows.items() if row.get("QoS", "N/A") != "N/A"}
 
 
+def qos_before_partitions(text: str) -> frozenset[str]:
+    """Those with the flag OverPartQOS in ``sacctmgr -n -P show qos format=Name,Flags``; other lines do not count."""
+    found = re.findall(r"(?m)^([^|\s]+)\|([A-Za-z,]*)$", text)
+    return frozenset(name for name, flags in found if "OverPartQOS" in flags.split(","))
+
+
 def parse_licenses(text: str) -> dict[str, float]:
     """``scontrol -o show license``: how many there are, by name, without those that slurmdbd has reserved or lost."""
     found = re.findall(r"LicenseName=(\S+)\s+Total=(\d+)", text)
@@ -207,8 +236,11 @@ def parse_licenses(text: str) -> dict[str, float]:
 # what a job uses
 
 
-def use_of(record: JobRecord, gpus: int) -> Use:
-    """What a record counts for: what it was given if it runs, what it asks for if it waits. gpus: its GPUs."""
+def use_of(record: JobRecord, gpus: int, ran_s: float = 0.0) -> Use:
+    """What a record counts for: what it was given if it runs, what it asks for if it waits. gpus: its GPUs.
+
+    ran_s: seconds that no longer count.
+    """
     nodes = max(record.min_nodes, len(record.hosts))
     cpus = record.cpus_for(gpus)
     memory = record.memory_per_node * nodes or record.memory_per_cpu * cpus or record.memory_per_gpu * gpus
@@ -217,7 +249,7 @@ def use_of(record: JobRecord, gpus: int) -> Use:
     if record.cpus_per_gpu and record.state == PENDING:  # Slurm counts these only once it starts the job
         tres |= {"cpu": max(tres["cpu"], float(cpus)), "mem": max(tres["mem"], memory)}
     licenses = {name: float(count) for (name, _), count in _licenses(record.licenses).items()}
-    partition, minutes = record.partition.partition(",")[0], record.time_limit / 60
+    partition, minutes = record.partition.partition(",")[0], max(0.0, record.time_limit - ran_s) / 60
     return Use(record.user, record.account, record.qos, partition, tres, minutes, licenses)
 
 
@@ -255,6 +287,8 @@ class LimitBook:
         found: list[Charge] = []
         held: set[str] = set()  # set at a level that takes precedence
         names = [self.limits.partition_qos.get(use.partition, ""), use.qos]
+        if use.qos in self.limits.first_qos:
+            names.reverse()
         for name in dict.fromkeys(names):
             qos = self.limits.qos.get(name)
             if qos is not None:
@@ -297,14 +331,14 @@ class LimitBook:
     def _sums(self, caps: Caps, use: Use, where: str, held: set[str]) -> Iterator[Charge]:
         """Limits on what all jobs of somebody use together."""
         for name, cap in caps.items():
-            amount = _amount(name, use)
+            amount = self._amount(name, use)
             if name not in held and amount is not None:
                 yield self._charge(f"{name} {where}", cap, amount)
 
     def _singles(self, caps: Caps, use: Use, where: str, held: set[str]) -> Iterator[Charge]:
         """Limits on each job: only those that this one exceeds."""
         for name, cap in caps.items():
-            amount = _amount(name, use)
+            amount = self._amount(name, use)
             if name not in held and amount is not None and amount > cap:
                 yield self._charge(f"{name} {where}", cap, math.inf)
 
@@ -312,24 +346,22 @@ class LimitBook:
         self.caps[limit] = cap
         return limit, amount
 
+    def amount_of(self, limit: str, use: Use) -> float:
+        """How much of a limit a job uses. limit: by its name for users."""
+        return self._amount(limit.partition(" of ")[0], use) or 0.0
 
-def amount_of(limit: str, use: Use) -> float:
-    """How much of a limit a job uses. limit: by its name for users."""
-    return _amount(limit.partition(" of ")[0], use) or 0.0
-
-
-def _amount(name: str, use: Use) -> float | None:
-    """How much of this limit a job uses; None where it uses nothing that the limit counts, or Slurm alone knows."""
-    kind, _, resource = name.partition("=")
-    if kind in ("GrpJobs", "MaxJobs", "MaxJobsPA", "MaxJobsPU"):
-        return 1.0
-    if kind == "MaxWallPJ":
-        return use.minutes or None
-    if kind in _SPENT:
-        return 0.0 if not resource or use.tres.get(resource) else None  # Slurm asks only whether any is left
-    used = use.tres.get(resource)
-    if not used:
-        return None
-    if kind in ("GrpTRESRunMins", "MaxTRESMinsPJ"):
-        return used * use.minutes if use.minutes else None
-    return used / use.tres["node"] if kind == "MaxTRESPN" else used
+    def _amount(self, name: str, use: Use) -> float | None:
+        """How much of this limit a job uses; None where it uses nothing that it counts, or Slurm alone knows."""
+        kind, _, resource = name.partition("=")
+        if kind in ("GrpJobs", "MaxJobs", "MaxJobsPA", "MaxJobsPU"):
+            return 1.0
+        if kind == "MaxWallPJ":
+            return use.minutes or None
+        used = use.tres.get(resource) if resource else 1.0
+        if not used:
+            return None
+        if kind in _SPENT and not self.limits.safe:
+            return 0.0  # Slurm asks only whether any are left
+        if kind in ("GrpTRESRunMins", "MaxTRESMinsPJ", *_SPENT):
+            return used * use.minutes if use.minutes else None
+        return used / use.tres["node"] if kind == "MaxTRESPN" else used

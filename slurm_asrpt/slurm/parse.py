@@ -379,6 +379,11 @@ def enforces_limits(config: Mapping[str, str]) -> bool:
     return not {"limits", "safe", "all"}.isdisjoint(config.get("AccountingStorageEnforce", "").split(","))
 
 
+def is_safe(config: Mapping[str, str]) -> bool:
+    """Whether AccountingStorageEnforce starts only jobs whose time limit the minutes that are left suffice for."""
+    return not {"safe", "all"}.isdisjoint(config.get("AccountingStorageEnforce", "").split(","))
+
+
 def parse_allocated_gres(text: str) -> dict[str, dict[str, str]]:
     """The GRES of running jobs by job and node, from ``scontrol -d -o show job``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,9 +12,10 @@ from slurm_asrpt.slurm.limits import (
     SiteLimits,
     parse_assoc_mgr,
     parse_licenses,
+    qos_before_partitions,
     qos_of_partitions,
 )
-from slurm_asrpt.slurm.parse import enforces_limits
+from slurm_asrpt.slurm.parse import enforces_limits, is_safe
 from slurm_asrpt.slurm.partitions import Partition, partitions_of, rows_of
 from slurm_asrpt.slurm.priorities import SitePriorities, parse_weights, site_priorities
 from slurm_asrpt.slurm.scheduler import SchedulerSettings, parse_scheduler
@@ -41,13 +43,25 @@ def needs_accounts(config: Mapping[str, str]) -> bool:
     return enforces_limits(config) or (weights is not None and weights.accounts)
 
 
-def site_of(config: Mapping[str, str], partitions: str, licenses: str, assoc_mgr: str) -> Site:
-    """From Slurm's texts. assoc_mgr: with flags=qos,assoc; "" unless ``needs_accounts``. Raises SlurmError."""
+def site_of(config: Mapping[str, str], partitions: str, licenses: str, assoc_mgr: str, qos_flags: str) -> Site:
+    """From Slurm's texts. Raises SlurmError.
+
+    assoc_mgr: with flags=qos,assoc; "" unless ``needs_accounts``. qos_flags: sacctmgr's, "" if unknown.
+    """
     qos, associations = parse_assoc_mgr(assoc_mgr)
     rows = rows_of(partitions)
     limits = SiteLimits(licenses=parse_licenses(licenses))
     if enforces_limits(config):
-        limits = SiteLimits(qos, associations, qos_of_partitions(rows), limits.licenses)
+        weights = parse_weights(config)
+        limits = SiteLimits(
+            qos,
+            associations,
+            qos_of_partitions(rows),
+            limits.licenses,
+            first_qos=qos_before_partitions(qos_flags),
+            safe=is_safe(config),
+            period_s=weights.period_s if weights else math.inf,
+        )
     priorities = site_priorities(config, rows, qos, associations)
     return Site(
         limits,

@@ -14,7 +14,13 @@ from pathlib import Path
 from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.slurm.commands import environment_of, run_slurm
-from slurm_asrpt.slurm.limits import SiteLimits, parse_assoc_mgr, parse_licenses, qos_of_partitions
+from slurm_asrpt.slurm.limits import (
+    SiteLimits,
+    parse_assoc_mgr,
+    parse_licenses,
+    qos_before_partitions,
+    qos_of_partitions,
+)
 from slurm_asrpt.slurm.notation import read_past
 from slurm_asrpt.slurm.parse import gpu_count, parse_config
 from slurm_asrpt.slurm.partitions import rows_of
@@ -22,8 +28,11 @@ from slurm_asrpt.slurm.site import Site, site_of
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.sacct import SACCT_FIELDS, parse_sacct
 
-LIMITS = tuple(
-    ("scontrol", "-o", "show", *words) for words in (("assoc_mgr", "flags=qos,assoc"), ("partition",), ("license",))
+LIMITS = (
+    ("scontrol", "-o", "show", "assoc_mgr", "flags=qos,assoc"),
+    ("scontrol", "-o", "show", "partition"),
+    ("scontrol", "-o", "show", "license"),
+    ("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Flags"),
 )
 CONFIG = ("scontrol", "show", "config")
 SINFO = ("sinfo", "--Node", "--noheader", "--format=%N|%G|%T")
@@ -95,7 +104,7 @@ def parse_site(text: str, source: str) -> Site:
         wanted = "; ".join(map(shlex.join, (CONFIG, *LIMITS)))
         raise InputError(f"{source}: no configuration of Slurm; write the file with: ({wanted}) > FILE")
     try:
-        return site_of(config, text, text, text)
+        return site_of(config, text, text, text, text)
     except SlurmError as error:
         raise InputError(f"{source}: {error}") from error
 
@@ -109,7 +118,8 @@ def parse_limits(text: str, source: str) -> SiteLimits:
     if not qos and not associations:
         wanted = "; ".join(map(shlex.join, LIMITS))
         raise InputError(f"{source}: no QOS and no association; write the file with: ({wanted}) > FILE")
-    return SiteLimits(qos, associations, qos_of_partitions(rows_of(text)), parse_licenses(text))
+    rows, licenses = rows_of(text), parse_licenses(text)
+    return SiteLimits(qos, associations, qos_of_partitions(rows), licenses, qos_before_partitions(text))
 
 
 def _ask(settings: SlurmSettings, hint: str, command: str, *arguments: str) -> str:

@@ -14,7 +14,7 @@ SHORT = "sleep 20"
 LONG = "sleep 36000"
 EXTRA = """PreemptType=preempt/qos
 PreemptMode=REQUEUE
-AccountingStorageEnforce=associations,limits,qos
+AccountingStorageEnforce=associations,limits,qos,safe
 PriorityCalcPeriod=1"""
 
 
@@ -89,6 +89,40 @@ def test_a_queue_over_a_limit_keeps_all_gpus_busy_without_a_refused_start(lab: C
     assert not any(lab.audit(job_id, "not-started") for job_id in (*limited, *free))
     ends = [lab.job(job_id).end_time for job_id in (*limited, *free)]
     assert max(ends[len(limited) :]) < sorted(ends)[len(free) + len(limited) // 2]
+    sacctmgr(lab, "modify", "qos", "limited", "set", "MaxTRESPerUser=gres/gpu=-1", "MaxJobsPerUser=1")
+
+
+def test_where_the_site_is_safe_jobs_wait_until_the_minutes_that_are_left_suffice(lab: Cluster):
+    """Of 30 GPU-minutes, a running job may use 20: the next job of 20 waits until it has ended, as does no other."""
+    sacctmgr(lab, "add", "account", "grant")
+    sacctmgr(lab, "add", "user", "asrpt1", "account=grant")
+    sacctmgr(lab, "modify", "account", "grant", "set", "GrpTRESMins=gres/gpu=30")
+    lab.stop_daemon()
+    lab.start_daemon()
+    first, second = (lab.submit("--gpus=2", "-A", "grant", "-t10", script="sleep 120", user="asrpt1") for _ in range(2))
+    small = lab.submit("--gpus=1", "-A", "grant", "-t5", script=SHORT, user="asrpt1")
+    text = "it would exceed a limit of the site: GrpTRESMins=gres/gpu of account grant"
+    wait_for(lambda: lab.text_of(second) == text, "the second job is over the limit", 30)
+    done = lab.wait_all([first, second, small], "COMPLETED", timeout=60)
+    assert done[second].start_time >= done[first].end_time > done[small].start_time
+    assert not any(lab.audit(job_id, "not-started") for job_id in done)
+
+
+def test_a_qos_with_overpartqos_goes_before_that_of_the_partition(lab: Cluster):
+    """The partition allows 2 GPUs a user, the job's QOS 6: a job of 5 is not over a limit, and waits in its turn."""
+    sacctmgr(lab, "modify", "qos", "limited", "set", "MaxTRESPerUser=gres/gpu=2", "MaxJobsPerUser=-1")
+    sacctmgr(lab, "add", "qos", "over", "Flags=OverPartQOS", "MaxTRESPerUser=gres/gpu=6")
+    sacctmgr(lab, "modify", "user", "asrpt1", "set", "qos+=over")
+    lab.stop_daemon()
+    blockers = lab.block_all()
+    lab.lab.run(["scontrol", "update", "PartitionName=gpu", "QOS=limited"])
+    lab.start_daemon()
+    over, alone = (lab.submit("--gpus=5", *qos, script=SHORT, user="asrpt1") for qos in (["--qos=over"], []))
+    wait_for(lambda: "it alone exceeds a limit of the site" in lab.text_of(alone), "asrptd knows the limits", 30)
+    assert lab.audit(over, "wait")[-1]["reason"] != "over-limit"
+    lab.cancel(*blockers, alone)
+    lab.wait(over, "COMPLETED")
+    lab.lab.run(["scontrol", "update", "PartitionName=gpu", "QOS="])
     sacctmgr(lab, "modify", "qos", "limited", "set", "MaxTRESPerUser=gres/gpu=-1", "MaxJobsPerUser=1")
 
 

@@ -15,7 +15,7 @@ from slurm_asrpt.core.limits import Charges, Headroom, headroom, together
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.refusals import Refusals
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
-from slurm_asrpt.slurm.limits import LimitBook, amount_of, use_of
+from slurm_asrpt.slurm.limits import LimitBook, use_of
 from slurm_asrpt.slurm.partitions import is_closed
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 from slurm_asrpt.slurm.request import gpus_of
@@ -33,7 +33,8 @@ class LimitsWatch:
     def __init__(self, reader: SiteReader) -> None:
         self._reader = reader
         self._book = LimitBook(reader.site.limits)
-        self._any = False
+        self._any = self._of_minutes = False
+        self._now = 0.0
         self._known: dict[Any, Charges] = {}
         self._of_record: dict[str, tuple[JobRecord, Charges]] = {}
         self._running: list[JobRecord] = []
@@ -45,13 +46,13 @@ class LimitsWatch:
 
     def follow(self, records: Iterable[JobRecord], now: float) -> None:
         """The jobs as of now, managed or not; the limits, where they are due to be read again."""
-        records = list(records)
+        records, self._now = list(records), now
         self._running = [r for r in records if r.state in RUNNING_STATES and r.state != "COMPLETING"]
         present = [r for r in records if not r.has_ended]
         self._read_if_due({(r.user, r.account, r.qos) for r in present}, self._for_partitions(present))
         limits = self._reader.site.limits
         if limits is not self._book.limits:
-            self._book, self._any = LimitBook(limits), limits.any
+            self._book, self._any, self._of_minutes = LimitBook(limits), limits.any, limits.of_minutes
             self._known.clear()
             self._of_record.clear()
         if len(self._of_record) > 2 * len(records):
@@ -118,13 +119,14 @@ class LimitsWatch:
             before = self._of_record[record.job_id] = (record, self._charges_of(record))
         return before[1]
 
-    def _charges_of(self, record: JobRecord) -> Charges:
-        key = str(_counted_by(record))
+    def _charges_of(self, record: JobRecord, ran_s: float = 0.0) -> Charges:
+        """ran_s: seconds that no longer count."""
+        key = (str(_counted_by(record)), ran_s)
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            found = self._known[key] = self._book.charges(use_of(record, gpus_of(record)))
+            found = self._known[key] = self._book.charges(use_of(record, gpus_of(record), ran_s))
         return found
 
     def alone(self, job: ManagedJob, limit: str) -> tuple[float, float] | None:
@@ -133,11 +135,19 @@ class LimitsWatch:
         if math.isinf(amount):
             amount = dict(self.charges(job.record)).get(limit, math.inf)
         if math.isinf(amount):  # of a limit on each job
-            amount = amount_of(limit, use_of(job.record, gpus_of(job.record)))
+            amount = self._book.amount_of(limit, use_of(job.record, gpus_of(job.record)))
         return (amount, cap) if amount > cap else None
 
     def headroom(self, starting: Sequence[ManagedJob]) -> Headroom:
         """What is left beside the running jobs and those that Slurm is about to start."""
-        in_use = [self.charges(record) for record in self._running]
+        in_use = [self._in_use(record) for record in self._running]
         in_use += [job.charges or self.charges(job.record) for job in starting]
         return headroom(self._book.caps | self._refusals.caps, in_use)
+
+    def _in_use(self, record: JobRecord) -> Charges:
+        """What a running job counts for: of its minutes, slurmctld counts those that were left some time ago."""
+        if not self._of_minutes:
+            return self.charges(record)
+        period = self._book.limits.period_s
+        ran_s = period * max(0.0, (self._now - record.start_time) // period - 1.0)
+        return self._charges_of(record, ran_s) + self._refusals.charges(record)

@@ -1,5 +1,6 @@
 """Limits as asrptd follows them: read rarely, counted in each cycle, and learned from what Slurm refuses."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -60,6 +61,25 @@ def test_what_runs_counts_and_what_completes_does_not(watch):
     assert watch.headroom(()).exceeded(watch.charges(WAITING)) == LIMIT
     watch.follow([WAITING, replace(RUNNING, state="COMPLETING")], 2.0)
     assert room(watch) == 3
+
+
+@pytest.mark.parametrize(
+    ("safe", "period_s", "left"),
+    [(True, 60.0, [980, 980, 984, 998]), (True, math.inf, [980] * 4), (False, 60.0, [1000] * 4)],
+)
+def test_a_running_job_counts_for_the_minutes_that_slurmctld_has_not_taken_off_yet(client, watch, safe, period_s, left):
+    """GrpTRESMins of a site that is safe; two GPUs for ten minutes."""
+    caps = {"GrpTRESMins=gres/gpu": 1000.0}
+    client.limits = SiteLimits(qos={"normal": Qos("normal", group=caps)}, safe=safe, period_s=period_s)
+    job = replace(RUNNING, time_limit=600.0, start_time=5000.0)
+    found = []
+    for ran in (0.0, 119.0, 180.0, 600.0):
+        watch.follow([job], 5000.0 + ran)
+        found.append(room(watch, "GrpTRESMins=gres/gpu of QOS normal"))
+    assert found == left
+    assert watch.charges(job) == (("GrpTRESMins=gres/gpu of QOS normal", 20.0 * safe),), (
+        "as it will when it waits again"
+    )
 
 
 def test_limits_are_read_at_once_for_a_new_user_and_seldom_otherwise(watch, client):

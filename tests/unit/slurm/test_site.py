@@ -1,5 +1,6 @@
 """The limits, priorities and preemption of a site, as different releases show the same ones."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def read(release: str, name: str) -> str:
 
 def site_in(release: str, **config: str) -> Site:
     texts = [read(release, name) for name in ("partitions", "licenses", "assoc_mgr")]
-    return site_of(parse.parse_config(read(release, "config")) | config, *texts)
+    return site_of(parse.parse_config(read(release, "config")) | config, *texts, qos_flags="")
 
 
 def test_several_releases_are_recorded() -> None:
@@ -48,6 +49,17 @@ def test_limits(release: str) -> None:
     assert (user.job, user.priority, user.share) == ({"MaxJobs": 7.0}, 5.0, 1.0)
     assert limits.partition_qos == {"urgent": "normal"}
     assert limits.licenses == {"matlab": 3.0}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_minutes_of_running_jobs_count_as_slurmctld_counts_them(release: str) -> None:
+    plain = site_in(release).limits
+    assert (plain.safe, plain.period_s) == (False, 300.0)
+    safe = site_in(
+        release, AccountingStorageEnforce="associations,limits,qos,safe", PriorityCalcPeriod="00:01:00"
+    ).limits
+    assert (safe.safe, safe.period_s) == (True, 60.0)
+    assert site_in(release, PriorityType="priority/basic").limits.period_s == math.inf
 
 
 @pytest.mark.parametrize("release", RELEASES)

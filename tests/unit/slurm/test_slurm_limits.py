@@ -16,6 +16,7 @@ from slurm_asrpt.slurm.limits import (
     Use,
     parse_assoc_mgr,
     parse_licenses,
+    qos_before_partitions,
     qos_of_partitions,
     use_of,
 )
@@ -94,6 +95,19 @@ def test_a_limit_of_the_partition_qos_takes_precedence():
     assert ours.charges(USE) == (("GrpTRES=gres/gpu of QOS part", 4.0),)
 
 
+def test_a_qos_with_overpartqos_takes_precedence_over_that_of_the_partition():
+    part = Qos("part", group={"GrpTRES=gres/gpu": 4.0}, user={"MaxJobsPU": 1.0})
+    levels = {"normal": Qos("normal", group={"GrpTRES=gres/gpu": 8.0}), "part": part}
+    flags = "part|\nnormal|DenyOnLimit,OverPartQOS\nhigh|OverPartQOS|1\nPartitionName=a|OverPartQOS x\n"
+    first = qos_before_partitions(flags)
+    ours = book(qos=levels, partition_qos={"gpu": "part"}, first_qos=first)
+    assert first == {"normal"}
+    assert ours.charges(USE) == (
+        ("GrpTRES=gres/gpu of QOS normal", 4.0),
+        ("MaxJobsPU of QOS part, user asrpt2", 1.0),
+    )
+
+
 def test_a_limit_of_the_qos_hides_that_of_the_association_and_its_accounts():
     users = {
         ("lab", "asrpt2", ""): Association("lab", "asrpt2", job={"MaxJobs": 3.0}),
@@ -135,6 +149,28 @@ def test_running_minutes_need_a_time_limit_and_resources_that_are_not_used_count
     ours = book(qos={"normal": Qos("normal", group={"GrpTRESRunMins=gres/gpu": 1000.0, "GrpTRES=license/x": 3.0})})
     assert ours.charges(USE) == (("GrpTRESRunMins=gres/gpu of QOS normal", 240.0),)
     assert ours.charges(replace(USE, minutes=0.0)) == ()
+
+
+@pytest.mark.parametrize(("safe", "counts"), [(True, (240.0, 60.0)), (False, (0.0, 0.0))])
+def test_minutes_that_are_left_must_suffice_for_the_time_limit_where_the_site_is_safe(safe, counts):
+    caps = {"GrpTRESMins=gres/gpu": 300.0, "GrpWall": 90.0, "GrpTRESMins=gres/mps": 1.0}
+    ours = book(qos={"normal": Qos("normal", group=caps)}, safe=safe)
+    names = ("GrpTRESMins=gres/gpu of QOS normal", "GrpWall of QOS normal")
+    assert ours.charges(USE) == tuple(zip(names, counts, strict=True))
+    assert [ours.amount_of(name, USE) for name in names] == list(counts)
+
+
+@pytest.mark.parametrize(
+    ("name", "safe", "period_s", "shrinks"),
+    [
+        *(("GrpTRESRunMins=cpu", False, 300.0, True), ("GrpTRESRunMins=cpu", True, math.inf, False)),
+        *(("GrpTRESMins=cpu", True, 300.0, True), ("GrpTRESMins=cpu", False, 300.0, False)),
+        *(("GrpWall", True, 300.0, True), ("GrpTRES=cpu", True, 300.0, False)),
+    ],
+)
+def test_which_limits_running_jobs_count_less_against_the_longer_they_run(name, safe, period_s, shrinks):
+    account = Association("lab", "", group={name: 9.0})
+    assert SiteLimits(associations={("lab", "", ""): account}, safe=safe, period_s=period_s).of_minutes is shrinks
 
 
 def test_licenses_count_where_they_are_known():
