@@ -78,9 +78,9 @@ class Association:
 class SiteLimits:
     """All limits. associations: by account, user and partition. partition_qos: by partition. licenses: how many.
 
-    first_qos: the QOS that take precedence over those of partitions. safe: a job starts only if the minutes that are left
-    suffice for its time limit. period_s: once in this time, slurmctld takes what a job has run off the minutes that it
-    counts for; infinite if it does so only when the job ends.
+    first_qos: the QOS that take precedence over those of partitions. safe: a job starts only if the minutes that are
+    left suffice for its time limit. period_s: once in this time, slurmctld takes what a job has run off the minutes
+    that it counts for; infinite if it does so only when the job ends.
     """
 
     qos: Mapping[str, Qos] = field(default_factory=dict)
