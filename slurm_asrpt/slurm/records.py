@@ -152,7 +152,7 @@ class JobRecord:
 
 
 _WORKING = frozenset({"IDLE", "MIXED", "ALLOCATED"})
-_HARMLESS = frozenset({"COMPLETING", "PLANNED", "CLOUD", "DYNAMIC_NORM"})
+_HARMLESS = frozenset({"COMPLETING", "PLANNED", "CLOUD", "DYNAMIC_NORM", "REBOOT_REQUESTED"})
 # not MAINTENANCE, where Slurm decides which jobs may run, nor NOT_RESPONDING of a node that is up
 _POWERED_DOWN = frozenset({"POWERED_DOWN", "POWERING_UP", "POWER_UP"})
 _POWERING_DOWN = frozenset({"POWERING_DOWN", "POWER_DOWN"})

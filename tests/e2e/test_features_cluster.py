@@ -12,7 +12,7 @@ from .conftest import QUICK, Cluster, own_cluster, wait_for
 pytestmark = pytest.mark.e2e
 
 SHORT = "sleep 1"
-EXTRA = "PartitionName=half Nodes=n[1-2]\nLicenses=matlab:1\nGresTypes=gpu,shard"
+EXTRA = "PartitionName=half Nodes=n[1-2]\nLicenses=matlab:1\nGresTypes=gpu,shard\nRebootProgram=/bin/true"
 MIG = "1g.10gb"
 
 
@@ -96,6 +96,16 @@ def configure(lab: Cluster, slurm_conf: str, gres_conf: str) -> None:
     for name, text in (("slurm.conf", slurm_conf), ("gres.conf", gres_conf)):
         (lab.lab.paths.etc / name).write_text(text, encoding="utf-8")
     lab.lab.start_slurmctld()
+
+
+def test_jobs_start_on_a_node_that_will_be_rebooted_once_it_is_idle(lab: Cluster):
+    running = lab.submit("--gpus=1", "-w", "n3", script="sleep 600")
+    lab.wait(running, "RUNNING")
+    lab.scontrol("reboot", "n3")
+    wait_for(lambda: "REBOOT_REQUESTED" in lab.scontrol("show", "node", "n3"), "the reboot is asked for", 10)
+    lab.wait(lab.submit("--gpus=1", "-w", "n3", script=SHORT), "COMPLETED")
+    lab.scontrol("cancel_reboot", "n3")
+    lab.cancel(running)
 
 
 def test_nodes_can_be_added_and_removed_and_shared_gpus_are_left_to_slurm(lab: Cluster):

@@ -175,7 +175,8 @@ def test_an_admins_reason_does_not_hide_the_state():
      ("DOWN*+DRAIN", False), ("MIXED+DRAIN", False), ("IDLE+MAINTENANCE", False), ("IDLE+POWERED_DOWN", True),
      ("IDLE+CLOUD+POWERED_DOWN", True), ("MIXED+NOT_RESPONDING+POWERING_UP", True), ("IDLE+POWERING_DOWN", True),
      ("DOWN+POWERED_DOWN+NOT_RESPONDING", False), ("IDLE+DRAIN+POWERED_DOWN", False),
-     ("IDLE+NOT_RESPONDING", False), ("IDLE+RESERVED", False)],
+     ("IDLE+NOT_RESPONDING", False), ("IDLE+RESERVED", False),
+     ("MIXED+REBOOT_REQUESTED", True), ("MIXED+DRAIN+REBOOT_REQUESTED", False), ("DOWN+REBOOT_ISSUED", False)],
 )  # fmt: skip
 def test_node_states_decide_whether_a_node_is_usable(state, usable):
     (node,) = parse.parse_nodes(f"{NODE} State={state} Partitions=gpu")
