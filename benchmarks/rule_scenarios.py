@@ -16,6 +16,8 @@ from typing import Any
 
 from benchmarks.rule_figures import Limit, Played, longest_idle_s, makespan_s, mean_completion_s, steps
 from slurm_asrpt.errors import MachineError
+from slurm_asrpt.lab import processes
+from slurm_asrpt.lab.accounting import start_slurmdbd
 from slurm_asrpt.lab.cluster import Lab
 
 ENFORCE, ORDER = "enforce", "order"
@@ -445,6 +447,26 @@ def _change(site: Site) -> None:
     for number, job_id in enumerate(_pending(site, "medium")):
         change = "TimeLimit=3" if number % 2 else "Gres=gpu:3"
         site.lab.run(["scontrol", "update", f"JobId={job_id}", change], check=False)
+
+
+def _update(role: str, every: int, *changes: str) -> Callable[[Site], object]:
+    """Owners change some of their pending jobs: each of every so many gets one of the changes."""
+
+    def act(site: Site) -> None:
+        for number, job_id in enumerate(_pending(site, role)[::every]):
+            change = changes[number % len(changes)].split()
+            site.lab.run(["scontrol", "update", f"JobId={job_id}", *change], check=False)
+
+    return act
+
+
+def _stop_slurmdbd(site: Site) -> None:
+    daemon = processes.read_daemon(site.lab.paths.pids / "slurmdbd.pid")
+    processes.end([daemon] if daemon else [], patience_s=5.0)
+
+
+def _start_slurmdbd(site: Site) -> None:
+    start_slurmdbd(site.lab.paths, site.lab.env)
 
 
 def _on_running(verb: str, role: str, most: int) -> Callable[[Site], object]:
@@ -978,6 +1000,42 @@ SCENARIOS = [
         measure=_mean_completion,
     ),
     Scenario(
+        "restless",
+        "owners change their pending jobs in twelve ways, hold and release them; slurmdbd is away for half a minute",
+        200,
+        [
+            Work("small", "asrpt1", 90, 10, 1, 0, 1.1),
+            Work("medium", "asrpt2", 60, 15, 2, 0.5, 1.7, options="-N1"),
+            Work("tasks", "asrpt3", 3, 8, 1, 1, 20, tasks=20, at_once=10),
+            Work("node", "asrpt3", 14, 12, 8, 1.5, 7, ask="-N1 --gpus-per-node=8"),
+            Work("wide", "asrpt4", 7, 15, 16, 2, 14, ask="-N2 --gpus-per-node=8"),
+        ],
+        slurm_conf=(f"{LIMITS}\nPriorityWeightQOS=100000\nPartitionName=second Nodes=n[1-4] MaxTime=INFINITE State=UP"),
+        accounting=[
+            "add qos high Priority=1000",
+            f"modify user {','.join(USERS)} set qos+=high",
+            "modify qos normal set MaxTRESPerUser=gres/gpu=16",
+        ],
+        managed=("gpu", "second"),
+        prepare=label,
+        acts=[
+            (12.0, _update("small", 2, "TimeLimit=3", "Nice=100", "Partition=second", "QOS=high")),
+            (18.0, _update("medium", 2, "ReqNodeList=n2", "ExcNodeList=n[1-2]", "Features=fast", "Partition=second")),
+            (24.0, _update("node", 1, "QOS=high", "ReqNodeList=n3")),
+            (26.0, _hold),
+            (30.0, _stop_slurmdbd),
+            (36.0, _update("tasks", 1, "TimeLimit=2", "Nice=50")),
+            (40.0, _update("medium", 3, "NumNodes=1-2", "StartTime=now+20", "Gres=gpu:3", "MinCPUsNode=4")),
+            (46.0, _release),
+            (50.0, _update("wide", 1, "Partition=second", "TimeLimit=3")),
+            (56.0, _cancel("tasks", 2)),
+            (60.0, _start_slurmdbd),
+            (66.0, _update("small", 3, "Features=slow", "StartTime=now+15", "ReqNodeList=n1")),
+            (74.0, _update("medium", 2, "Features=", "ReqNodeList=", "ExcNodeList=")),
+        ],
+        measure=_mean_completion,
+    ),
+    Scenario(
         "pipelines",
         "chains by --dependency, failing jobs and their repair, arrays by aftercorr, singletons, jobs over their limit",
         200,
@@ -1081,6 +1139,21 @@ SCENARIOS = [
             ],
         ],
         measured=["managed_one", "managed_two", "managed_node"],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "typed_limits",
+        "QOS MaxTRESPerUser=gres/gpu:h100=4 on nodes of two types: jobs of a user that name the type, and that do not",
+        110,
+        [
+            Work("typed", "asrpt1", 40, 10, 1, 0, 0.5, ask="--gpus=h100:1 -N1"),
+            Work("typed_two", "asrpt1", 12, 10, 2, 0.2, 2, ask="-N1 --gres=gpu:h100:2"),
+            Work("untyped", "asrpt1", 30, 10, 1, 0.3, 1, ask="--gpus=1 -N1"),
+            *[replace(work, every_s=1) for work in _others(40, 10, 2, at_s=1)],
+        ],
+        nodes="2x8:h100,2x8:a100",
+        slurm_conf=f"{LIMITS}\nAccountingStorageTRES=gres/gpu,gres/gpu:h100,gres/gpu:a100",
+        accounting=["modify qos normal set MaxTRESPerUser=gres/gpu:h100=4"],
         measure=_mean_completion,
     ),
     Scenario(
