@@ -18,6 +18,7 @@ from slurm_asrpt_cli._app.options import ConfigOption, JsonOption, check_folder
 from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.tables import GAP, Column, fold_nodes, print_prose, safe, show_table
 from slurm_asrpt_cli.admin.access import of_asrptd
+from slurm_asrpt_cli.status.selection import Wanted, read_jobs, words
 from slurm_asrpt_cli.status.table import gpu_hours
 
 from slurm_asrpt.audit.trail import Entry, entries, size
@@ -44,7 +45,7 @@ class Asked:
     settings: Settings
     since: float
     until: float
-    jobs: Sequence[str]
+    jobs: Sequence[Wanted]
     users: Sequence[str]
 
     @property
@@ -55,7 +56,7 @@ class Asked:
     def wants_job(self, entry: Entry) -> bool:
         """Whether the entry belongs to one of these jobs, or to no job."""
         job = str(entry.get("job", ""))
-        return not (self.jobs and job) or any(name in (job, job.partition("_")[0]) for name in self.jobs)
+        return not (self.jobs and job) or any(wanted.names(job) for wanted in self.jobs)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -65,7 +66,8 @@ def add_commands(app: typer.Typer) -> None:
 
 def audit_command(
     job: Annotated[
-        str, typer.Option("--job", "-j", metavar="JOBS", help="Only these jobs; 12 includes all tasks of array 12.")
+        str,
+        typer.Option("--job", "-j", metavar="JOBS", help="Only these jobs: 12 (all tasks of array 12), 12_3, 12+1."),
     ] = "",
     user: Annotated[str, typer.Option("--user", "-u", metavar="USERS", help="Only jobs of these users.")] = "",
     since: Annotated[
@@ -93,7 +95,7 @@ def audit_command(
 
     now = time.time()
     begin = read_time(since or "today", now) if since or not job else 0.0
-    asked = Asked(of_asrptd(config), begin, read_time(until, now), _split(job), _split(user))
+    asked = Asked(of_asrptd(config), begin, read_time(until, now), read_jobs([job]), words(user))
     if asked.until <= asked.since:
         raise InputError(f"--until {until} is not after --since {since}")
     if html:
@@ -114,12 +116,9 @@ def _first(found: Sequence[Entry], now: float) -> float:
     return float(found[0]["time"]) if found else now
 
 
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _what(asked: Asked) -> str:
-    parts = [f"job {', '.join(asked.jobs)}" if asked.jobs else "", f"user {', '.join(asked.users)}" * bool(asked.users)]
+    jobs = ", ".join(wanted.name for wanted in asked.jobs)
+    parts = [f"job {jobs}" if jobs else "", f"user {', '.join(asked.users)}" * bool(asked.users)]
     return "; ".join(part for part in parts if part) or "all jobs"
 
 
@@ -131,7 +130,7 @@ def _read(asked: Asked, cycles: bool) -> Iterator[Entry]:
     state, found, owners = asked.settings.paths.state, list[Entry](), dict[str, str]()
     with progress("reading the audit trail") if size(state) > BIG else nullcontext() as show:
         on_progress = None if show is None else lambda done, total: show(done, "", total)
-        numbers = {job.partition("_")[0] for job in asked.jobs}
+        numbers = {wanted.job_id.partition("_")[0] for wanted in asked.jobs}
         for entry in entries(state, 0.0 if asked.users else asked.since, asked.until, on_progress, numbers):
             if entry.get("user"):
                 owners[str(entry.get("job", ""))] = str(entry["user"])
@@ -289,7 +288,9 @@ def _not_followed(entry: Entry) -> str:
 
 
 def _left(entry: Entry) -> str:
-    return f"left to Slurm: {LEFT_WORDS.get(entry['why'], entry['why'])}"
+    word = str(entry["why"])
+    why = LEFT_WORDS.get(word, word)
+    return why if word == "component" else f"left to Slurm: {why}"
 
 
 def _had(entry: Entry) -> str:

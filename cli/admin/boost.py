@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli.admin.access import of_asrptd
+from slurm_asrpt_cli.status.selection import job_id
 
 from slurm_asrpt.errors import InputError, SlurmError
+from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import PENDING, JobRecord
-from slurm_asrpt.text import counted
 
 if TYPE_CHECKING:
     from slurm_asrpt.slurm.cli import CliClient
@@ -23,7 +26,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def boost_command(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job ID; of an array, all its pending tasks.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job ID; of an array or heterogeneous job, all of it.")],
     undo: Annotated[bool, typer.Option("--undo", help="The job goes before others no longer.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -45,7 +48,7 @@ def boost_command(
     from slurm_asrpt.slurm.cli import CliClient
 
     client = CliClient(of_asrptd(config).slurm)
-    records = [record for record in client.jobs() if job in (record.job_id, record.array_id)]
+    records = _named(client.jobs(), job_id(job))
     waiting = [record for record in records if record.state == PENDING]
     if not waiting:
         state = "not pending: " + records[0].state if records else "unknown to Slurm"
@@ -61,6 +64,20 @@ def boost_command(
     _tell(job, changed, undo, as_json)
 
 
+def _named(every: Sequence[JobRecord], job: str) -> list[JobRecord]:
+    """The job, or the tasks of the array; of a heterogeneous job the first component, whose update changes all.
+
+    A task that still shares its array's record gets one of its own, as in Slurm once it is updated.
+    """
+    found = [record for record in every if job in (record.job_id, record.array_id)]
+    array, _, task = job.partition("_")
+    for record in every if task and not found else ():
+        if record.job_id == array and any(int(task) in some for some in read_tasks(record.array_tasks)):
+            return [replace(record, job_id=job, array_tasks="")]
+    first = {record.het_id for record in found if record.het_id} - {record.job_id for record in found}
+    return [record for record in every if record.job_id in first] or found
+
+
 def _restore_default(client: CliClient, records: list[JobRecord]) -> None:
     """Slurm gives a job its default priority again when it is released. Raises SlurmError."""
     for record in records:
@@ -74,8 +91,8 @@ def _tell(job: str, changed: list[JobRecord], undo: bool, as_json: bool) -> None
         print(json.dumps({"boosted": not undo, "changed": ids}))
     elif not changed:
         print(f"job {job} {'was not boosted' if undo else 'is boosted already'}")
+    elif len(ids) > 1:
+        print(f"{len(ids)} jobs {'no longer ' if undo else ''}go before all others: {' '.join(ids)}")
     else:
-        jobs = f"job {job}" if ids == [job] else counted(len(ids), "job")
-        verb = "go" if len(ids) > 1 else "goes"
-        which = "" if ids == [job] else f": {' '.join(ids)}"
-        print(f"{jobs} {'no longer ' if undo else ''}{verb} before all others{which}")
+        components = " with all its components" if changed[0].het else ""
+        print(f"job {ids[0]}{components} {'no longer ' if undo else ''}goes before all others")

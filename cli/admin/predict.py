@@ -23,6 +23,7 @@ from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook.tag import parse_tag, render_features
 from slurm_asrpt.predict.conformal import RunConformal
+from slurm_asrpt.slurm.notation import job_id_of
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.spool import read_losses, read_progress
 from slurm_asrpt.status.learned_texts import communication_text
@@ -199,7 +200,7 @@ def explain_command(
     """
     from slurm_asrpt.predict.evidence import evidence
 
-    settings = of_asrptd(config)
+    settings, job = of_asrptd(config), job_id_of(job)
     if _JOB_ID.fullmatch(job) and not Path(job).exists():
         _nothing_of_a_script(given)
         subject = _of_job(settings, job)

@@ -12,11 +12,11 @@ from slurm_asrpt_cli._app.tables import safe
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.errors import AsrptError, InputError
-from slurm_asrpt.slurm.notation import read_tasks
+from slurm_asrpt.slurm.notation import job_id_of, read_tasks
 from slurm_asrpt.status.document import JobStatus, Status
 
 _ARRAY = re.compile(r"([0-9]+)_\[([0-9,:-]+)(?:%[0-9]+)?\]")
-_JOB_ID = re.compile(r"[0-9]+(?:[_+][0-9]+)?")
+_JOB_ID = re.compile(r"[0-9]{1,12}(?:[_+][0-9]{1,9})?")
 _COMMAS = re.compile(r",(?![^\[]*\])")  # but those in brackets
 
 
@@ -29,9 +29,13 @@ class Wanted:
     tasks: tuple[range, ...] = ()
 
     def takes(self, job: JobStatus) -> bool:
-        array, _, task = job.job_id.partition("_")
+        return self.names(job.job_id) or (not self.tasks and _holds(job, self.job_id))
+
+    def names(self, job_id: str) -> bool:
+        """Whether it names the job with this ID; tasks in brackets name the record of an array's other tasks, too."""
+        array, _, task = job_id.partition("_")
         if not self.tasks:
-            return self.job_id in (job.job_id, array) or _holds(job, self.job_id)
+            return self.job_id in (job_id, array)
         return array == self.job_id and (not task or (task.isdecimal() and any(int(task) in r for r in self.tasks)))
 
 
@@ -142,8 +146,7 @@ def job_id(text: str) -> str:
     """The ID of a job or an array task; of a component (12+1), that under which its job is known. Raises InputError."""
     if not _JOB_ID.fullmatch(text):
         raise InputError(f"{text[:40]!r}: not a job ID; write, for example, 123 or 123_4")
-    first, plus, component = text.partition("+")
-    return str(int(first) + int(component)) if plus else text  # Slurm numbers the components of a job on from its own
+    return job_id_of(text)
 
 
 def _holds(job: JobStatus, name: str) -> bool:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from slurm_asrpt.errors import InputError
 
+_COMPONENT = re.compile(r"([0-9]{1,12})\+([0-9]{1,9})")
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
 
 _LENGTHS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
@@ -47,6 +48,15 @@ def read_tasks(text: str) -> tuple[range, ...]:
     found = [match.groups() for match in parts if match]
     tasks = tuple(range(int(low), int(high or low) + 1, int(step or 1)) for low, high, step in found)
     return tasks if len(tasks) == len(parts) else ()
+
+
+def job_id_of(text: str) -> str:
+    """The ID under which asrptd knows a job: of a component, 12+1, that is 13; as it is for any other text.
+
+    Slurm numbers the components of a heterogeneous job on from its own number.
+    """
+    found = _COMPONENT.fullmatch(text)
+    return str(int(found[1]) + int(found[2])) if found else text
 
 
 def fold_gpus(nodes: Mapping[str, int]) -> str:

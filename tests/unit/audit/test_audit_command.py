@@ -371,3 +371,10 @@ def test_a_snapshot_without_switches_is_as_in_earlier_releases() -> None:
     assert document["fabric"] == {"inter": 1e9, "intra": 2e9}
     assert document["nodes"] == [{"name": "n1", "gpus": 8, "index": 0, "gpu_type": ""}]
     assert from_document(json.loads(canonical(document))) == inputs
+
+
+def test_jobs_are_named_as_slurm_names_them(site: Bench) -> None:
+    whole = run(site, "audit", "--job", "2", "--since", "yesterday")
+    assert run(site, "audit", "--job", "1+1", "--since", "yesterday") == whole  # the second component of job 1
+    assert isinstance(CliRunner().invoke(app, ["audit", "--job", "abc"]).exception, InputError)
+    assert "no entries" in run(site, "audit", "--job", "9_[1-3]", "--since", "yesterday")

@@ -94,3 +94,23 @@ def test_slurms_refusal_is_shown(run) -> None:
     slurm = Slurm(JOB)
     slurm.errors = "Access/permission denied"
     assert "job 7: Access/permission denied" in run(slurm, "7", code=1)
+
+
+def test_a_heterogeneous_job_is_boosted_with_all_its_components(run) -> None:
+    first = replace(JOB, job_id="12", number=12, het=True, het_id="12")
+    for name in ("12", "13", "12+1"):  # asrptd orders the whole by its first component
+        slurm = Slurm(first, replace(first, job_id="13", number=13))
+        assert run(slurm, name) == "job 12 with all its components goes before all others\n"
+        assert [job.nice < 0 for job in slurm.records] == [True, False]  # Slurm changes the others with it
+
+
+def test_a_task_that_shares_its_arrays_record_can_be_boosted(run) -> None:
+    rest = replace(JOB, job_id="12", number=12, array_tasks="2-9")
+    slurm = Slurm(rest)
+    assert run(slurm, "12_4") == "job 12_4 goes before all others\n"
+    assert "unknown to Slurm" in run(slurm, "12_1", code=2)
+
+
+@pytest.mark.parametrize("job", ["abc", "", "12_[1-3]"])
+def test_what_is_no_job_id_is_refused(run, job) -> None:
+    assert "" in run(Slurm(JOB), job, code=2)
