@@ -49,8 +49,11 @@ class Command(TyperCommand):
     """Shows names as manuals do, and seldom used options only with --help-all."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As Click's."""
-        found: list[str] = super().parse_args(ctx, _with_help(self, args))
+        """As Click's, but no value may be empty: it comes from an unset variable, and would select everything."""
+        args = _with_help(self, args)
+        if "" in args or any(word.endswith("=") for word in args):
+            _refuse_empty(self, ctx, args)
+        found: list[str] = super().parse_args(ctx, args)
         return found
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -69,6 +72,20 @@ class Command(TyperCommand):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+
+FREE = ("ARGS", "TEXT")
+"""What may be empty: the arguments of a script, a comment."""
+
+
+def _refuse_empty(command: Any, ctx: Any, args: list[str]) -> None:
+    """Raises BadParameter for an option or argument whose value is empty."""
+    given, _, _ = command.make_parser(ctx).parse_args(args=list(args))
+    for parameter in command.params:
+        value, option = given.get(parameter.name), parameter.param_type_name == "option"
+        empty = "" in value if isinstance(value, list | tuple) else value == ""
+        if empty and parameter.metavar not in FREE and (option or "--" not in args):  # after --, they are a script's
+            ctx.fail(f"{parameter.opts[0] if option else parameter.metavar} is empty")
 
 
 def everything_asked_for(ctx: Any) -> bool:

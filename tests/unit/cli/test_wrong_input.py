@@ -128,3 +128,36 @@ def test_missing_things_are_one_line_errors(words, tmp_path, monkeypatch, capfd)
     assert code in (1, 2)
     assert len(err.splitlines()) == 1, err
     assert err.startswith(words[0])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["asrpt-status", "--explain", ""],
+        ["asrpt-status", "--explain="],
+        ["asrpt-status", "-u", ""],
+        ["asrpt-status", "12", ""],
+        ["asrpt-admin", "audit", "--job", ""],
+        ["asrpt-admin", "boost", ""],
+        ["asrpt-admin", "explain-prediction", ""],
+        ["asrpt-admin", "evaluate", "--data", ""],
+        ["asrpt-sim", "compare", ""],
+        ["asrpt-lab", "up", "--set", ""],
+        ["asrpt-profile", "show", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_value_is_refused(words, tmp_path, monkeypatch, capfd):
+    """It comes from an unset variable of a script, and must not mean all jobs, or this directory."""
+    code, err = run_command(words, tmp_path, monkeypatch, capfd)
+    assert code == 2
+    assert len(err.splitlines()) == 1, err
+    assert " is empty; " in err
+
+
+def test_arguments_of_a_script_may_be_empty(tmp_path, monkeypatch, capfd):
+    (tmp_path / "train.sh").write_text("#!/bin/sh\n")
+    for words in (["predict", "--comment", "", "train.sh", ""], ["predict", "train.sh", "", "--x="]):
+        assert " is empty" not in run_command(["asrpt-admin", *words], tmp_path, monkeypatch, capfd)[1]
+    words = ["asrpt-status", "--what-if", "train.sh", "--", ""]
+    assert " is empty" not in run_command(words, tmp_path, monkeypatch, capfd)[1]
