@@ -12,6 +12,7 @@ from slurm_asrpt_cli.status.table import date, gpu_hours, print_jobs
 
 from slurm_asrpt.core.job import JobId, id_key
 from slurm_asrpt.status.document import NEAREST, RAN_ON, JobStatus, Status
+from slurm_asrpt.status.endings import ending
 from slurm_asrpt.status.reason_texts import why_open
 from slurm_asrpt.status.review import Review, review
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time
@@ -55,7 +56,7 @@ def facts_of(job: JobStatus, said: Review) -> Facts:
     """A fact per line."""
     lines = [
         ("Job", identity(job.job_id, job)),
-        ("State", _state(said)),
+        ("State", safe(ending(said.job_id, said.state, said.exit_code, said.signal))),
         ("Submitted", date(job.submit_time)),
         ("Waited", _waited(said)),
         ("Expected start", _forecast(job)),
@@ -68,12 +69,6 @@ def facts_of(job: JobStatus, said: Review) -> Facts:
     ]
     helps = [("What would help" if not number else "", safe(text)) for number, text in enumerate(said.helps)]
     return [line for line in lines if line[1] != UNKNOWN] + helps
-
-
-def _state(said: Review) -> str:
-    """A job that was ended, as by its time limit or a signal, has exit code 0, too: there it says nothing."""
-    tells = said.exit_code or said.state == "COMPLETED"
-    return safe(said.state) + (f", exit code {said.exit_code}" if tells else "")
 
 
 def _waited(said: Review) -> str:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.notation import read_tasks
-from slurm_asrpt.slurm.parse import expand, or_empty, with_gres
+from slurm_asrpt.slurm.parse import expand, or_empty, signal_of, with_gres
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, RUNNING_STATES, JobRecord
 from slurm_asrpt.throttle import Throttle
 
@@ -71,6 +71,8 @@ def update_record(record: JobRecord, before: bytes, line: bytes) -> tuple[JobRec
         now.pop("Reason", None)
     try:
         changes: dict[str, Any] = {field: read(now[name]) for name, (field, read) in _FIELDS.items() if name in now}
+        if "exit_code" in now:
+            changes["signal"] = signal_of(int(now["exit_code"]))
         if then.get("MaxNodes") != now.get("MaxNodes"):  # without an upper bound, the node count is shown
             changes["max_nodes"] = int(now["MaxNodes"])
     except (KeyError, ValueError) as error:

@@ -130,6 +130,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         nice=_nice(raw.get("nice")),
         dependency=_word(raw.get("dependency")),
         exit_code=_exit_code(raw.get("exit_code")),
+        signal=_signal(raw.get("exit_code")),
         restarts=int(number(raw.get("restart_cnt"))),
         requeue=raw.get("requeue") is True,
         array_tasks=tasks,
@@ -226,6 +227,18 @@ def _exit_code(raw: Any) -> int:
     if isinstance(raw, Mapping) and "return_code" in raw:  # 23.02 and later
         return int(number(raw["return_code"]))
     return int(number(raw)) >> 8  # a wait status
+
+
+def _signal(raw: Any) -> int:
+    if isinstance(raw, Mapping) and "return_code" in raw:  # signal_id in 23.02, id later
+        said = raw.get("signal")
+        return int(number(said.get("id", said.get("signal_id")))) if isinstance(said, Mapping) else 0
+    return signal_of(int(number(raw)))
+
+
+def signal_of(wait_status: int) -> int:
+    """The signal in a wait status; 0 if it has an exit code."""
+    return wait_status & 0x7F
 
 
 def _details(nodes: str, details: Any, order: Mapping[str, int]) -> dict[str, str]:

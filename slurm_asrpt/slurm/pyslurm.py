@@ -120,7 +120,7 @@ def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
             "time_limit": job.time_limit,
             "deadline": job.deadline,
             "priority": job.priority,
-            "exit_code": {"return_code": job.exit_code},
+            "exit_code": {"return_code": job.exit_code, "signal": {"id": job.exit_code_signal}},
             "restart_cnt": job.requeue_count,
             "requeue": bool(job.is_requeueable),
             "node_count": job.num_nodes,

@@ -26,7 +26,7 @@ class JobRecord:
     """One job of ``squeue --json``. Unset numbers are 0, unset strings "".
 
     job_id: as in Slurm, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job.
-    requeue: Slurm may requeue it.
+    requeue: Slurm may requeue it. signal: the one that ended it, 0 if none did.
     array_tasks: the pending tasks of array ``12`` that share this record, e.g. ``0-3,7`` or ``1-19:3``.
     het_id: of a heterogeneous job, the id of its first component; an update of that one changes all.
     array_most: how many tasks of the array may run at once, 0 without a limit.
@@ -58,6 +58,7 @@ class JobRecord:
     nice: int = 0
     dependency: str = ""
     exit_code: int = 0
+    signal: int = 0
     restarts: int = 0
     requeue: bool = False
     array_tasks: str = ""

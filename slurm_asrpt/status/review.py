@@ -82,15 +82,17 @@ LONG_WAIT_S, LONG_SHARE = 60.0, 0.25
 
 @dataclass(frozen=True)
 class Review:
-    """waits: what it waited for, and for how many seconds, the longest first. not_recorded_s: waiting before this
-    asrptd had been started. runtime_ratio: its runtime over the predicted one; alpha_ratio: seconds per iteration over
-    those in the best placement; limit_share: its runtime over its time limit; None where unknown. gpu_s: GPU-seconds
-    that it occupied. iterations_per_s: as it reported. helps: what its owner could have done.
+    """signal: the one that ended it, 0 if none did. waits: what it waited for, and for how many seconds, the longest
+    first. not_recorded_s: waiting before this asrptd had been started. runtime_ratio: its runtime over the predicted
+    one; alpha_ratio: seconds per iteration over those in the best placement; limit_share: its runtime over its time
+    limit; None where unknown. gpu_s: GPU-seconds that it occupied. iterations_per_s: as it reported. helps: what its
+    owner could have done.
     """
 
     job_id: str
     state: str
     exit_code: int
+    signal: int
     waited_s: float
     ran_s: float
     waits: list[tuple[str, float]]
@@ -112,6 +114,7 @@ def review(job: JobStatus) -> Review:
         job_id=job.job_id,
         state=job.reason.upper(),
         exit_code=int(_number(facts, "exit_code")),
+        signal=int(_number(facts, "signal")),
         waited_s=waited,
         ran_s=ran,
         waits=[(WAITED_FOR.get(kind, kind), seconds) for kind, seconds in kinds.items()],

@@ -50,7 +50,7 @@ request_values = attrgetter(*(each.name for each in dataclasses.fields(JobRecord
 
 _OF_ONE_JOB = (
     *("job_id", "number", "het_id", "name", "user", "uid", "account", "qos", "admin_comment", "submit_time"),
-    *("time_limit", "dependency", "licenses", "requeue", "restarts", "exit_code", "array_most"),
+    *("time_limit", "dependency", "licenses", "requeue", "restarts", "exit_code", "signal", "array_most"),
     *("nodes", "gpus_by_node", "gpus_by_type", "gpu_indexes"),
 )
 _SHAPE = (each.name for each in dataclasses.fields(JobRecord) if each.name not in {*_PASSING, *_OF_ONE_JOB})

@@ -12,6 +12,7 @@ from slurm_asrpt.daemon.jobs.saved_state import Forecast
 from slurm_asrpt.history.store import Run, Source
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.status.document import RAN_ON, JobStatus
+from slurm_asrpt.status.endings import outcome
 from slurm_asrpt.text import slurm_time
 
 MOST_UNWRITTEN = 10_000
@@ -85,6 +86,8 @@ def ended_row(row: JobStatus, ended: Ended) -> JobStatus:
     waited = max(0.0, (began or end) - record.submit_time)
     ran = end - began if began else 0.0
     facts: dict[str, Any] = {"exit_code": record.exit_code, "time_limit_s": record.time_limit, "waited_s": waited}
+    if record.signal:
+        facts["signal"] = record.signal
     facts |= {"ran_s": ran, "waits": {kind: round(seconds, 1) for kind, seconds in ended.waits.items() if seconds >= 1}}
     if began:
         facts[RAN_ON] = record.nodes  # also of jobs without GPUs, which have none in ``nodes``
@@ -92,7 +95,7 @@ def ended_row(row: JobStatus, ended: Ended) -> JobStatus:
         row,
         state=str(Phase.ENDED),
         reason=record.state.lower(),
-        text=_text(record.state, waited, ran if began else None),
+        text=_text(outcome(record.state, record.exit_code, record.signal), waited, ran if began else None),
         facts={**row.facts, **facts},
         nodes=dict(run.nodes if run else (job.allocation or record.gpus_by_node) if began else {}),
         gpus=run.gpus if run and run.gpus else row.gpus,
@@ -121,7 +124,7 @@ def _began(record: JobRecord) -> float:
     return record.start_time if record.nodes and 0 < record.start_time <= record.end_time else 0.0
 
 
-def _text(state: str, waited: float, ran: float | None) -> str:
+def _text(ended: str, waited: float, ran: float | None) -> str:
     if ran is None:
-        return f"{state} after {slurm_time(waited)}, before it started"
-    return f"{state} after {slurm_time(ran)}; had waited {slurm_time(waited)}"
+        return f"{ended} after {slurm_time(waited)}, before it started"
+    return f"{ended} after {slurm_time(ran)}; had waited {slurm_time(waited)}"

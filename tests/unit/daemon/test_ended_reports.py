@@ -1,8 +1,11 @@
 """What asrptd writes for the owners of ended jobs."""
 
+from dataclasses import replace
+
 import pytest
 
 from slurm_asrpt.status.ended import read_ended
+from slurm_asrpt.status.review import review
 
 
 def reports(bench):
@@ -142,3 +145,14 @@ def test_a_job_without_a_profile_shows_the_iterations_that_it_reported(bench):
     bench.slurm.end(job_id)
     watched(bench, 1)
     assert reports(bench)[job_id].iterations_done == 600
+
+
+def test_the_signal_that_ended_a_job_is_named(bench):
+    job_id = bench.slurm.submit(4)
+    watched(bench, 4)
+    bench.slurm.records[job_id] = replace(bench.slurm.records[job_id], signal=9)
+    bench.slurm.end(job_id, "FAILED")
+    watched(bench, 1)
+    job = reports(bench)[job_id]
+    assert job.text.startswith("FAILED, signal 9 (SIGKILL) after ")
+    assert review(job).signal == 9

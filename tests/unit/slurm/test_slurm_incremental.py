@@ -31,7 +31,7 @@ def line(job: JobRecord, **columns: str) -> bytes:
     times = {name: getattr(job, name.replace("Time", "_time").lower()) for name in TIMES}
     shown = {name: str(int(seconds)) if seconds else "N/A" for name, seconds in times.items()}
     shown |= {"JobId": str(job.number), "State": job.state, "Reason": job.reason, "PriorityLong": str(job.priority)}
-    shown |= {"RestartCnt": str(job.restarts), "exit_code": str(job.exit_code << 8), "NodeList": job.nodes}
+    shown |= {"RestartCnt": str(job.restarts), "exit_code": str(job.exit_code << 8 | job.signal), "NodeList": job.nodes}
     shown |= {"Dependency": job.dependency or "(null)", "ReqNodes": job.required_nodes, "Nice": str(job.nice)}
     limit = f"%{job.array_most}" if job.array_most and job.array_tasks else ""
     tasks = f"{job.array_tasks}{limit}" or job.job_id.partition("_")[2] or "N/A"
@@ -146,7 +146,7 @@ def test_bounds_that_asrptd_writes_need_no_full_read(slurm: Slurm) -> None:
 
 def test_the_end_of_a_job_needs_no_full_read(slurm: Slurm) -> None:
     """Slurm shows no CPUs for an ended job; that does not matter."""
-    slurm.change(5, state="CANCELLED", reason="None", exit_code=3, start_time=2100.0, end_time=2200.0, cpus=0)
+    slurm.change(5, state="CANCELLED", reason="None", exit_code=3, signal=9, start_time=2100.0, end_time=2200.0, cpus=0)
     assert slurm.look(after=9.0) == {**slurm.jobs, 5: dataclasses.replace(slurm.jobs[5], cpus=4)}
     assert slurm.look_again(after=9.0)
     assert slurm.reads == 0

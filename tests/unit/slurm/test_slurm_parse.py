@@ -504,3 +504,20 @@ def test_the_indexes_of_gpus_are_read(gres, indexes):
 def test_the_gpus_in_use_on_a_node_and_those_of_a_job_are_known():
     (node,) = parse.parse_nodes(NODE + " State=MIXED")
     assert node.indexes_used == 0b11
+
+
+@pytest.mark.parametrize(
+    ("raw", "code", "signal"),
+    [
+        (768, 3, 0),
+        (9, 0, 9),
+        (139, 0, 11),  # with a core dump
+        ({"status": "SIGNALED", "return_code": 0, "signal": {"signal_id": 9, "name": "KILL"}}, 0, 9),
+        ({"return_code": wrapped(0, False), "signal": {"id": wrapped(15), "name": "TERM"}}, 0, 15),
+        ({"return_code": wrapped(2), "signal": {"id": wrapped(0, False), "name": ""}}, 2, 0),
+        ({"return_code": None, "signal": {"id": None}}, 0, 0),  # pyslurm has none for a running job
+    ],
+)
+def test_exit_code_and_signal_of_each_release(raw, code, signal):
+    job = parsed_job(exit_code=raw)
+    assert (job.exit_code, job.signal) == (code, signal)

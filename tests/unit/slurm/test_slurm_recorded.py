@@ -108,6 +108,8 @@ def test_states_of_completing_jobs_are_read(folder):
 def test_exit_codes_and_times_are_read(jobs):
     assert jobs["failed"].exit_code == 3
     assert jobs["done"].exit_code == 0
+    assert jobs["cancelled-running"].signal in (9, 15)
+    assert jobs["failed"].signal == jobs["done"].signal == 0
     assert 0 < jobs["done"].submit_time <= jobs["done"].start_time <= jobs["done"].end_time
     assert jobs["leased"].eligible_time == pytest.approx(jobs["leased"].submit_time + 600, abs=2)
     assert jobs["cancelled-waiting"].nodes == ""
