@@ -11,7 +11,7 @@ from pathlib import Path
 from slurm_asrpt_cli._app.tables import Line, clip, print_lines, safe, table_lines
 from slurm_asrpt_cli.status.selection import own_name
 from slurm_asrpt_cli.status.status_file import screenful, warn_if_stale
-from slurm_asrpt_cli.status.table import SHORT, Field, columns, fit, open_note
+from slurm_asrpt_cli.status.table import SHORT, Field, columns, fit, start_note
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import JobStatus, Status
@@ -36,14 +36,15 @@ def overview(found: Status, user: str, width: int, height: int) -> list[Line]:
     queue = _queue(found.jobs)
     total = sum(jobs for jobs, _ in found.counts.values())
     head = [*summary(found, width), ()]
-    room = height - len(head) - 1 - bool(open_note(found.jobs))
+    room = height - len(head) - 1 - any(start_note([job]) for job in found.jobs)
     below = min(len(queue), LEAST_ROWS) + 3
     mine = _block(f"Your jobs: {by_state(own)}", own, OWN, width, room - below) if own else [_none(user, width)]
     shown = [*_shown(own, room - below)[0], *_shown(queue, room - len(mine), total)[0]]
-    note = open_note(shown)
+    note = start_note(shown)
     title = f"Queue: {_in_words((state, jobs, gpus) for state, (jobs, gpus) in found.counts.items())}"
     lines = [*head, *mine, (), *_block(title, queue, SHORT, width, room - len(mine), total)]
-    if note and any("START" in text for line in lines for text, _ in line):  # a narrow terminal has no such column
+    has_start = any("START" in text for line in lines for text, _ in line)  # not on a narrow terminal
+    if note and (has_start or note.startswith("START")):
         lines.append(((clip(note, width), "dim"),))
     return lines
 

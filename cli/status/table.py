@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,6 +13,7 @@ from operator import attrgetter
 from slurm_asrpt_cli._app.tables import (
     GAP,
     Column,
+    clip,
     clock_interval,
     print_parsable,
     print_table,
@@ -208,6 +210,15 @@ def open_note(jobs: Iterable[JobStatus], shown: Iterable[Column] | None = None) 
     return f"? in START: {', '.join(whys)}" if whys else ""
 
 
+def start_note(jobs: Sequence[JobStatus], shown: Iterable[Column] | None = None) -> str:
+    """What to know about the column START: why intervals have no end, or why no job has any start (the column may then
+    be missing); empty if there is nothing to say."""
+    if any(job.start_earliest is not None or job.start_time is not None for job in jobs):
+        return open_note(jobs, shown)
+    whys = Counter(job.start_unknown for job in jobs if job.start_unknown not in ("", job.text))
+    return f"START: {safe(whys.most_common(1)[0][0])}" if whys else ""
+
+
 def print_jobs(shown: Status, *, long: bool = False, parsable: bool = False, header: bool = True) -> None:
     """Print the jobs as a table: with --long all columns, with --parsable separated by ``|``."""
     if parsable:
@@ -218,7 +229,7 @@ def print_jobs(shown: Status, *, long: bool = False, parsable: bool = False, hea
     width = None if long else terminal_width()
     fitted = fit(made, width) if width else made
     print_table(fitted, header, width)
-    if sys.stdout.isatty() and (note := open_note(shown.jobs, fitted)):
-        print(note)
+    if width and (note := start_note(shown.jobs, fitted)):
+        print(clip(note, width))
     if not shown.jobs and sys.stdout.isatty():  # titles alone look as if something were missing
         print("no matching jobs", file=sys.stderr)

@@ -23,7 +23,7 @@ from slurm_asrpt_cli._app.tables import Line, clip, safe, table_lines
 from slurm_asrpt_cli.status.overview import by_state
 from slurm_asrpt_cli.status.selection import Selection, check_users, missing_jobs, ordered, unknown_names
 from slurm_asrpt_cli.status.status_file import published, staleness
-from slurm_asrpt_cli.status.table import SHORT, columns, fit, open_note
+from slurm_asrpt_cli.status.table import SHORT, columns, fit, start_note
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.errors import AsrptError, InputError
@@ -128,7 +128,7 @@ def screen(found: Status, view: View, width: int, height: int, now: float) -> tu
     part = rows[view.offset : view.offset + room]
     fitted = fit(columns(SHORT, part), width)
     lines = [*_head(found, rows, width, now), *table_lines(fitted, True, width)]
-    lines[2] = _note(found, view.chosen, open_note(part, fitted), width)
+    lines[2] = _note(found, view.chosen, start_note(part, fitted), width)
     lines += [()] * (height - 1 - len(lines))
     return [*lines[: height - 1], _foot(view, len(rows), width)], view
 

@@ -102,3 +102,27 @@ def test_the_overview_has_no_note_on_jobs_that_it_does_not_show() -> None:
         lines = ["".join(text for text, _ in line) for line in overview(status(*jobs), "bob", 80, 24)]
         assert any(line.startswith("? in START") for line in lines) == noted
         assert len(lines) <= 24
+
+
+def test_a_table_without_any_start_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a narrow terminal the column goes if it is empty."""
+    why = "it starts in too few simulations (3 days each, less if the queue is long)"
+    waiting = replace(job("7"), start_earliest=None, text="needs 4 GPUs, 1 free for it")
+    jobs = [replace(waiting, start_unknown=why), replace(waiting, job_id="8", start_unknown=waiting.text)]
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_jobs(status(*jobs))
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("START: it starts in too few simulations")
+    assert len(last) <= 80
+    print_jobs(status(jobs[1]))
+    assert "START:" not in capsys.readouterr().out  # the table says it
+    for height in (9, 24):
+        lines = ["".join(text for text, _ in line) for line in overview(status(*jobs * 9), "ann", 80, height)]
+        assert lines[-1].startswith("START: it starts")
+        assert len(lines) <= max(height, 15)
+    rows = ["".join(text for text, _ in line) for line in screen(status(*jobs), View("ann"), 80, 24, NOW)[0]]
+    assert any(line.startswith("START: it starts") for line in rows)
+    assert not any(line.startswith("START:") for line in map(str, overview(status(*jobs, job("9")), "ann", 80, 24)))
