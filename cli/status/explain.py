@@ -21,6 +21,7 @@ from slurm_asrpt.status.document import (
     COMMUNICATION,
     DRAWN_BY,
     NEAREST,
+    OWN_ORDER,
     PREEMPTED_BY_NONE,
     RESERVED_IN,
     UNUSED_PROFILE,
@@ -124,7 +125,8 @@ def _ends(ends: Sequence[Ending]) -> str:
 
 def _priority(job: JobStatus) -> str:
     rounded = f"{job.weight:,.0f}" if job.weight >= 100 else f"{job.weight:.3g}"
-    weight = f"ordered as if its predicted work were divided by {rounded}" if job.weight != 1.0 else ""
+    by_work = job.weight != 1.0 and OWN_ORDER not in job.priority  # else its work does not count
+    weight = f"ordered as if its predicted work were divided by {rounded}" if by_work else ""
     return "; ".join(filter(None, [job.priority and safe(job.priority), weight]))
 
 
@@ -209,6 +211,7 @@ def _facts(job: JobStatus) -> Facts:
         "ahead",
         "why",
         "word",
+        "first",
         "slurm_reason",
         "nodes",
         "shape",

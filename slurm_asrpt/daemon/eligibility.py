@@ -95,5 +95,6 @@ class Eligibility:
     def _leave(self, job: ManagedJob, word: str, now: float) -> None:
         if job.state is not JobState.LEFT_TO_SLURM:
             self._audit.record(now, "left", job.record.job_id, why=word, user=job.record.user)
-        why = reason(Phase.LEFT, "left", why=LEFT_WORDS.get(word, word), word=word)
+        first = {"first": job.record.het_id} if word == "component" else {}
+        why = reason(Phase.LEFT, "left", why=LEFT_WORDS.get(word, word), word=word, **first)
         self.feed.withdraw(job, JobState.LEFT_TO_SLURM, why, now)

@@ -38,6 +38,7 @@ from slurm_asrpt.slurm.request import asked_gpus, gpus_of
 from slurm_asrpt.status.document import (
     COMMUNICATION,
     DRAWN_BY,
+    OWN_ORDER,
     PREEMPTED_BY_NONE,
     RESERVED_IN,
     UNUSED_PROFILE,
@@ -199,10 +200,10 @@ def _turn(job: ManagedJob, now: float) -> str:
     if job.state is not JobState.QUEUED or job.job is None or job.job.turn is None:
         return ""
     if job.in_slurms_order:
-        return "Slurm's own order, as a large job whose nodes Slurm chooses"
+        return f"{OWN_ORDER}, as a large job whose nodes Slurm chooses"
     if deadline_is_near(job.record, now):
-        return "Slurm's own order, as half of the time is over in which it can start before its deadline"
-    return "Slurm's own order, in which it precedes a large job whose nodes Slurm chooses, or one with a near deadline"
+        return f"{OWN_ORDER}, as half of the time is over in which it can start before its deadline"
+    return f"{OWN_ORDER}, in which it precedes a large job whose nodes Slurm chooses, or one with a near deadline"
 
 
 def _layout(job: ManagedJob) -> str:

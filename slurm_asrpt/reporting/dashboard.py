@@ -79,7 +79,7 @@ def _row(job: JobStatus) -> list[Any]:
 def _anonymous_row(job: JobStatus) -> list[Any]:
     return [
         *(printable(job.job_id), job.rank, "", "", printable(job.partition), job.gpus),
-        *(printable(job.state), rule_of(job.reason), *_times(job), printable(fold_gpus(job.nodes))),
+        *(printable(job.state), rule_of(job.reason, job.facts), *_times(job), printable(fold_gpus(job.nodes))),
     ]
 
 

@@ -161,7 +161,7 @@ def remarks(found: Report, left: int, vanished: int) -> list[str]:
     if left:
         lines.append(
             f"{counted(left, 'job')} simulated like the others, although asrptd would have left such jobs to Slurm "
-            "(arrays, --reservation ...)."
+            "(asrpt:off, shards, MPS ...)."
         )
     if vanished:
         lines.append(f"{counted(vanished, 'job')} missing: ended while asrptd was not running.")

@@ -17,6 +17,8 @@ from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.files import replace_file
 
 SCHEMA = 1
+OWN_ORDER = "Slurm's own order"
+"""What ``priority`` says of a job that goes by that, and not by its work."""
 UNUSED_PROFILE = "unused_profile"
 """The fact that says why the profile that a job names is not used."""
 RESERVED_IN, DRAWN_BY = "reserved_in", "drawn_by"
@@ -205,12 +207,12 @@ def known(job: JobStatus) -> dict[str, Any]:
 
 
 def count_jobs(jobs: list[JobStatus]) -> dict[str, list[int]]:
-    """Number of jobs and GPUs in each state."""
+    """Number of jobs and GPUs in each state. The GPUs of a waiting heterogeneous job are its first component's."""
     found: dict[str, list[int]] = {}
     for job in jobs:
         count = found.setdefault(job.state, [0, 0])
         count[0] += 1
-        count[1] += job.gpus
+        count[1] += 0 if job.facts.get("word") == "component" else job.gpus
     return found
 
 

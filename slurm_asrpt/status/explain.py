@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -70,7 +71,7 @@ def explain(found: Status, job: JobStatus) -> Explanation:
         state=job.state,
         reason=job.reason,
         why=job.text or ("it runs" if job.state == Phase.RUNNING else ""),
-        rule=rule_of(job.reason),
+        rule=rule_of(job.reason, job.facts),
         changes=_changes(job),
         own_gpu_s=work(job),
         ahead=_ahead(found.jobs, job),
@@ -146,12 +147,14 @@ def _ahead(jobs: Sequence[JobStatus], job: JobStatus) -> Ahead | None:
 def _ends(found: Status, job: JobStatus) -> list[Ending]:
     """Running jobs by predicted end, until enough GPUs would be free; none if enough are free now.
 
+    Those without a prediction follow, by time limit.
+
     None for a job for which GPUs are not all alike: counting them would promise too much.
     """
     if job.layout:
         return []
     running = [j for j in found.jobs if j.state == Phase.RUNNING]
-    running.sort(key=lambda j: (j.remaining_s is None, j.remaining_s or 0.0))
+    running.sort(key=_end)
     chosen, have = list[Ending](), found.gpus_free
     for one in running:
         if have >= job.gpus:
@@ -159,3 +162,9 @@ def _ends(found: Status, job: JobStatus) -> list[Ending]:
         chosen.append(Ending(one.job_id, one.gpus, one.remaining_s, one.limit_end))
         have += one.gpus
     return chosen if have >= job.gpus else []
+
+
+def _end(running: JobStatus) -> tuple[bool, float]:
+    if running.remaining_s is not None:
+        return False, running.remaining_s
+    return True, running.limit_end or math.inf

@@ -279,6 +279,13 @@ OVER_LIMIT_ALONE = Wording(
     "the owner must resubmit it with a smaller request, or an admin must raise the limit",
 )
 
+COMPONENT = Wording(
+    "{why}",
+    "asrptd schedules a heterogeneous job as a whole, and shows it with its first component",
+    "no action needed: the first component says what the job waits for{first}",
+)
+"""The texts for the other components of a heterogeneous job, which are neither managed nor left to Slurm."""
+
 LEFT_WORDS = {
     "interactive": "an interactive job",
     "het": "a heterogeneous job",
@@ -370,9 +377,9 @@ def in_words(kind: str, facts: Mapping[str, Any]) -> str:
     return _filled(_wording(kind, facts).text, facts)
 
 
-def rule_of(kind: str) -> str:
+def rule_of(kind: str, facts: Mapping[str, Any]) -> str:
     """The rule behind a reason; "" for an unknown kind."""
-    return WORDS[kind].rule if kind in WORDS else ""
+    return _wording(kind, facts).rule if kind in WORDS else ""
 
 
 def change_of(kind: str, facts: Mapping[str, Any]) -> str:
@@ -383,6 +390,8 @@ def change_of(kind: str, facts: Mapping[str, Any]) -> str:
 def _wording(kind: str, facts: Mapping[str, Any]) -> Wording:
     if kind == "over-limit" and "asks" in facts:
         return OVER_LIMIT_ALONE
+    if kind == "left" and facts.get("word") == "component":
+        return COMPONENT
     return CAPACITY_WORDS.get(str(facts.get("lacks")), WORDS[kind]) if kind == "capacity" else WORDS[kind]
 
 
@@ -393,6 +402,7 @@ def _filled(text: str, facts: Mapping[str, Any]) -> str:
     returns = {"now": " now", "returns": "nodes must return to service, or "} if facts.get("returns") else {}
     fewer = "" if facts.get("need") == 1 else "; a request for fewer GPUs may start sooner"
     others = {
+        "first": f" (asrpt-status --explain {facts['first']})" if facts.get("first") else "",
         "by": by,
         "fewer": fewer,
         "kept": _kept(facts),

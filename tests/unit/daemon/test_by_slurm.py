@@ -13,6 +13,8 @@ from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.priorities import PartitionPriority, SitePriorities, Weights
 from slurm_asrpt.slurm.writeback import PINNED_PRIORITY
+from slurm_asrpt.status.document import count_jobs
+from slurm_asrpt.status.explain import explain
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import GROUP
 
@@ -207,6 +209,25 @@ def test_a_heterogeneous_job_waits_for_room_for_all_components(gated: Bench) -> 
     gated.cycle(2)
     assert gated.job_state(first) is JobState.PINNED
     assert gated.writes(first)[-1] == {"StartTime": "now", "Priority": str(PINNED_PRIORITY)}
+
+
+def test_a_waiting_component_is_neither_left_to_slurm_nor_counted_twice(gated: Bench) -> None:
+    gated.slurm.submit(4, 100)
+    gated.cycle(2)
+    first = str(gated.slurm.last_number + 1)
+    common: dict[str, Any] = {"het": True, "het_id": first, "admin_comment": left("het"), "leased": False}
+    gated.slurm.starts_jobs = False
+    second = [gated.slurm.submit(gpus, 10, **common) for gpus in (3, 4)][1]
+    gated.cycle(2)
+    found = gated.status(gated.slurm.now)
+    row = next(row for row in found.jobs if row.job_id == second)
+    said = explain(found, row)
+    assert row.text == "it starts with the first component of its heterogeneous job"
+    assert "as a whole" in said.rule
+    assert said.changes == [
+        f"no action needed: the first component says what the job waits for (asrpt-status --explain {first})"
+    ]
+    assert sum(gpus for _, gpus in count_jobs(found.jobs).values()) == 4 + 3 + 4
 
 
 def test_a_heterogeneous_job_without_gpus_waits_for_room_for_all_components(gated: Bench) -> None:

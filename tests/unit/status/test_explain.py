@@ -13,7 +13,7 @@ from slurm_asrpt_cli.status.table import gpu_hours
 
 from slurm_asrpt.core.reasons import KINDS, Phase
 from slurm_asrpt.daemon.jobs.wait_reasons import KeptGpus
-from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, Status
+from slurm_asrpt.status.document import OWN_ORDER, UNUSED_PROFILE, JobStatus, Status
 from slurm_asrpt.status.explain import add_ahead, explain
 from slurm_asrpt.status.reason_texts import WORDS, change_of, in_words, rule_of
 from tests.benches.daemon import Bench
@@ -60,7 +60,7 @@ def test_explain_shows_jobs_ahead_free_gpus_and_the_next_ends(gated: Bench) -> N
     assert [each.job_id for each in two.ends] == runs
     assert one.ends[0].remaining_s == pytest.approx(row(found, runs[0]).remaining_s)
     assert one.reason in ("gpus", "reserved")
-    assert (one.why, one.rule, bool(one.changes)) == (row(found, first).text, rule_of(one.reason), True)
+    assert (one.why, one.rule, bool(one.changes)) == (row(found, first).text, rule_of(one.reason, {}), True)
 
 
 def test_a_job_with_reserved_gpus_shows_the_placement_possible_now(gated: Bench) -> None:
@@ -185,7 +185,7 @@ def test_nodes_that_are_down_could_help_a_job_that_they_could_hold(gated: Bench)
 
 @pytest.mark.parametrize("kind", WORDS)
 def test_every_kind_of_reason_has_a_text(kind: str) -> None:
-    assert "{" not in in_words(kind, FACTS) + change_of(kind, FACTS) + rule_of(kind)
+    assert "{" not in in_words(kind, FACTS) + change_of(kind, FACTS) + rule_of(kind, FACTS)
 
 
 @pytest.mark.parametrize(
@@ -334,3 +334,26 @@ def test_an_end_that_nobody_predicts_is_bounded_by_the_time_limit(gated: Bench, 
     assert [(each.remaining_s, each.limit_end) for each in said.ends] == [(None, started + 600.0)]
     explain_command(found, row(found, waiting), as_json=False)
     assert "ends, by its time limit at " in " ".join(capsys.readouterr().out.split())
+
+
+def test_running_jobs_without_predictions_end_by_their_time_limits(gated: Bench) -> None:
+    for limit in (9000.0, 600.0):
+        gated.slurm.submit(6, 0, time_limit=limit)
+    gated.cycle(3)
+    waiting = gated.slurm.submit(4, 100)
+    gated.cycle(2)
+    found = status(gated)
+    assert [each.job_id for each in explain(found, row(found, waiting)).ends] == ["2"]
+
+
+def test_a_job_in_slurms_own_order_is_not_said_to_go_by_its_work(gated: Bench, capsys) -> None:
+    gated.slurm.submit(12, 100)
+    gated.cycle(2)
+    waiting = gated.slurm.submit(4, 100)
+    gated.cycle(2)
+    found = status(gated)
+    job = replace(row(found, waiting), weight=27.0)
+    explain_command(found, job, as_json=False)
+    assert "divided by 27" in capsys.readouterr().out
+    explain_command(found, replace(job, priority=f"{OWN_ORDER}, as a large job"), as_json=False)
+    assert "divided by" not in capsys.readouterr().out
