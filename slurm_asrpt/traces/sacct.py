@@ -16,14 +16,15 @@ With SLURM_TIME_FORMAT=%s the times have no gap or overlap when clocks change. R
 
 Users choose job names, and a name may contain the separator or a line break. Therefore JobName is last in SACCT_FIELDS,
 where a separator does no harm. Against forged lines, use an unguessable ``--delimiter`` and pass it here as
-``separator``.
+``separator``: a line without it then continues the name before it. In a file with ``|`` such a line may be anything,
+as a message of sacct, and is left out.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -102,12 +103,26 @@ def read_raw(text: Iterable[str], separator: str = "|") -> Rows:
         raise InputError("no AllocTRES in sacct's header line, so no job's GPUs are known; add AllocTRES to --format")
     tail = titles[-1] in _FREE_TEXT
     there = [name for name in _COLUMNS if name in titles]
+    if tail and len(separator) > 1:
+        opened = _continued(opened, separator)
     lines_of_text = (line.rstrip("\r\n") + "\n" for line in opened)
     rows = read_columns(lines_of_text, LineFormat(titles, separator, quotes=False, tail=tail), there, [])
     for name in _COLUMNS:
         if name not in rows.frame:
             rows.frame[name] = ""
     return rows
+
+
+def _continued(opened: Iterable[str], separator: str) -> Iterator[str]:
+    """The rows, each in one piece: a job name at the end of a row may have line breaks."""
+    row: list[str] = []
+    for line in opened:
+        if row and separator in line:
+            yield "\n".join(row)
+            row = []
+        row.append(line.rstrip("\n"))
+    if row:
+        yield "\n".join(row)
 
 
 def _jobs(raw: pd.DataFrame) -> tuple[pd.DataFrame, Counter[str], Counter[str]]:

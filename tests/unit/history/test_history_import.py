@@ -380,3 +380,21 @@ def test_all_rows_of_a_trace_are_accounted_for(trace: Path) -> None:
 
     found = read_trace(trace)
     assert len(list(trace_rows(found))) == found.rows
+
+
+def test_a_name_with_line_breaks_is_imported_whole(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users choose names. The separator is secret, so no line of a name can pass for a row."""
+    forged = line(JobID="9", JobName="theirs")
+    names = {"7": f"first\n{forged.replace('|', '/')}\n\nlast", "8": "a\x1b[31m\rb\u2028c\x85"}
+
+    def answer(settings, fields, since, partitions, separator, until, every_run):  # type: ignore[no-untyped-def]
+        rows = [
+            line(JobID=job).replace("|", separator).rpartition(separator)[0] + separator + names[job] for job in names
+        ]
+        return "\n".join(["|".join(FIELDS).replace("|", separator), *rows, ""])
+
+    monkeypatch.setattr(importing.accounting, "ask_sacct", answer)
+    into = Importer(history)
+    import_sacct(into, SlurmSettings(), "gpu", NOW - 1000, NOW)
+    assert {run.job_id: run.job_name for run in history.all_runs()} == names
+    assert (into.counts.read, into.counts.skipped.total()) == (2, 0)
