@@ -191,7 +191,8 @@ _LOADS = ("load", "seed", "servers", "gpus-per-server", "jobs", "single-gpu")
 def leave(found: Collected, interrupted: bool, wanted: int) -> None:
     """Print the failed cells and exit with the matching code."""
     if len(found.failed) > 1 and len(errors := set(found.failed.values())) == 1:
-        say(f"{safe(errors.pop())} ({len(found.failed)} of {wanted} simulations)")
+        some = f" ({len(found.failed)} of {wanted} simulations)" if len(found.failed) < wanted else ""
+        say(f"{safe(errors.pop())}{some}")
     else:
         for name, error in found.failed.items():
             say(f"{safe(name)}: {safe(error)}")

@@ -97,5 +97,7 @@ def fingerprint(path: Path) -> str:
 
 
 def missing_trace(path: Path, error: OSError) -> InputError:
-    """The error for a trace that does not exist."""
+    """The error for a trace that does not exist, or that may not be read."""
+    if isinstance(error, PermissionError):
+        return InputError(f"{path}: cannot be read ({error.strerror})")
     return InputError(f"{path}: no such trace ({error.strerror}); specify {KNOWN}")

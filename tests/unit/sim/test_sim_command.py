@@ -234,7 +234,7 @@ def test_collect_reports_missing_cells(sim: Sim, tmp_path: Path) -> None:
         (["run", *SMALL, "--beyond", "5"], "number of servers under each"),
         (["run", *SMALL, "--servers", "0"], "at least one server"),
         (["run", *SMALL, "-o", "/etc"], "contains other files"),
-        (["compare", *SMALL, "-p", ""], "no policy"),
+        (["compare", *SMALL, "-p", ","], "no policy"),
         (["sweep"], "--collect"),
         (["sweep", *SMALL, "-o", "x", "--grid", "x=1"], "keys: servers"),
         (["sweep", *SMALL, "-o", "x", "--grid", "retrain=1x"], "a value of retrain"),
@@ -256,7 +256,7 @@ def test_what_no_policy_can_simulate_is_said_once(sim: Sim, tmp_path: Path) -> N
     trace.write_text("job_id,submit_s,gpus,duration_s\n")
     done = sim("compare", str(trace), "-p", "fifo,asrpt", code=1)
     assert done.stderr.count("\n") == 1
-    assert "the file has no rows (2 of 2 simulations)" in done.stderr
+    assert done.stderr.endswith("the file has no rows\n")
 
 
 COMMANDS = ("run", "compare", "sweep", "report", "import", "describe", "generate", "formats", "what-if")
