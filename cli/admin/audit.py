@@ -224,12 +224,14 @@ def _start(entry: Entry) -> str:
         parts.append(f"Slurm preempts {', '.join(entry['preempts'])}")
     if "filling" in entry:
         parts.append(f"kept for job {entry['filling']}, for which it may be preempted")
-    return "; ".join([*parts, *key_words(entry.get("key", {}))])
+    return "; ".join([*parts, *key_words(entry.get("key", {}), entry.get("weight", 1.0))])
 
 
-def key_words(key: Mapping[str, float]) -> list[str]:
-    """What put a job first, in words."""
-    return [_KEYS[name](part) for name, part in key.items() if name in _KEYS and part]
+def key_words(key: Mapping[str, float], weight: float = 1.0) -> list[str]:
+    """What put a job first, in words. weight: of its priority, by which its work was divided."""
+    whole = {name: part * weight if name == "gpu_seconds" else part for name, part in key.items()}
+    words = [_KEYS[name](part) for name, part in whole.items() if name in _KEYS and part]
+    return words if weight == 1.0 else [*words, f"its work counts 1/{weight:.3g} by its priority"]
 
 
 _KEYS: Mapping[str, Callable[[float], str]] = {

@@ -74,7 +74,7 @@ def jobs_and_modes(state: Path, events: Collection[str], since: float) -> tuple[
     modes = set[str]()
     if (state / FILE_NAME).exists() or older_files(state):
         for entry in entries(state, since):
-            if entry["event"] in found:
+            if entry["event"] in found and entry.get("why") != "component":  # managed with the first component
                 found[entry["event"]].add(str(entry.get("job", "")))
             elif entry["event"] == "cycle":
                 modes.add(str(entry.get("mode", "")))

@@ -24,7 +24,7 @@ LOGGED = frozenset(
 _AS_EXPECTED = frozenset({"running", "ended"})
 """Of these, events that follow a start and are logged at level debug, unless Slurm has chosen other nodes."""
 NOT_LOGGED = frozenset(
-    {"user", "name", "key", "runner_up", "submitted", "began", "predicted", "decided", "alpha_block"}
+    {"user", "name", "key", "runner_up", "submitted", "began", "predicted", "decided", "alpha_block", "weight"}
 )
 """Facts of these events that are not logged."""
 

@@ -83,6 +83,8 @@ def start_facts(
         facts["filling"] = str(start.filling.id)
     names = key_names(policy)
     facts["key"] = {name: part for name, part in zip(names, start.key, strict=False) if name}
+    if start.job.weight != 1.0:
+        facts["weight"] = start.job.weight
     if compared:
         other = runner_up(view, start.job, start.placement, fabric)
         facts["runner_up"] = None if other is None else {"gpus": dict(other.gpus), "alpha": other.alpha}

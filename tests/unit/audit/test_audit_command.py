@@ -62,6 +62,12 @@ def test_a_second_of_gpu_time_is_singular() -> None:
     assert key_words({"gpu_seconds": 1.2}) == ["predicted work 1 GPU-second"]
 
 
+def test_work_is_told_without_the_weight_by_which_it_was_divided() -> None:
+    assert key_words({"gpu_seconds": 2.0}, 101.0) == [
+        "predicted work 202 GPU-seconds", "its work counts 1/101 by its priority",
+    ]  # fmt: skip
+
+
 def test_the_events_of_a_job_are_shown_in_order(site: Bench) -> None:
     found = lines(run(site, "audit", "--job", "2", "--since", "yesterday"))
     assert [row[3] for row in found] == ["queued", "start", "running"]

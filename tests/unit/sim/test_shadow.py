@@ -180,6 +180,7 @@ def test_events_of_the_audit_trail(tmp_path: Path) -> None:
     audit = AuditWriter(tmp_path)
     for at, event, job in ((NOW - 99, "left", "1"), (NOW, "left", "2"), (NOW, "start", "3"), (NOW, "vanished", "4")):
         audit.record(at, event, job)
+    audit.record(NOW, "left", "5", why="component")  # the first component is managed, and this one with it
     audit.record(NOW, "cycle", mode="enforce")
     audit.flush()
     with audit.path.open("a") as file:
