@@ -142,6 +142,11 @@ def _wanted(word: str) -> Wanted:
     return Wanted(word, array[1], tasks)
 
 
+def job_or_array(text: str) -> str:
+    """As ``job_id``; of an array's pending tasks as squeue writes them, 12_[0-9%4], the array's. Raises InputError."""
+    return _wanted(text).job_id
+
+
 def job_id(text: str) -> str:
     """The ID of a job or an array task; of a component (12+1), that under which its job is known. Raises InputError."""
     if not _JOB_ID.fullmatch(text):

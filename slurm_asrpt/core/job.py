@@ -201,7 +201,7 @@ class Request:
         low, high = self.min_nodes, self.max_nodes
         if gpus in (self.per_node, self.unit) or high == 1:
             return "all on one node"
-        one_set = "on nodes of one partition, feature, block or reservation" if self.within else ""
+        one_set = "on nodes of one partition, feature, block or reservation, or contiguous ones" if self.within else ""
         if self.per_node:
             return ", ".join(filter(None, (f"{self.per_node} on each of {gpus // self.per_node} nodes", one_set)))
         groups = f"in groups of {self.unit} that share a node" if self.unit > 1 else ""

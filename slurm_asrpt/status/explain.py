@@ -76,13 +76,14 @@ def explain(found: Status, job: JobStatus) -> Explanation:
         own_gpu_s=work(job),
         ahead=_ahead(found.jobs, job),
         free={node.name: node.gpus_free for node in found.nodes if node.gpus_free} if waits else {},
-        ends=_ends(found, job) if waits else [],
+        ends=_ends(found, job) if waits and job.reason not in ("over-limit", "limit") else [],
     )
 
 
 def open_ends(jobs: Iterable[JobStatus]) -> list[str]:
     """Why expected starts of these jobs have no upper end, in a few words each."""
-    found = (job for job in jobs if job.start_earliest is not None and job.start_latest is None)
+    waiting = (job for job in jobs if job.state != Phase.ENDED)
+    found = (job for job in waiting if job.start_earliest is not None and job.start_latest is None)
     return list(dict.fromkeys(why_open(job.start_open) for job in found))
 
 

@@ -93,7 +93,7 @@ def test_the_reason_says_that_free_gpus_are_in_different_sets(asks, words):
     assert bench.submit(job("1", 8, 10, within=(LEFT, RIGHT), **asks)).decide() == {}
     ((_, why),) = bench.policy.queue(0.0)
     assert text_of(why) == (
-        f"needs 8 GPUs, {words}on nodes of one partition, feature, block or reservation; "
+        f"needs 8 GPUs, {words}on nodes of one partition, feature, block or reservation, or contiguous ones; "
         "14 free for it, at most 4 on one"
     )
 

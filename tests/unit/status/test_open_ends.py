@@ -47,6 +47,7 @@ def test_the_note_names_each_reason_once_and_only_those_that_apply() -> None:
     assert all(words in open_note(ALL) for words in OPEN_ENDS.values())
     assert len(open_note(ALL)) <= 80
     assert open_note(ALL, []) == ""
+    assert open_note([replace(each, state="ended") for each in ALL]) == ""  # their START is when they started
 
 
 @pytest.mark.parametrize("columns", [80, 40])

@@ -34,6 +34,7 @@ def test_an_array_is_explained_by_its_own_id(
     raw = json.loads(explanation(bench, array, capsys, as_json=True))
     assert (raw["array"], raw["tasks"]) == (array, {"running": 3, "waiting": waiting})
     assert raw["next"] == json.loads(explanation(bench, f"{array}_3", capsys, as_json=True))
+    assert json.loads(explanation(bench, f"{array}_[3-9%4]", capsys, as_json=True)) == raw  # as squeue writes it
 
 
 def test_an_array_with_all_tasks_running_has_no_next_task(
