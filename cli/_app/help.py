@@ -74,8 +74,8 @@ class Command(TyperCommand):
                     formatter.write_dl(rows)
 
 
-FREE = ("ARGS", "TEXT")
-"""What may be empty: the arguments of a script, a comment."""
+FREE = ("args", "--job-name", "--comment")
+"""What may be empty, as for sbatch: the arguments of a script, the name of a job, a comment."""
 
 
 def _refuse_empty(command: Any, ctx: Any, args: list[str]) -> None:
@@ -84,7 +84,7 @@ def _refuse_empty(command: Any, ctx: Any, args: list[str]) -> None:
     for parameter in command.params:
         value, option = given.get(parameter.name), parameter.param_type_name == "option"
         empty = "" in value if isinstance(value, list | tuple) else value == ""
-        if empty and parameter.metavar not in FREE and (option or "--" not in args):  # after --, they are a script's
+        if empty and parameter.opts[0] not in FREE and (option or "--" not in args):  # after --, they are a script's
             ctx.fail(f"{parameter.opts[0] if option else parameter.metavar} is empty")
 
 

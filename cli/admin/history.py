@@ -221,7 +221,8 @@ def _tell_counts(counts: Counts, dry_run: bool, interrupted: bool, as_json: bool
     for reason, count in counts.skipped.most_common():
         print(f"  {count:,} {printable(reason)}")
     if interrupted:
-        print("interrupted; the rows read so far are kept; run it again for the rest", file=sys.stderr)
+        kept = "nothing was written" if dry_run else "the rows read so far are kept; run it again for the rest"
+        print(f"asrpt-admin: interrupted; {kept}", file=sys.stderr)
 
 
 @app.command()

@@ -17,6 +17,7 @@ from slurm_asrpt_cli._app.options import ConfigOption, JsonOption, with_options
 from slurm_asrpt_cli._app.submission import AsSbatch, Submission, as_submitted
 from slurm_asrpt_cli._app.tables import Column, safe, show_table
 from slurm_asrpt_cli.admin.access import asking_slurm, history_path, of_asrptd, read_history
+from slurm_asrpt_cli.status.table import learned_from
 
 from slurm_asrpt.core.units import Unit
 from slurm_asrpt.errors import AsrptError, InputError, printable
@@ -152,8 +153,9 @@ def _show(prediction: Prediction, as_json: bool) -> None:
     rows = {
         "group": prediction.group,
         f"predicted {prediction.predicted_unit}": _iterations(prediction.predicted_iterations),
+        "mean, for the order": _iterations(prediction.predicted_mean) if prediction.predicted_mean else "",
         "10-90% interval": _interval(prediction.predicted_low, prediction.predicted_high),
-        "learned from": prediction.predicted_by,
+        "learned from": _source(prediction.predicted_by),
         "features": render_features(prediction.features),
         "job name": prediction.job_name,
         "user": f"{prediction.user} ({prediction.uid})",
@@ -165,6 +167,11 @@ def _show(prediction: Prediction, as_json: bool) -> None:
     for key, value in rows.items():
         if value:
             print(f"{key + ':':<22}{printable(value)}")
+
+
+def _source(level: str) -> str:
+    """In the words of asrpt-status, with the key as explain-prediction names it."""
+    return f"{learned_from(level).removeprefix('learned from ')}, key {level}" if level else ""
 
 
 def _unit(found: table.Answer, profile: str) -> Unit:

@@ -346,3 +346,16 @@ def test_group_diff(config: Path, scripts: list[Path]) -> None:
 )
 def test_requested_gpus(lines: str, gpus: int) -> None:
     assert gpus_asked(f"#!/bin/sh\n#SBATCH {lines}\n".encode()) == gpus
+
+
+def test_predict_says_which_runs_it_learned_from_as_asrpt_status_does(config: Path) -> None:
+    (config.parent / "state").mkdir(mode=0o700)
+    with History(config.parent / "state" / "history.sqlite") as history:
+        history.record(
+            Run(str(job), job, state="COMPLETED", group_id="0" * 16, iterations=300, user="bob", uid=7, gpus=4)
+            for job in range(1, 40)
+        )
+    assert admin("retrain", "--config", config).returncode == 0
+    said = admin("predict", "--config", config, "--user", "1234", config.parent / "job.sh").stdout
+    assert re.search(r"(?m)^learned from: +runs of all users \(new user\), key cluster$", said)
+    assert re.search(r"(?m)^mean, for the order: +300$", said)
