@@ -19,6 +19,12 @@ from slurm_asrpt.slurm.notation import parse_limit
 from slurm_asrpt.slurm.partitions import Rows
 from slurm_asrpt.slurm.records import JobRecord
 
+BOOST = 1_000_000_000
+"""Taken from the nice value of a boosted job: more than any weights of a site add up to."""
+BOOSTED_PRIORITY = 4_294_966_000
+"""That of a boosted job with priority/basic: above the defaults, below pins."""
+BOOSTED = "boosted (asrpt-admin boost)"
+
 FIRST_DEFAULT = 4_294_901_760
 """The plugin priority/basic counts down from here."""
 LAST_DEFAULT = 2**31
@@ -193,11 +199,13 @@ def _partitions(job: JobRecord, site: SitePriorities) -> list[PartitionPriority]
 def _why(job: JobRecord, site: SitePriorities, tier: int, *parts: str) -> str:
     """What sets the tier, the level and the nice value of a job."""
     higher = f"partition {job.partition}" if tier > site.lowest_tier else ""
-    return ", ".join(filter(None, [higher, *parts, f"nice {job.nice}" if job.nice else ""]))
+    boosted = job.nice <= -BOOST // 2
+    nice = job.nice + BOOST if boosted else job.nice
+    return ", ".join(filter(None, [higher, *parts, BOOSTED if boosted else "", f"nice {nice}" if nice else ""]))
 
 
 def _by_admin(priority: int) -> str:
-    return f"priority {priority} set by an admin"
+    return BOOSTED if priority == BOOSTED_PRIORITY else f"priority {priority} set by an admin"
 
 
 def _basic(job: JobRecord, site: SitePriorities, tier: int, first: int) -> Standing:

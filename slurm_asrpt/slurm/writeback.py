@@ -15,6 +15,7 @@ from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.parse import expand, fold
+from slurm_asrpt.slurm.priorities import BOOST, BOOSTED_PRIORITY
 from slurm_asrpt.slurm.records import JobRecord, Update
 
 PINNED_PRIORITY = 4_294_967_000
@@ -177,12 +178,6 @@ def release_ahead(job_id: str, factor: int, multifactor: bool, confined: bool = 
 def lease_again(job_id: str, seconds: float, multifactor: bool) -> Update:
     """Undo ``release_ahead``."""
     return Update(job_id, {**lease(job_id, seconds).fields, **_priority(multifactor, 0, 0)})
-
-
-BOOST = 1_000_000_000
-"""Taken from the nice value of a boosted job: more than any weights of a site add up to."""
-BOOSTED_PRIORITY = 4_294_966_000
-"""With priority/basic: above the defaults, below pins."""
 
 
 def is_boosted(job: JobRecord, multifactor: bool) -> bool:

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from slurm_asrpt.slurm import cli
 from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.priorities import BOOSTED_PRIORITY
 from slurm_asrpt.slurm.records import JobRecord, Update
-from slurm_asrpt.slurm.writeback import BOOSTED_PRIORITY
 
 JOB = JobRecord(
     "7", "train", "ann", 1001, "gpu", "PENDING", "Priority", 0.0, number=7, nice=100, priority=4_294_901_700

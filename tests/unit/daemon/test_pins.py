@@ -6,10 +6,10 @@ import pytest
 
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.writes import rank_maps
+from slurm_asrpt.slurm.priorities import BOOSTED_PRIORITY
 from slurm_asrpt.slurm.records import Update
 from slurm_asrpt.slurm.writeback import (
     AHEAD_PRIORITY,
-    BOOSTED_PRIORITY,
     MOST_TURNS,
     PINNED_PRIORITY,
     PINNED_SITE_FACTOR,

@@ -15,6 +15,9 @@ from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.limits import parse_assoc_mgr
 from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.priorities import (
+    BOOST,
+    BOOSTED,
+    BOOSTED_PRIORITY,
     PartitionPriority,
     SitePriorities,
     Weights,
@@ -79,6 +82,8 @@ def test_the_parts_set_on_purpose_are_the_level_and_the_others_the_weight(site):
     nice = at(site, job(1, nice=10_000))
     assert (nice.level, nice.nice, nice.fixed, nice.why) == (0, 10_000, 0, "nice 10000")
     assert at(site, job(1075, nice=-50)).continuous == 1025
+    assert at(site, job(1025 + BOOST, nice=-BOOST)).why == BOOSTED
+    assert at(site, job(1018 + BOOST, nice=7 - BOOST)).why == f"{BOOSTED}, nice 7"
     urgent = at(site, job(1025, partition="gpu,urgent"))
     assert (urgent.tier, urgent.level, urgent.why) == (10, 0, "partition gpu,urgent")
 
@@ -176,6 +181,7 @@ def test_with_priority_basic_an_admins_priority_differs_from_the_default():
     assert at(site, job(first), first=first) == Standing(tier=1)
     assert [at(site, job(p), first=first).fixed for p in (first + 1, 4_294_966_000, first - 50, 100)] == [1, 1, 0, -1]
     assert at(site, job(first - 40, nice=40), first=first) == Standing(1, 0, 40, why="nice 40")
+    assert at(site, job(BOOSTED_PRIORITY), first=first).why == BOOSTED
 
 
 @pytest.mark.parametrize(
