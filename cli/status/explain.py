@@ -125,7 +125,8 @@ def _ends(ends: Sequence[Ending]) -> str:
 
 def _priority(job: JobStatus) -> str:
     rounded = f"{job.weight:,.0f}" if job.weight >= 100 else f"{job.weight:.3g}"
-    by_work = job.weight != 1.0 and OWN_ORDER not in job.priority  # else its work does not count
+    waits = job.state not in BEGUN and OWN_ORDER not in job.priority  # else its work does not count
+    by_work = waits and job.weight != 1.0
     weight = f"ordered as if its predicted work were divided by {rounded}" if by_work else ""
     return "; ".join(filter(None, [job.priority and safe(job.priority), weight]))
 
@@ -149,8 +150,8 @@ def _record(job: JobStatus) -> Facts:
     ]
     if job.released_ahead:
         lines.append(("Lease", "none: it is among the next jobs, and Slurm starts it as soon as there is room"))
-    if job.priority or job.weight != 1.0:
-        lines.append(("Priority", _priority(job)))
+    if priority := _priority(job):
+        lines.append(("Priority", priority))
     if job.band is not None:
         lines.append(("Fair-share", f"band {job.band} (band 1 runs first)"))
     if job.queue is not None:

@@ -149,7 +149,7 @@ WORDS = {
         "GPUs must become free closer together; after {left} it starts on any free GPUs",
     ),
     "array": Wording(
-        "{tasks} of the array will enter the queue as earlier ones start",
+        "{tasks} of the array will enter the queue as earlier ones start or end",
         "asrptd queues a hundred tasks of an array at a time, and no more than may run at once (--array=...%N)",
         "earlier tasks of the array must start, or end if the array limits how many run at once",
     ),

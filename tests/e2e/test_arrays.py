@@ -34,7 +34,7 @@ def test_asrptd_starts_array_tasks_in_its_order_within_the_task_limit(asrpt: Clu
     wait_for(lambda: asrpt.text_of(bounded).startswith("4 tasks"), "the other tasks of the limited array are shown", 30)
     rows = asrpt.status()
     assert sorted(job_id for job_id in rows if job_id.startswith(f"{bounded}_")) == [f"{bounded}_1", f"{bounded}_3"]
-    assert asrpt.text_of(bounded) == "4 tasks of the array will enter the queue as earlier ones start"
+    assert asrpt.text_of(bounded) == "4 tasks of the array will enter the queue as earlier ones start or end"
     explained = json.loads(asrpt.lab.run([COMMANDS / "asrpt-status", "--explain", bounded, "--json"]).stdout)
     assert explained["tasks"] == {"waiting": 6}
     assert explained["next"]["changes"]

@@ -357,6 +357,8 @@ def test_a_job_in_slurms_own_order_is_not_said_to_go_by_its_work(gated: Bench, c
     assert "divided by 27" in capsys.readouterr().out
     explain_command(found, replace(job, priority=f"{OWN_ORDER}, as a large job"), as_json=False)
     assert "divided by" not in capsys.readouterr().out
+    explain_command(found, replace(job, state=Phase.RUNNING, rank=None), as_json=False)
+    assert "Priority" not in capsys.readouterr().out
 
 
 def test_gpus_that_become_free_are_no_evidence_for_a_job_that_a_limit_holds(gated: Bench) -> None:
