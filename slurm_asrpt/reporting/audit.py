@@ -41,6 +41,7 @@ def page(entries: Iterable[Entry], since: float, until: float, what: str, some: 
         end=_stamp(end),
         summary=_summary(runs),
         found=len(runs),
+        some=some,
         shown=len(shown),
         legend=_legend(data["users"]),
         rows=[(first + at, _cells(run)) for at, run in enumerate(shown[first:])][::-1],

@@ -100,6 +100,8 @@ def test_the_page_of_a_job_that_waits_or_runs_ends_now(events: list[str]) -> Non
 
 def test_a_wait_begins_with_the_submission_as_in_the_text() -> None:
     text = page(of_one_task(), 0.0, 9000.0, "job 12_3", some=True)
+    assert "<h2>Pending jobs of all users</h2>" in text
+    assert "<h2>Pending jobs</h2>" in page(of_one_task(), 0.0, 9000.0, "all jobs")
     assert [run["wait"] for run in data_of(text)["runs"]] == [152.0]
     assert "median wait 2.5 min" in text
 
