@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli.admin.access import of_asrptd
-from slurm_asrpt_cli.status.selection import job_id
+from slurm_asrpt_cli.status.selection import Wanted, read_job
 
 from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.slurm.notation import read_tasks
@@ -26,7 +26,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def boost_command(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job ID; of an array or heterogeneous job, all of it.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="12, 12_3 or 12_[3-5]; 12 is all of an array.")],
     undo: Annotated[bool, typer.Option("--undo", help="The job goes before others no longer.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -48,7 +48,7 @@ def boost_command(
     from slurm_asrpt.slurm.cli import CliClient
 
     client = CliClient(of_asrptd(config).slurm)
-    records = _named(client.jobs(), job_id(job))
+    records = _named(client.jobs(), read_job(job))
     waiting = [record for record in records if record.state == PENDING]
     if not waiting:
         state = "not pending: " + records[0].state if records else "unknown to Slurm"
@@ -64,11 +64,14 @@ def boost_command(
     _tell(job, changed, undo, as_json)
 
 
-def _named(every: Sequence[JobRecord], job: str) -> list[JobRecord]:
+def _named(every: Sequence[JobRecord], wanted: Wanted) -> list[JobRecord]:
     """The job, or the tasks of the array; of a heterogeneous job the first component, whose update changes all.
 
     A task that still shares its array's record gets one of its own, as in Slurm once it is updated.
     """
+    if wanted.tasks:
+        return [part for record in every if (part := _part(record, wanted))]
+    job = wanted.job_id
     found = [record for record in every if job in (record.job_id, record.array_id)]
     array, _, task = job.partition("_")
     for record in every if task and not found else ():
@@ -76,6 +79,18 @@ def _named(every: Sequence[JobRecord], job: str) -> list[JobRecord]:
             return [replace(record, job_id=job, array_tasks="")]
     first = {record.het_id for record in found if record.het_id} - {record.job_id for record in found}
     return [record for record in every if record.job_id in first] or found
+
+
+def _part(record: JobRecord, wanted: Wanted) -> JobRecord | None:
+    """The job; of an array's remaining tasks those that are wanted. None if it is not. Raises InputError."""
+    if record.job_id != wanted.job_id:
+        return record if wanted.names(record.job_id) else None
+    tasks = [task for some in read_tasks(record.array_tasks) for task in some]
+    kept = [task for task in tasks if any(task in some for some in wanted.tasks)]
+    part = record if len(kept) == len(tasks) else replace(record, array_tasks=",".join(map(str, kept)))
+    if part is not record and not part.can_be_parted and kept:
+        raise InputError(f"{wanted.name}: too many tasks to name at once; name fewer, or {wanted.job_id} for all")
+    return part if kept else None
 
 
 def _restore_default(client: CliClient, records: list[JobRecord]) -> None:

@@ -53,6 +53,8 @@ def _as_sbatch(
 
 
 _JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
+_TASKS = re.compile(r"(?<=[0-9])_\[[0-9,:%-]+\]$")
+"""What squeue writes behind the ID of an array."""
 SHOWN_RUNS = 20
 
 
@@ -207,7 +209,7 @@ def explain_command(
     """
     from slurm_asrpt.predict.evidence import evidence
 
-    settings, job = of_asrptd(config), job_id_of(job)
+    settings, job = of_asrptd(config), job_id_of(_TASKS.sub("", job))
     if _JOB_ID.fullmatch(job) and not Path(job).exists():
         _nothing_of_a_script(given)
         subject = _of_job(settings, job)

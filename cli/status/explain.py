@@ -37,7 +37,7 @@ Facts = list[tuple[str, str]]
 
 def show_explanation(folder: Path, job_id: str, as_json: bool = False) -> None:
     """Explain the job, or the array, with that ID. Raises AsrptError if there is none."""
-    job_id = selection.job_or_array(job_id)
+    job_id = selection.read_job(job_id).job_id
     found = around(folder, time.time(), job_id)
     warn_if_stale(found, time.time())
     tasks = tasks_of(found.jobs, job_id)

@@ -129,10 +129,11 @@ def read_states(text: str) -> frozenset[str]:
 
 def read_jobs(texts: Sequence[str]) -> tuple[Wanted, ...]:
     """Job IDs and array tasks. Raises InputError if one is no job ID, or brackets hold no task IDs."""
-    return tuple(_wanted(word) for text in texts for word in words(text))
+    return tuple(read_job(word) for text in texts for word in words(text))
 
 
-def _wanted(word: str) -> Wanted:
+def read_job(word: str) -> Wanted:
+    """One job ID, or array tasks: 12, 12_3, 12+1, or 12_[0-9%4] as squeue writes pending tasks. Raises InputError."""
     if "_[" not in word:
         return Wanted(word, job_id(word))
     array = _ARRAY.fullmatch(word)
@@ -140,11 +141,6 @@ def _wanted(word: str) -> Wanted:
     if array is None or not tasks:
         raise InputError(f"{word[:40]!r}: invalid array tasks; write, for example, 123_[1-4,7]")
     return Wanted(word, array[1], tasks)
-
-
-def job_or_array(text: str) -> str:
-    """As ``job_id``; of an array's pending tasks as squeue writes them, 12_[0-9%4], the array's. Raises InputError."""
-    return _wanted(text).job_id
 
 
 def job_id(text: str) -> str:

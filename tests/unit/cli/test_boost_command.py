@@ -111,6 +111,27 @@ def test_a_task_that_shares_its_arrays_record_can_be_boosted(run) -> None:
     assert "unknown to Slurm" in run(slurm, "12_1", code=2)
 
 
-@pytest.mark.parametrize("job", ["abc", "", "12_[1-3]"])
+@pytest.mark.parametrize(
+    ("asked", "boosted"),
+    [
+        ("12_[2-9%4]", ["12_[2-9]"]),
+        ("12_[1-3]", ["12_[2,3]", "12_1"]),
+        ("12_[1]", ["12_1"]),
+        ("12_[5]", ["12_[5]"]),
+    ],
+)
+def test_tasks_are_named_as_squeue_writes_them(run, asked, boosted) -> None:
+    slurm = Slurm(replace(JOB, job_id="12", number=12, array_tasks="2-9"), replace(JOB, job_id="12_1"))
+    assert json.loads(run(slurm, asked, "--json"))["changed"] == boosted
+
+
+def test_tasks_that_no_update_can_name_are_refused(run) -> None:
+    slurm = Slurm(replace(JOB, job_id="12", number=12, array_tasks="0-9999"))
+    assert "too many tasks" in run(slurm, "12_[0-9000]", code=2)
+    assert run(slurm, "12_[0-9999]") == "job 12_[0-9999] goes before all others\n"
+
+
+@pytest.mark.parametrize("job", ["abc", "", "12_[a]"])
 def test_what_is_no_job_id_is_refused(run, job) -> None:
-    assert "" in run(Slurm(JOB), job, code=2)
+    run(Slurm(JOB), job, code=2)
+    assert Slurm(JOB).records == [JOB]

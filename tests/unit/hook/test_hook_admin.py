@@ -169,7 +169,8 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     assert told["answer"]["iterations"] == 501
     assert {run["job_id"] for run in told["runs"]} == {"41", "42"}
     assert told["loss"] is None
-    assert json.loads(admin("explain-prediction", "--config", config, "--json", "41+1").stdout) == told
+    for name in ("41+1", "42_[3-9%2]"):
+        assert json.loads(admin("explain-prediction", "--config", config, "--json", name).stdout) == told
     spool = config.parent / "spool" / "progress" / "42"
     spool.mkdir(parents=True)
     losses = "".join(f"{at} {0.4 + 1 / (0.01 * at + 0.5):.6g}\n" for at in range(1, 300, 10))
