@@ -60,7 +60,7 @@ def explain_command(found: Status, job: JobStatus, as_json: bool, asked: str = "
     if as_json:
         print(json.dumps(document(found, job), indent=2))
         return
-    lines = [("Job", identity(asked or job.job_id, job)), ("State", _state(job))]
+    lines = [("Job", identity(asked or job.job_id, job)), ("State", _state(job)), *_mode(found, job)]
     print_facts([*lines, *why_it_waits(explain(found, job), job), *_record(job)])
 
 
@@ -71,6 +71,21 @@ def identity(job_id: str, job: JobStatus) -> str:
 
 def _state(job: JobStatus) -> str:
     return safe(job.state) + (f", position {job.rank} in the queue" if job.rank is not None else "")
+
+
+_SLURM_DECIDES = "Slurm decides; what follows is what asrptd would do"
+_MODES = {
+    "shadow": _SLURM_DECIDES,
+    "disabled": _SLURM_DECIDES,
+    "order": "asrptd orders the jobs; Slurm decides when and where they start",
+    "unsaved": "asrptd cannot save its state: Slurm decides until it can",
+}
+
+
+def _mode(found: Status, job: JobStatus) -> Facts:
+    """A mode in which asrptd does not start the jobs, for one that it would start."""
+    decides = _MODES.get(found.mode, "") if job.state not in (Phase.RUNNING, Phase.LEFT) else ""
+    return [("Mode", f"{safe(found.mode)}: {decides}")] if decides else []
 
 
 def document(found: Status, job: JobStatus) -> dict[str, Any]:
@@ -342,6 +357,7 @@ def explain_array(found: Status, tasks: Sequence[JobStatus], as_json: bool) -> N
         print(json.dumps({"schema": found.schema, "array": array, "tasks": _count(tasks), "next": following}, indent=2))
         return
     lines: Facts = [("Array", identity(array, tasks[0])), ("Tasks", _tasks(tasks))]
+    lines += _mode(found, waiting[0]) if waiting else []
     print_facts([*lines, *(_next(found, waiting) if waiting else [])])
 
 

@@ -38,10 +38,15 @@ def overview(found: Status, user: str, width: int, height: int) -> list[Line]:
     head = [*summary(found, width), ()]
     room = height - len(head) - 1 - any(start_note([job]) for job in found.jobs)
     below = min(len(queue), LEAST_ROWS) + 3
-    mine = _block(f"Your jobs: {by_state(own)}", own, OWN, width, room - below) if own else [_none(user, width)]
+    mine = (
+        _block(f"Your jobs: {by_state(own, width - len('Your jobs: '))}", own, OWN, width, room - below)
+        if own
+        else [_none(user, width)]
+    )
     shown = [*_shown(own, room - below)[0], *_shown(queue, room - len(mine), total)[0]]
     note = start_note(shown)
-    title = f"Queue: {_in_words((state, jobs, gpus) for state, (jobs, gpus) in found.counts.items())}"
+    counts = ((state, jobs, gpus) for state, (jobs, gpus) in found.counts.items())
+    title = f"Queue: {_in_words(counts, width - len('Queue: '))}"
     lines = [*head, *mine, (), *_block(title, queue, SHORT, width, room - len(mine), total)]
     has_start = any("START" in text for line in lines for text, _ in line)  # not on a narrow terminal
     if note and (has_start or note.startswith("START")):
@@ -77,21 +82,22 @@ def _with(leader: str, text: str, width: int) -> str:
 _WORDS = {Phase.RUNNING: "running", Phase.STARTING: "starting", Phase.LEFT: "left to Slurm"}
 
 
-def by_state(jobs: Sequence[JobStatus]) -> str:
-    """``3 running (8 GPUs), 1 starting (1 GPU), 12 waiting (40 GPUs), 1 left to Slurm (1 GPU)``."""
-    return _in_words((job.state, 1, job.gpus) for job in jobs)
+def by_state(jobs: Sequence[JobStatus], width: int = 0) -> str:
+    """``3 running (8 GPUs), 1 starting (1 GPU), 12 waiting (40 GPUs), 1 left to Slurm (1 GPU)``; width: its most."""
+    return _in_words(((job.state, 1, job.gpus) for job in jobs), width)
 
 
-def _in_words(counts: Iterable[tuple[str, int, int]]) -> str:
-    """counts: state, jobs, GPUs; a state may occur more than once."""
+def _in_words(counts: Iterable[tuple[str, int, int]], width: int = 0) -> str:
+    """counts: state, jobs, GPUs; a state may occur more than once. width: only jobs are told if GPUs do not fit."""
     count, gpus = Counter[str](), Counter[str]()
     for state, jobs, some in counts:
         word = _WORDS.get(state, "waiting")  # type: ignore[call-overload]  # a phase is its text
         count[word] += jobs
         gpus[word] += some
     said = [word for word in ("running", "starting", "waiting", "left to Slurm") if count[word]]
-    parts = [f"{count[word]} {word} ({counted(gpus[word], 'GPU')})" for word in said]
-    return ", ".join(parts) or "no jobs"
+    full = ", ".join(f"{count[word]} {word} ({counted(gpus[word], 'GPU')})" for word in said)
+    short = ", ".join(f"{count[word]} {word}" for word in said)
+    return (short if width and len(full) > width else full) or "no jobs"
 
 
 def _queue(jobs: Sequence[JobStatus]) -> list[JobStatus]:

@@ -142,7 +142,7 @@ def _head(found: Status, rows: Sequence[JobStatus], width: int, now: float) -> l
     free = f"{clock}  {found.gpus_free} of {counted(found.gpus_total, 'GPU')} free"
     mode = f", mode {safe(found.mode)}, policy {safe(found.policy)}"
     old = staleness(found, now)
-    second = (clip(old, width), "red") if old else (clip(by_state(rows), width), "")
+    second = (clip(old, width), "red") if old else (clip(by_state(rows, width), width), "")
     return [((clip(free + mode, width), "bold"),), (second,), ()]
 
 

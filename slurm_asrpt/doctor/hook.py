@@ -145,9 +145,10 @@ def tags(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding
         since = sum(job.submit_time > last.submit_time for job in recent)
         some = f"{len(untagged)} of {counted(len(recent), 'GPU job')} of the last hour"
         text = f"{some} without a tag, the last one {last.job_id}"
+        # a job that has started no longer shows the other partitions that it named
+        fixed = f" or if this is fixed ({counted(since, 'later job')} with a tag);" if since else ""
         remedy = "look for asrpt in slurmctld's log; another tool may overwrite AdminComment"
-        fixed = f"none if this is fixed ({counted(since, 'later job')} with a tag); else "
-        yield warning("tags", text, fixed + remedy if since else remedy)
+        yield warning("tags", text, f"none if they named unmanaged partitions, too (-p a,b),{fixed} else {remedy}")
     else:
         yield ok("tags", f"{counted(len(recent), 'GPU job')} of the last hour, all with a tag")
 

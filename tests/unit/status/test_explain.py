@@ -370,3 +370,16 @@ def test_gpus_that_become_free_are_no_evidence_for_a_job_that_a_limit_holds(gate
     job = row(found, waiting)
     assert explain(found, job).ends
     assert not explain(found, replace(job, reason="over-limit")).ends
+
+
+def test_where_slurm_decides_an_explanation_says_so(gated: Bench, capsys) -> None:
+    runs = gated.slurm.submit(12, 100)
+    gated.cycle(2)
+    waiting = gated.slurm.submit(4, 100)
+    gated.cycle(2)
+    found = status(gated)
+    for mode, told in (("shadow", True), ("disabled", True), ("order", True), ("enforce", False)):
+        explain_command(replace(found, mode=mode), row(found, waiting), as_json=False)
+        assert (f"Mode             {mode}: " in capsys.readouterr().out) == told
+        explain_command(replace(found, mode=mode), row(found, runs), as_json=False)
+        assert "Mode " not in capsys.readouterr().out

@@ -130,6 +130,7 @@ def test_jobs_that_are_starting_are_not_counted_as_running(tmp_path: Path) -> No
     assert "Queue: 1 running (2 GPUs), 2 starting (7 GPUs), 1 waiting (5 GPUs)" in texts(
         overview(read(tmp_path, jobs), ME, 80, 24)
     )
+    assert "Queue: 1 running, 2 starting, 1 waiting" in texts(overview(read(tmp_path, jobs), ME, 50, 24))
 
 
 def test_the_line_about_asrptd_is_shortened_to_fit(tmp_path: Path) -> None:
