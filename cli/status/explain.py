@@ -260,6 +260,8 @@ def prediction(job: JobStatus) -> str:
     if not job.group:
         return "none: the hook did not tag this job"
     if job.predicted_iterations <= 0:
+        if job.state == Phase.ENDED:  # it may have completed itself
+            return f"none: no run of its group ({safe(job.group)}) had completed before"
         return f"none: no completed run of its group ({safe(job.group)})"
     if job.predicted_run_s is None:  # where a job would run is unknown if it is left to Slurm
         return UNKNOWN

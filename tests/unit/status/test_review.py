@@ -61,6 +61,11 @@ def test_a_job_without_a_prediction_is_not_called_the_first_of_its_group():
     assert "first" not in text
 
 
+def test_an_ended_job_without_a_prediction_does_not_deny_its_own_run():
+    job = replace(JOB, predicted_iterations=0, predicted_run_s=None)
+    assert dict(facts_of(job, review(job)))["Prediction"] == "none: no run of its group (a1) had completed before"
+
+
 def test_a_job_without_gpus_needs_neither_prediction_nor_profile():
     assert review(replace(JOB, gpus=0, predicted_iterations=0, reason="completed", facts={"waited_s": 90})).helps == []
 
