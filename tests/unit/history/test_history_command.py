@@ -142,7 +142,7 @@ def test_after_ctrl_c_the_runs_read_so_far_are_kept(state: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, "1 added" in out) == (130, True)
-    assert err.startswith("interrupted")
+    assert err.startswith("asrpt-admin: interrupted")
     assert "Traceback" not in err
     assert json.loads(history(state, "stats", "--json").stdout)["runs"] == 1
 
