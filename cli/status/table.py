@@ -162,7 +162,8 @@ FIELDS = tuple(field for field in COLUMNS if not field.short)
 SHORT = (*(field for field in COLUMNS if not field.long), Field("NODES/REASON", _where_or_why))
 
 # On a narrow terminal these columns shrink or go, in this order, until the reason has REASON_WIDTH.
-GIVES_WAY = ("STATE", "NAME", "RUN_TIME", "DONE", "TIME_LEFT", "USER")
+SHRINKS = ("NAME", "USER")
+GIVES_WAY = ("STATE", *SHRINKS, "RUN_TIME", "DONE", "TIME_LEFT", "USER")
 NARROW_NAME = 12
 
 
@@ -189,7 +190,7 @@ def fit(every: Sequence[Column], width: int) -> list[Column]:
             break
         if title == "STATE":  # the first words differ: "delayed" stands for "delayed for placement"
             kept[place] = replace(kept[place], cells=[cell.partition(" ")[0] for cell in kept[place].cells])
-        elif title == "NAME":
+        elif title in SHRINKS and not kept[place].cap:
             kept[place] = replace(kept[place], cap=NARROW_NAME)
         else:
             del kept[place]

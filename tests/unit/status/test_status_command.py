@@ -474,6 +474,14 @@ def test_each_row_fits_the_terminal(width: int) -> None:
         assert lines[1].split()[5] == "delayed"
 
 
+def test_a_long_user_name_shrinks_before_other_columns_go() -> None:
+    jobs = [DELAYED, replace(WAITING, user="firstname.lastname@department.example.org"), RUNNING, LEFT]
+    usual = [column.title for column in fit(columns(SHORT, [DELAYED, WAITING, RUNNING, LEFT]), 120)]
+    made = {column.title: column.width for column in fit(columns(SHORT, jobs), 120)}
+    assert list(made) == usual
+    assert made["USER"] == 12
+
+
 def test_wide_characters_count_twice() -> None:
     lines = table_lines([Column("A", ["训练", "abcd"]), Column("B", ["x", "y"])], False, 80)
     assert plain(lines) == ["训练  x", "abcd  y"]
