@@ -14,7 +14,7 @@ from slurm_asrpt_cli.status.status_file import screenful, warn_if_stale
 from slurm_asrpt_cli.status.table import SHORT, Field, columns, fit, start_note
 
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.status.document import JobStatus, Status
+from slurm_asrpt.status.document import JobStatus, Status, counted_gpus
 from slurm_asrpt.text import counted
 
 OWN = tuple(field for field in SHORT if field.title != "USER")
@@ -84,7 +84,7 @@ _WORDS = {Phase.RUNNING: "running", Phase.STARTING: "starting", Phase.LEFT: "lef
 
 def by_state(jobs: Sequence[JobStatus], width: int = 0) -> str:
     """``3 running (8 GPUs), 1 starting (1 GPU), 12 waiting (40 GPUs), 1 left to Slurm (1 GPU)``; width: its most."""
-    return _in_words(((job.state, 1, job.gpus) for job in jobs), width)
+    return _in_words(((job.state, 1, counted_gpus(job)) for job in jobs), width)
 
 
 def _in_words(counts: Iterable[tuple[str, int, int]], width: int = 0) -> str:

@@ -207,13 +207,18 @@ def known(job: JobStatus) -> dict[str, Any]:
 
 
 def count_jobs(jobs: list[JobStatus]) -> dict[str, list[int]]:
-    """Number of jobs and GPUs in each state. The GPUs of a waiting heterogeneous job are its first component's."""
+    """Number of jobs and GPUs in each state."""
     found: dict[str, list[int]] = {}
     for job in jobs:
         count = found.setdefault(job.state, [0, 0])
         count[0] += 1
-        count[1] += 0 if job.facts.get("word") == "component" else job.gpus
+        count[1] += counted_gpus(job)
     return found
+
+
+def counted_gpus(job: JobStatus) -> int:
+    """The GPUs that a job adds to a sum: the first component of a waiting heterogeneous job has those of all."""
+    return 0 if job.facts.get("word") == "component" else job.gpus
 
 
 def publish(run_dir: Path, name: str, data: bytes, *, private: bool = False) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from slurm_asrpt_cli._app.tables import Line
-from slurm_asrpt_cli.status.overview import overview, summary
+from slurm_asrpt_cli.status.overview import by_state, overview, summary
 from slurm_asrpt_cli.status.watch import SORTS, View, pressed, screen, shown_jobs
 
 from slurm_asrpt.core.reasons import Phase
@@ -130,6 +130,8 @@ def test_jobs_that_are_starting_are_not_counted_as_running(tmp_path: Path) -> No
     assert "Queue: 1 running (2 GPUs), 2 starting (7 GPUs), 1 waiting (5 GPUs)" in texts(
         overview(read(tmp_path, jobs), ME, 80, 24)
     )
+    second = replace(job(5, Phase.LEFT), gpus=4, facts={"word": "component"})
+    assert by_state([replace(job(4), gpus=6), second]) == "1 waiting (6 GPUs), 1 left to Slurm (0 GPUs)"
     assert "Queue: 1 running, 2 starting, 1 waiting" in texts(overview(read(tmp_path, jobs), ME, 50, 24))
 
 
