@@ -10,6 +10,7 @@ from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.policies.registry import policy_class
 from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.install.slurm_conf import ON_CONTROLLER, SCRIPTS, State, wanted_lines, words
+from slurm_asrpt.slurm.incremental import MANY, prints_records, too_many_tasks
 from slurm_asrpt.slurm.parse import release
 from slurm_asrpt.slurm.preemption import MANAGED_MODES, defaults_of
 from slurm_asrpt.slurm.writeback import TURN
@@ -62,6 +63,7 @@ def fights(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Findi
         _prologs(snapshot.config),
         _remembers(settings, snapshot.config),
         _room(snapshot),
+        _tasks(snapshot),
         _requeues(settings, snapshot.config),
     )
     found = [finding for check in (*checks, *more) for finding in check]
@@ -149,6 +151,14 @@ def _room(snapshot: Snapshot) -> Iterator[Finding]:
     if most and len(snapshot.jobs) > FULL * most:
         text = f"{len(snapshot.jobs)} of at most {most:.0f} jobs: Slurm will soon reject submissions"
         yield warning("room", text, "increase MaxJobCount and restart slurmctld")
+
+
+def _tasks(snapshot: Snapshot) -> Iterator[Finding]:
+    """From 23.02 on, squeue may be slower with a line for each task than with all jobs as JSON."""
+    tasks = too_many_tasks(snapshot.jobs) if len(snapshot.jobs) >= MANY else 0
+    if tasks and not prints_records(snapshot.config.get("SLURM_VERSION", "")):
+        text = f"{tasks} tasks of arrays are pending: squeue reads slowly, all jobs in full in each cycle"
+        yield warning("queue", text, "increase daemon.interval_s if cycles take long")
 
 
 def _requeues(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:

@@ -46,7 +46,6 @@ class CliClient:
         self.environment = {**ours, **WIDE, **EPOCH, **WHOLE_ARRAYS, "LC_ALL": "C.UTF-8"}
         self._order: dict[str, int] = {}  # of the node table
         self._qos_flags, self._qos_throttle = "", Throttle(time.monotonic, pause_factor=QOS_PAUSE_FACTOR)
-        self._queue = incremental.IncrementalQueue(self._lines, self._all_jobs, self._allocated_gres)
 
     def config(self) -> SlurmConfig:
         answer = self.run("scontrol", "show", "config")
@@ -80,8 +79,14 @@ class CliClient:
     def catch_up(self) -> None:
         self._queue.catch_up()
 
+    @cached_property
+    def _queue(self) -> incremental.IncrementalQueue:
+        readers = (self._lines, self._all_jobs, self._allocated_gres)
+        return incremental.IncrementalQueue(*readers, task_lines=not incremental.prints_records(self._version))
+
     def _lines(self) -> bytes:
-        options = ("--all", "--noheader", "--states=all", "--noconvert", "--array-unique", "-O", incremental.OPTION)
+        separate = "--array-unique" if incremental.prints_records(self._version) else "--array"
+        options = ("--all", "--noheader", "--states=all", "--noconvert", separate, "-O", incremental.OPTION)
         return self._output("squeue", *options)
 
     def _all_jobs(self) -> list[JobRecord]:
@@ -100,8 +105,12 @@ class CliClient:
         return self.run("scontrol", "-d", "-o", stdin=lines, lenient=True)
 
     @cached_property
+    def _version(self) -> str:
+        return self.run("squeue", "--version")
+
+    @property
     def _json(self) -> str:
-        return parse.json_option(self.run("squeue", "--version"))
+        return parse.json_option(self._version)
 
     def nodes(self) -> list[NodeRecord]:
         found = parse.parse_nodes(self.run("scontrol", "-d", "-o", "show", "node"))

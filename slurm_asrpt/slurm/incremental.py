@@ -11,21 +11,39 @@ Columns have a fixed number of bytes, so no value can be mistaken for another co
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.notation import read_tasks
-from slurm_asrpt.slurm.parse import expand, or_empty, signal_of, with_gres
+from slurm_asrpt.slurm.notation import fold_tasks, read_tasks
+from slurm_asrpt.slurm.parse import expand, or_empty, release, signal_of, with_gres
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, RUNNING_STATES, JobRecord
 from slurm_asrpt.throttle import Throttle
+
+LOG = logging.getLogger("asrptd")
 
 MANY = 500
 """With fewer jobs, all are read in full every time."""
 LONGEST_S = 60.0
 """Longest time between two full reads: columns may be cut off, and 22.05 has none for excluded nodes."""
+TASKS_PER_JOB = 10
+"""Where squeue prints a line for each pending task, all jobs are read in full if there are more tasks than this for
+each job: the lines would cost as much, and more memory."""
+
+
+def prints_records(version: str) -> bool:
+    """Whether this squeue can print one line for each record. From 23.02 on, it joins tasks, or has a line for each."""
+    return release(version) < (23, 2)
+
+
+def too_many_tasks(jobs: Collection[JobRecord]) -> int:
+    """The pending tasks of arrays, if a line for each would cost more than to read many jobs in full; else 0."""
+    lists = (read_tasks(job.array_tasks) for job in jobs if job.array_tasks)
+    tasks = sum(len(each) for found in lists for each in found)
+    return tasks if tasks > TASKS_PER_JOB * len(jobs) else 0
 
 
 def _widths(columns: str) -> dict[str, int]:
@@ -43,22 +61,37 @@ _REQUEST_COLUMNS = _widths(
     " tres-per-job:64 tres-per-node:64 tres-per-task:64 tres-per-socket:64 ReqNodes:128 Feature:64 Reservation:64"
     " OverSubscribe:8 Contiguous:4 NTPerNode:8 Deadline:20 Account:64 QOS:64 admin_comment:256"
 )
-OPTION = ",".join(f"{name}:{width}" for name, width in (_STATE_COLUMNS | _ARRAY_COLUMNS | _REQUEST_COLUMNS).items())
+OPTION = ",".join(f"{name}:{width}" for name, width in (_STATE_COLUMNS | _REQUEST_COLUMNS | _ARRAY_COLUMNS).items())
 """For ``squeue -O``, with SLURM_TIME_FORMAT=%s."""
-_STATE_BYTES = sum(_STATE_COLUMNS.values())
-_REQUEST_STARTS = _STATE_BYTES + sum(_ARRAY_COLUMNS.values())
-_LINE = _REQUEST_STARTS + sum(_REQUEST_COLUMNS.values()) + 1
+_REQUEST = slice(sum(_STATE_COLUMNS.values()), sum((_STATE_COLUMNS | _REQUEST_COLUMNS).values()))
+_TASKS_START = _REQUEST.stop + _ARRAY_COLUMNS["ArrayJobID"]
+_LINE = _TASKS_START + _ARRAY_COLUMNS["ArrayTaskId"] + 1
 
 
 def parse_lines(text: bytes) -> dict[int, bytes]:
-    """The line of each job by its number. Raises SlurmError."""
+    """The line of each job by its number. Those of an array's pending tasks are joined. Raises SlurmError."""
     starts = range(0, len(text), _LINE)
     if len(text) % _LINE or any(text[start + _LINE - 1] != ord("\n") for start in starts):
         raise SlurmError("squeue -O printed columns of unexpected widths")
     try:
-        return {int(text[start : start + _STATE_COLUMNS["JobId"]]): text[start : start + _LINE] for start in starts}
+        by_number: dict[int, list[int]] = {}
+        for start in starts:
+            by_number.setdefault(int(text[start : start + _STATE_COLUMNS["JobId"]]), []).append(start)
+        return {number: _joined(text, same) for number, same in by_number.items()}
     except ValueError as error:
         raise SlurmError(f"cannot parse the output of squeue -O ({error!r})") from error
+
+
+def _joined(text: bytes, starts: Sequence[int]) -> bytes:
+    """The line of a job from those that start there, one for each of its pending tasks. Raises ValueError.
+
+    These have the same columns but ``ArrayTaskId``, without the array's limit: ``0-3,7%``.
+    """
+    first = starts[0]
+    if len(starts) == 1:
+        return text[first : first + _LINE]
+    tasks = fold_tasks(sorted(int(text[start + _TASKS_START : start + _LINE]) for start in starts))
+    return text[first : first + _TASKS_START] + f"{tasks}% \n".encode()
 
 
 def update_record(record: JobRecord, before: bytes, line: bytes) -> tuple[JobRecord, bool]:
@@ -82,7 +115,7 @@ def update_record(record: JobRecord, before: bytes, line: bytes) -> tuple[JobRec
     moved = changes.get("nodes", record.nodes) != record.nodes
     if moved:
         changes |= {"gpus_by_node": {}, "gpus_by_type": {}, "gpu_indexes": {}}  # no column has the GPUs by node
-    other = line[_REQUEST_STARTS:] != before[_REQUEST_STARTS:]
+    other = line[_REQUEST] != before[_REQUEST]
     lacks = other or len(now) < len(_STATE_COLUMNS) or bool(moved and changes["nodes"])
     ended = changes["state"] != PENDING and changes["state"] not in RUNNING_STATES  # an ended job has no CPUs
     return replace(record, **changes), ended or not lacks
@@ -108,7 +141,8 @@ def _seconds(value: str) -> float:
 
 
 def _exit_code(value: str) -> int:
-    return int(value) >> 8  # a wait status
+    code, shown, _signal = value.partition(":")
+    return int(code) if shown else int(value) >> 8  # 22.05 prints a wait status
 
 
 _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -129,30 +163,47 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 
 class _Tasks(NamedTuple):
-    """What a line says about an array. tasks: the pending ones in its record, or the number of a single one."""
+    """What a line says about an array. tasks: the pending ones in its record, or the number of a single one.
+
+    most: how many may run at once, 0 without a limit; None if the line does not say.
+    """
 
     array: int
     tasks: str
-    most: int
+    most: int | None
 
     @classmethod
     def shown_in(cls, line: bytes) -> _Tasks | None:
         """None for a job that is not of an array, or if the list of tasks is cut off."""
-        columns = _columns(line[_STATE_BYTES:_REQUEST_STARTS], _ARRAY_COLUMNS)
-        array, (tasks, _, most) = columns.get("ArrayJobID", ""), columns.get("ArrayTaskId", "").partition("%")
-        if not array.isdecimal() or not read_tasks(tasks):
+        array = line[_REQUEST.stop : _TASKS_START].decode(errors="replace").strip()
+        shown = line[_TASKS_START:].decode(errors="replace")
+        tasks, limited, most = shown.strip().partition("%")
+        if not array.isdecimal() or not shown.endswith(" \n") or not read_tasks(tasks):
             return None
-        return cls(int(array), tasks, int(most) if most.isdecimal() else 0)
+        return cls(int(array), tasks, int(most) if most.isdecimal() else None if limited else 0)
 
     @property
     def single(self) -> bool:
         return self.tasks.isdecimal()
 
+    def completed(self, before: str) -> _Tasks | None:
+        """With the last task of ``0-20:2``, which ``squeue --array`` leaves out; None if that is not clear.
+
+        Slurm writes more than five tasks over a span of more than ten like that. before: the earlier pending tasks.
+        """
+        shown = [task for each in read_tasks(self.tasks) for task in each]
+        step = shown[1] - shown[0] if len(shown) > 4 else 1
+        last = shown[-1] + step
+        even = step > 1 and shown == list(range(shown[0], last, step))
+        if self.most is not None or not even or not any(last in each for each in read_tasks(before)):
+            return self
+        return self._replace(tasks=fold_tasks([*shown, last])) if ":" in fold_tasks(shown) else None
+
     def record(self, array: JobRecord, number: int) -> JobRecord:
         """A record of the array from an earlier one."""
         if self.single:
             return replace(array, job_id=f"{self.array}_{self.tasks}", number=number, array_tasks="")
-        return replace(array, array_tasks=self.tasks, array_most=self.most)
+        return replace(array, array_tasks=self.tasks, array_most=array.array_most if self.most is None else self.most)
 
 
 class _Known(NamedTuple):
@@ -173,9 +224,10 @@ class _Known(NamedTuple):
         if self.line is None:
             return _Known(self.record, line, same_request=False)
         tasks = _Tasks.shown_in(line) if self.record.array_tasks else None
+        tasks = tasks.completed(self.record.array_tasks) if tasks else None
         before = tasks.record(self.record, self.record.number) if tasks else self.record
         record, whole = update_record(before, self.line, line)
-        same = line[_REQUEST_STARTS:] == self.line[_REQUEST_STARTS:]
+        same = line[_REQUEST] == self.line[_REQUEST]
         if record.array_tasks and (tasks is None or record.state != self.record.state):
             same = False  # the list is cut off, or the whole array was cancelled
         return _Known(record, line, self.whole and whole, self.same_request and same)
@@ -192,7 +244,7 @@ class _Known(NamedTuple):
 
 class IncrementalQueue:
     """All jobs. lines: returns the output of ``squeue -O``; read: reads all jobs in full; gres: the GRES by node of
-    running jobs, by their numbers. All may raise SlurmError.
+    running jobs, by their numbers. All may raise SlurmError. task_lines: whether lines has one for each pending task.
 
     With many jobs, new ones appear after the next ``catch_up``, tasks of known arrays at once.
     """
@@ -204,17 +256,19 @@ class IncrementalQueue:
         gres: Callable[[Sequence[str]], Mapping[str, Mapping[str, str]]],
         clock: Callable[[], float] = time.monotonic,
         many: int = MANY,
+        task_lines: bool = False,
     ) -> None:
         self._lines, self._read, self._clock, self._many = lines, read, clock, many
-        self._gres = gres
+        self._gres, self._task_lines = gres, task_lines
         self._reading = Throttle(clock)
         self._known: dict[int, _Known] = {}
         self._lacking = False
+        self._told = False  # of too many tasks
 
     def jobs(self) -> list[JobRecord]:
         """Raises SlurmError."""
         try:
-            lines = parse_lines(self._lines()) if len(self._known) >= self._many else {}
+            lines = parse_lines(self._lines()) if self._by_lines else {}
             known = {number: job.updated(lines[number]) for number, job in self._known.items() if number in lines}
             known |= self._split_off({number: line for number, line in lines.items() if number not in known})
             known |= self._started(known)
@@ -228,8 +282,18 @@ class IncrementalQueue:
 
     def catch_up(self) -> None:
         """Read all jobs in full if the last lines left anything open and a read is due. Raises SlurmError."""
-        if len(self._known) >= self._many and ((self._lacking and self._reading.due) or self._old(LONGEST_S / 2)):
+        if self._by_lines and ((self._lacking and self._reading.due) or self._old(LONGEST_S / 2)):
             self._read_all(parse_lines(self._lines()))
+
+    @property
+    def _by_lines(self) -> bool:
+        """Whether lines are cheaper than to read all jobs in full."""
+        many = len(self._known) >= self._many
+        tasks = too_many_tasks([job.record for job in self._known.values()]) if many and self._task_lines else 0
+        if tasks and not self._told:
+            LOG.warning("%d tasks of arrays are pending: squeue reads slowly, all jobs in full in each cycle", tasks)
+        self._told = bool(tasks)
+        return many and not tasks
 
     def _split_off(self, lines: Mapping[int, bytes]) -> dict[int, _Known]:
         """The new jobs that are tasks of known arrays. lines: of all new jobs. Raises SlurmError."""

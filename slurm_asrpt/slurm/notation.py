@@ -59,6 +59,21 @@ def job_id_of(text: str) -> str:
     return str(int(found[1]) + int(found[2])) if found else text
 
 
+def fold_tasks(tasks: Sequence[int]) -> str:
+    """The inverse of ``read_tasks``, as Slurm writes it. tasks: in ascending order, at least one."""
+    first, last = tasks[0], tasks[-1]
+    step = tasks[1] - first if len(tasks) > 5 and last - first > 10 else 1
+    if step > 1 and list(tasks) == list(range(first, last + 1, step)):
+        return f"{first}-{last}:{step}"
+    runs: list[list[int]] = []
+    for task in tasks:
+        if runs and task == runs[-1][1] + 1:
+            runs[-1][1] = task
+        else:
+            runs.append([task, task])
+    return ",".join(f"{low}-{high}" if low < high else str(low) for low, high in runs)
+
+
 def fold_gpus(nodes: Mapping[str, int]) -> str:
     """Nodes grouped by their number of GPUs: ``n1:4 n[2-3]:1``; those of a job without GPUs by name: ``n1``."""
     by_gpus: dict[int, list[str]] = {}

@@ -10,7 +10,7 @@ import pytest
 
 from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.slurm.cli import CliClient
-from slurm_asrpt.slurm.incremental import IncrementalQueue
+from slurm_asrpt.slurm.incremental import IncrementalQueue, prints_records
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 from tests.e2e.conftest import Cluster, wait_for
 
@@ -23,11 +23,15 @@ class IncrementalClient(CliClient):
     def __init__(self, settings: SlurmSettings) -> None:
         super().__init__(settings)
         self.reads = 0
-        self._queue = IncrementalQueue(self._lines, self._all_jobs, self._allocated_gres, many=0)
+        self._queue = self._new_queue()
+
+    def _new_queue(self) -> IncrementalQueue:
+        readers = (self._lines, self._all_jobs, self._allocated_gres)
+        return IncrementalQueue(*readers, many=0, task_lines=not prints_records(self._version))
 
     def reread_jobs(self) -> list[JobRecord]:
         """Read all jobs in full, then their lines, so that later changes are noticed."""
-        self._queue = IncrementalQueue(self._lines, self._all_jobs, self._allocated_gres, many=0)
+        self._queue = self._new_queue()
         return [*self.jobs(), *self.jobs()]
 
     def _all_jobs(self) -> list[JobRecord]:  # nothing else shows whether a read was a full one
@@ -37,8 +41,6 @@ class IncrementalClient(CliClient):
 
 @pytest.fixture
 def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> IncrementalClient:
-    if "--array-unique" not in cluster.lab.run(["squeue", "--help"]).stdout:
-        pytest.skip("squeue has no --array-unique (24.11 and 26.05): asrptd reads all jobs in full each time")
     monkeypatch.setattr("slurm_asrpt.throttle.PAUSE_FACTOR", 1e6)  # fields that squeue lacks are not read either
     return IncrementalClient(SlurmSettings(conf=str(cluster.lab.slurm_conf)))
 
@@ -98,7 +100,7 @@ def test_incremental_reads_equal_full_json_reads(cluster: Cluster, client: Incre
     assert sum(cluster.job(starts).gpus_by_node.values()) == 4
     assert {job.max_nodes for read in (client, cluster.client) for job in read.jobs() if job.job_id == later} == {4}
     assert client.reads == 1
-    array = cluster.submit("--array=1-9%3", "--gpus=1")
+    array, even = cluster.submit("--array=1-9%3", "--gpus=1"), cluster.submit("--array=0-20:2", "--gpus=1")
     assert array in shown_fields(client.reread_jobs())
     client.reads = 0
     for task in (4, 1):
@@ -108,10 +110,12 @@ def test_incremental_reads_equal_full_json_reads(cluster: Cluster, client: Incre
     assert tasks[array].array_tasks == "2-3,5-9"
 
     def records(of: CliClient) -> dict[str, JobRecord]:
-        return {job.job_id: without_estimates(job) for job in of.jobs() if job.array_id == array}
+        return {job.job_id: without_estimates(job) for job in of.jobs() if job.array_id in (array, even)}
+
+    cluster.scontrol("update", f"JobId={even}_0", "StartTime=now+2hours")
 
     # Slurm can set the reason of a pending task between the two reads
-    wait_for(lambda: records(client) == records(cluster.client), "both have the same records of the array", 10)
+    wait_for(lambda: records(client) == records(cluster.client), "both have the same records of the arrays", 10)
     assert client.reads == 0
     cluster.scontrol("requeue", running)
     cluster.wait(running, PENDING)

@@ -487,6 +487,14 @@ def fake_slurm(folder: Path) -> Path:
     return folder
 
 
+def test_very_many_tasks_of_arrays_are_read_slowly_from_23_02_on(settings: Settings, snapshot: Snapshot) -> None:
+    many = replace(snapshot, jobs=[job(str(number)) for number in range(500)])
+    tasks = replace(many, jobs=[*many.jobs, job("900", array_tasks="0-6000")])
+    for version, of, expected in (("24.11.5", tasks, True), ("24.11.5", many, False), ("22.05.8", tasks, False)):
+        found = findings_of(settings, with_config(of, SLURM_VERSION=version), "queue")
+        assert any("6001 tasks of arrays are pending" in text for _, text in found) is expected
+
+
 def test_the_doctor_command_prints_findings_and_json(settings: Settings, tmp_path: Path) -> None:
     paths = {name: str(tmp_path / name) for name in ("state", "run", "hook", "spool")}
     lines = ["[slurm]", f"bin_dir = {json.dumps(str(fake_slurm(tmp_path / 'bin')))}", "[paths]"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,21 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm import incremental
-from slurm_asrpt.slurm.incremental import LONGEST_S, MANY, IncrementalQueue, parse_lines, update_record
+from slurm_asrpt.slurm.incremental import (
+    LONGEST_S,
+    MANY,
+    TASKS_PER_JOB,
+    IncrementalQueue,
+    parse_lines,
+    prints_records,
+    update_record,
+)
+from slurm_asrpt.slurm.notation import fold_tasks, read_tasks
+from slurm_asrpt.slurm.parse import parse_jobs
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 
 WIDTHS = [(name, int(width)) for name, _, width in (column.partition(":") for column in incremental.OPTION.split(","))]
+RECORDED = Path(__file__).parents[2] / "recorded"
 TIMES = ("SubmitTime", "EligibleTime", "AccrueTime", "StartTime", "EndTime")
 
 
@@ -26,8 +38,16 @@ def record(number: int, **fields: Any) -> JobRecord:
     return dataclasses.replace(base, **fields)
 
 
+def lines_of(job: JobRecord, task_lines: bool, **columns: str) -> bytes:
+    """The job as squeue -O shows it. task_lines: a line for each pending task, without the array's limit."""
+    tasks = [str(task) for each in read_tasks(job.array_tasks) for task in each] if task_lines else []
+    if ":" in job.array_tasks:
+        tasks = tasks[:-1]  # squeue's mistake, in all releases
+    return b"".join(line(job, ArrayTaskId=task, **columns) for task in tasks) or line(job, **columns)
+
+
 def line(job: JobRecord, **columns: str) -> bytes:
-    """The job as squeue -O shows it."""
+    """The job as squeue -O shows it in one line."""
     times = {name: getattr(job, name.replace("Time", "_time").lower()) for name in TIMES}
     shown = {name: str(int(seconds)) if seconds else "N/A" for name, seconds in times.items()}
     shown |= {"JobId": str(job.number), "State": job.state, "Reason": job.reason, "PriorityLong": str(job.priority)}
@@ -44,10 +64,11 @@ def line(job: JobRecord, **columns: str) -> bytes:
 class Slurm:
     """A queue, how often it was read in full, and a clock.
 
-    seconds: duration of a full read. late: jobs submitted between the lines and the full read.
+    seconds: duration of a full read. late: jobs submitted between the lines and the full read. task_lines: as squeue
+    from 23.02 on.
     """
 
-    def __init__(self, jobs: int = MANY, seconds: float = 1.0) -> None:
+    def __init__(self, jobs: int = MANY, seconds: float = 1.0, task_lines: bool = False) -> None:
         self.jobs = {number: record(number) for number in range(1, jobs + 1)}
         self.columns: dict[str, str] = {}
         self.reads, self.now, self.seconds = 0, 0.0, seconds
@@ -56,10 +77,13 @@ class Slurm:
         self.answers = True
         self.gres: dict[str, dict[str, str]] = {}  # as scontrol shows it
         self.asked: list[list[str]] = []
-        self.queue = IncrementalQueue(self.lines, self.read, self.gres_of, lambda: self.now)
+        self.task_lines = task_lines
+        self.queue = IncrementalQueue(self.lines, self.read, self.gres_of, lambda: self.now, task_lines=task_lines)
 
     def lines(self) -> bytes:
-        return self.text if self.text is not None else b"".join(line(j, **self.columns) for j in self.jobs.values())
+        if self.text is not None:
+            return self.text
+        return b"".join(lines_of(job, self.task_lines, **self.columns) for job in self.jobs.values())
 
     def read(self) -> list[JobRecord]:
         if not self.answers:
@@ -88,9 +112,9 @@ class Slurm:
         return self.look()
 
 
-@pytest.fixture
-def slurm() -> Slurm:
-    slurm = Slurm()
+@pytest.fixture(params=[False, True], ids=["22.05", "23.02 and later"])
+def slurm(request: pytest.FixtureRequest) -> Slurm:
+    slurm = Slurm(task_lines=request.param)
     slurm.look()
     slurm.look()  # the first lines cannot show what has changed since the full read
     assert slurm.reads == 2
@@ -215,11 +239,17 @@ def test_tasks_that_are_split_from_an_array_need_no_full_read(array: Slurm) -> N
     split(array, 1, "2-3,5", eligible_time=5000.0, reason="Resources")
     assert array.look() == array.jobs
     split(array, 3, "2,5")
-    array.change(5, array_most=4)
     assert array.look() == array.jobs
     split(array, 2, "5")
     assert array.look_again(after=9.0) == array.jobs
     assert array.reads == 0
+
+
+def test_the_limit_of_an_array_is_seen_at_once_or_with_the_next_full_read(array: Slurm) -> None:
+    """A line for each task does not show it."""
+    array.change(5, array_most=4)
+    assert (array.look() == array.jobs) is not array.task_lines
+    assert array.look(after=LONGEST_S) == array.jobs
 
 
 def test_a_split_task_that_runs_is_seen_at_once(array: Slurm) -> None:
@@ -239,9 +269,57 @@ def test_a_split_task_with_another_request_is_read_in_full(array: Slurm, fields:
 
 
 def test_a_list_of_tasks_that_is_cut_off_is_read_in_full(array: Slurm) -> None:
-    split(array, 0, ",".join(map(str, range(1, 200, 2))))
+    split(array, 0, ",".join(map(str, [*range(1, 200, 2), 202])))
     assert array.look() == array.jobs
-    assert array.reads == 1
+    assert array.reads == (0 if array.task_lines else 1), "a line for each task shows them all"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "rest", "reads"),
+    [
+        ("0-30:2", "2-30:2", 0),
+        ("0-30:2", "0-28:2", 0),
+        ("0-30:2", "4,8,12,16-20", 0),
+        ("0-15:3", "3,6,9,12,15", 0),
+        ("0-15:3", "0,3,6,9,12", 1),  # shown like 0-15:3
+        ("0-12:2", "0,2,4,6,8,10", 1),
+        ("0-8,12,16", "0,4,8,12,16", 0),
+    ],
+)
+def test_the_last_task_of_even_steps_is_not_lost(array: Slurm, tasks: str, rest: str, reads: int) -> None:
+    array.change(5, array_tasks=tasks)
+    array.look(after=LONGEST_S)
+    array.look()
+    array.reads = 0
+    array.change(5, array_tasks=rest, reason="Resources")
+    for _ in range(3):
+        assert array.look() == array.jobs
+    assert array.reads == (reads if array.task_lines else 0)
+
+
+def test_with_very_many_tasks_all_jobs_are_read_in_full_and_the_log_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    slurm = Slurm(task_lines=True)
+    slurm.change(5, array_tasks=f"0-{TASKS_PER_JOB * MANY}")
+    for expected in (1, 2, 3):
+        assert slurm.look() == slurm.jobs
+        slurm.queue.catch_up()
+        assert slurm.reads == expected
+    assert caplog.text.count("5001 tasks of arrays are pending: squeue reads slowly") == 1
+    slurm.change(5, array_tasks="0-99")
+    for _ in range(4):
+        assert slurm.look() == slurm.jobs
+    assert slurm.reads == 5
+    assert len(caplog.records) == 1
+
+
+def test_with_one_line_for_each_record_very_many_tasks_do_not_matter() -> None:
+    slurm = Slurm()
+    slurm.change(5, array_tasks=f"0-{TASKS_PER_JOB * MANY}")
+    for _ in range(4):
+        assert slurm.look() == slurm.jobs
+    assert slurm.reads == 2
 
 
 def test_tasks_of_an_array_that_is_not_known_wait_for_a_full_read(slurm: Slurm) -> None:
@@ -352,6 +430,55 @@ def test_malformed_output_costs_a_full_read(slurm: Slurm, text: bytes) -> None:
     slurm.text = text
     assert slurm.look() == slurm.jobs
     assert slurm.reads == 1
+
+
+@pytest.mark.parametrize(("shown", "code"), [("0:15", 0), ("3:0", 3), ("143:0", 143)])
+def test_an_exit_code_that_is_shown_with_the_signal(slurm: Slurm, shown: str, code: int) -> None:
+    slurm.jobs[5] = record(5, state="FAILED", exit_code=code)
+    slurm.columns = {"exit_code": shown}
+    assert slurm.look()[5].exit_code == code
+    assert slurm.reads == 0
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+def test_recorded_lines_show_what_the_recorded_json_shows(release: str) -> None:
+    """Changed, split and cancelled jobs, among them an array whose name looks like fields of other jobs."""
+    folder = RECORDED / release
+    before, after = ((folder / f"lines-{name}.txt").read_bytes() for name in ("before", "after"))
+    first, last = (parse_jobs((folder / f"lines-{name}.json").read_text("utf-8")) for name in ("before", "after"))
+    said, reads = [before, after], []
+
+    def read() -> list[JobRecord]:
+        reads.append(1)
+        return first
+
+    queue = IncrementalQueue(
+        lambda: said.pop(0), read, lambda _: {}, lambda: 0.0, many=1, task_lines=not prints_records(release)
+    )
+    for _ in range(3):
+        found = {job.number: _without_estimates(job) for job in queue.jobs()}
+    assert found == {job.number: _without_estimates(job) for job in last}
+    assert len(reads) == 2, "the last read was an incremental one"
+
+
+def _without_estimates(job: JobRecord) -> JobRecord:
+    """Without the start and end that Slurm expects, and without what an ended job has no longer."""
+    if job.state == PENDING:
+        return dataclasses.replace(job, start_time=0.0, end_time=0.0)
+    return dataclasses.replace(job, cpus=0, tasks=0, gpus_by_node={}, gpus_by_type={}, gpu_indexes={})
+
+
+@given(
+    st.sets(st.integers(0, 40), min_size=1)
+    | st.builds(range, st.integers(0, 9), st.integers(10, 99), st.integers(1, 9))
+)
+def test_tasks_are_written_as_slurm_writes_them(tasks: Iterable[int]) -> None:
+    assert sorted(task for each in read_tasks(fold_tasks(sorted(tasks))) for task in each) == sorted(tasks)
+
+
+@pytest.mark.parametrize("text", ["7", "0-3,7", "0-20:2", "0,2,4,6,8,10", "1,3", "0-1,3-20"])
+def test_tasks_that_slurm_has_written_are_written_alike(text: str) -> None:
+    assert fold_tasks([task for each in read_tasks(text) for task in each]) == text
 
 
 @pytest.mark.parametrize("column", ["SubmitTime", "PriorityLong", "Nice", "exit_code"])
