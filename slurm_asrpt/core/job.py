@@ -293,7 +293,12 @@ class Job:
     @property
     def confined(self) -> bool:
         """Whether its request keeps Slurm from scattering it, if it fits on one server."""
-        return self.request.max_nodes == 1 or self.gpus in (1, self.request.per_node, self.request.unit)
+        return self.request.max_nodes == 1 or self.undivided
+
+    @property
+    def undivided(self) -> bool:
+        """Whether its request is for all its GPUs of one server, whatever its number of servers."""
+        return self.gpus in (1, self.request.per_node, self.request.unit)
 
     @property
     def anyhow(self) -> bool:

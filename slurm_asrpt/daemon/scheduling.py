@@ -179,7 +179,7 @@ def _writer(
             leases=leases,
             client=client,
             audit=audit,
-            multifactor=multifactor,
+            slurm=shared.slurm,
         ),
         preemption=preemption,
         saver=saver,

@@ -46,6 +46,11 @@ class SlurmConfig:
         """From 25.11, a magnetic reservation draws only jobs that end before it does, by their time limits."""
         return parse.release(self.version) >= (25, 11)
 
+    @property
+    def may_give_fewer_gpus(self) -> bool:
+        """26.05 may start a job with ``--gpus`` and a limit of one node on fewer GPUs than it requests."""
+        return parse.release(self.version) >= (26, 5)
+
 
 class SlurmClient(Protocol):
     """Bulk reads and writes. Every method raises SlurmError if Slurm does not answer, or not as expected."""

@@ -23,7 +23,7 @@ from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.writes.leases import Leases
 from slurm_asrpt.daemon.writes.order import factor_for, new_priorities
 from slurm_asrpt.slurm import writeback
-from slurm_asrpt.slurm.client import SlurmClient
+from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.slurm.request import type_of
 
 STEP = 10
@@ -57,15 +57,14 @@ class ReleaseAhead:
         leases: Leases,
         client: SlurmClient,
         audit: AuditWriter,
-        multifactor: bool,
+        slurm: SlurmConfig,
     ) -> None:
-        """most: so many jobs are released, unless more start between two cycles. multifactor: whether Slurm has
-        SiteFactors.
-        """
+        """most: so many jobs are released, unless more start between two cycles."""
         self._most, self._policy, self._jobs, self._cluster = most, policy, jobs, cluster
         self._cpu_jobs = cpu_jobs
         self._enough, self._released = most, frozenset[str]()  # in the last cycle
-        self._leases, self._client, self._audit, self._multifactor = leases, client, audit, multifactor
+        self._leases, self._client, self._audit = leases, client, audit
+        self._multifactor, self._may_give_fewer = slurm.multifactor, slurm.may_give_fewer_gpus
 
     def intend(self, now: float) -> IntendedReleases:
         """Note what is about to be written; to be saved before it is.
@@ -109,6 +108,8 @@ class ReleaseAhead:
             job = self._jobs.get(job_id)
             if job is None or not _is_plain(job) or self._cpu_jobs.may_be_delayed_by(job):
                 break
+            if self._may_give_fewer and job.record.tres_per_job and not job.by_slurm and self._takes_one_node(job):
+                break  # Slurm might start it on a node with fewer free GPUs
             if self._cluster.has_several_types and job.by_slurm != "mixed" and not type_of(job.record):
                 break  # Slurm might start it on nodes with several types
             # in each partition and reservation Slurm's main scheduler stops at the first job that cannot start
@@ -119,9 +120,13 @@ class ReleaseAhead:
 
     def _needs_one_node(self, job: ManagedJob) -> bool:
         """Whether Slurm could start the job on several nodes, and the policy would not."""
+        may = not job.by_slurm and job.record.max_nodes != 1 and not (job.job is not None and job.job.confined)
+        return may and self._takes_one_node(job)
+
+    def _takes_one_node(self, job: ManagedJob) -> bool:
+        """Whether only a limit on its nodes keeps all GPUs of the job on one, as the policy wants them."""
         planned = job.job
-        may = planned is not None and not job.by_slurm and job.record.max_nodes != 1 and not planned.confined
-        return may and planned is not None and not self._policy.scatters(planned)
+        return planned is not None and not planned.undivided and not self._policy.scatters(planned)
 
     def _others_compete(self) -> bool:
         """Whether Slurm has other jobs to start, which released ones would pass or delay.

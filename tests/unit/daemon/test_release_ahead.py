@@ -306,6 +306,35 @@ def test_a_job_that_slurm_could_scatter_is_released_for_one_node(ahead, asks, co
     assert not bench.audit("not-started")
 
 
+PER_JOB = {"tres_per_job": "gres/gpu:2", "tres_per_task": ""}
+
+
+@pytest.mark.parametrize(
+    ("version", "asks", "released"),
+    [
+        ("25.11.2", PER_JOB, True),
+        ("26.05.5", PER_JOB, False),
+        ("26.05.5", PER_JOB | {"max_nodes": 1}, False),
+        ("26.05.5", {}, True),
+        ("26.05.5", PER_JOB | {"tres_per_node": "gres/gpu:2"}, True),
+    ],
+)
+def test_a_job_to_which_slurm_might_give_fewer_gpus_is_not_released_ahead(ahead, version, asks, released):
+    """26.05 starts ``--gpus=2 -N1`` on one GPU of a node if another node has one, too."""
+    bench = ahead()
+    bench.slurm.version = version
+    bench.restart()
+    small = half_free(bench)
+    bench.cycle(2)
+    job_id = bench.slurm.submit(2, 10, **asks)
+    bench.cycle(3)
+    assert leased(bench, job_id) is not released
+    for running in small:
+        bench.slurm.end(running)
+    bench.cycle(3)
+    assert bench.job_state(job_id) is JobState.RUNNING
+
+
 @pytest.mark.parametrize(("asks", "scattered"), [({}, True), ({"max_nodes": 1}, False)])
 def test_with_scatter_slurm_may_start_a_released_job_on_several_nodes(ahead, asks, scattered):
     bench = ahead(tables={"policy": {"scatter": True}})
