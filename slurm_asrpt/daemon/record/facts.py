@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.history.store import Run
@@ -26,10 +28,15 @@ def running_facts(job: ManagedJob, best: float | None, shadow: bool) -> dict[str
     facts: dict[str, Any] = {"gpus": got, "alpha": job.placement.alpha if job.placement else None, "alpha_min": best}
     facts |= {"user": record.user, "submitted": record.submit_time, "began": record.start_time}
     if pin is not None:
-        facts |= {"planned": pin.gpus, "as_planned": pin.gpus == got, "planned_alpha": pin.alpha}
+        facts |= {"planned": pin.gpus, "as_planned": _as_planned(pin.gpus, got), "planned_alpha": pin.alpha}
     if shadow:
         facts |= {"shadow": True, "decided": job.decided_at or None}
     return facts
+
+
+def _as_planned(planned: Mapping[str, int], got: Mapping[str, int]) -> bool:
+    """A job without GPUs gets those of its nodes with ``--exclusive``."""
+    return planned == got if any(planned.values()) else set(map(host_of, got)) <= set(map(host_of, planned))
 
 
 def ended_facts(run: Run, best: float | None, block: float | None) -> dict[str, Any]:

@@ -189,6 +189,21 @@ def exclusive(bench: Bench, nodes: int) -> str:
     return cpu_job(bench, nodes, exclusive="node", tasks=nodes, min_nodes=nodes)
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_job_of_a_whole_node_that_gets_its_gpus_ran_as_planned(bench: Bench, elsewhere: bool) -> None:
+    """Slurm gives it all GPUs of its nodes."""
+    job_id = exclusive(bench, 1)
+    bench.slurm.starts_jobs = False
+    bench.cycle(2)
+    (node,) = bench.audit("start-cpus", job_id)[0]["nodes"]
+    got = next(name for name in ("n1", "n2", "n3") if (name != node) is elsewhere)
+    bench.slurm.change(job_id, state="RUNNING", nodes=got, gpus_by_node={got: 4}, gpus_by_type={got: {"": 4}})
+    bench.cycle(2)
+    running = bench.audit("running", job_id)[0]
+    assert (running["planned"], running["gpus"]) == ({node: 0}, {got: 4})
+    assert running["as_planned"] is not elsewhere
+
+
 def blocked_for(bench: Bench, seconds: float) -> str:
     """A job of whole nodes, and a GPU job on each node that blocks it. Returns its id."""
     running = [bench.slurm.submit(1, cpus=1, time_limit=seconds, required_nodes=f"n{n}") for n in (1, 2, 3)]

@@ -100,6 +100,43 @@ def test_any_exception_of_pyslurm_becomes_a_slurm_error(client):
         client.jobs()
 
 
+class LoadedJob:
+    """A job as pyslurm loads it: "UNLIMITED" where Slurm has no number of tasks; None for most fields."""
+
+    id, state, user_id = 7, "PENDING", 0
+    array_tasks_waiting = partition = None
+    ntasks_per_socket = ntasks_per_core = "UNLIMITED"
+
+    def __init__(self, **fields):
+        self.__dict__ |= fields
+
+    def __getattr__(self, name):
+        return None
+
+    def get_resource_layout_per_node(self):
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "per_socket", "one_thread"),
+    [
+        ({}, 0, False),
+        ({"ntasks_per_socket": 2}, 2, False),
+        ({"threads_per_core": 1}, 0, True),
+        ({"ntasks_per_core": 1}, 0, True),
+    ],
+)
+def test_tasks_of_each_socket_and_core_are_read(client, library, fields, per_socket, one_thread):
+    asked = dict.fromkeys([*pyslurm._ASKED, "cpus_per_tres", "mem_per_tres"], "") | {
+        "bitflags": 0,
+        "array_task_id": None,
+    }
+    library.Jobs.load = lambda: {7: LoadedJob(**fields)}
+    library.job = lambda: SimpleNamespace(get=lambda: {7: asked})
+    (job,) = client.jobs()
+    assert (job.tasks_per_socket, job.one_thread) == (per_socket, one_thread)
+
+
 def test_a_pyslurm_that_hides_requests_is_not_used_to_read_jobs(client, library, tmp_path):
     del library.job
     program = tmp_path / "squeue"
