@@ -144,12 +144,19 @@ class JobRecord:
     @property
     def can_be_parted(self) -> bool:
         """Whether the pending tasks in this record can be parsed, and listed in one line."""
-        return len(self.array_tasks) <= LONGEST_TASKS and bool(read_tasks(self.array_tasks))
+        return len(self._tasks_in_full) <= LONGEST_TASKS and bool(read_tasks(self.array_tasks))
 
     @property
     def address(self) -> str:
         """The id to use in an update: the bare id of an array would mean all tasks, running ones included."""
-        return f"{self.job_id}_[{self.array_tasks}]" if self.array_tasks and self.can_be_parted else self.job_id
+        return f"{self.job_id}_[{self._tasks_in_full}]" if self.array_tasks and self.can_be_parted else self.job_id
+
+    @property
+    def _tasks_in_full(self) -> str:
+        """The pending tasks without steps, which updates do not know: ``0,3,6`` for ``0-6:3``."""
+        if ":" not in self.array_tasks:
+            return self.array_tasks
+        return ",".join(str(task) for each in read_tasks(self.array_tasks) for task in each)
 
 
 _WORKING = frozenset({"IDLE", "MIXED", "ALLOCATED"})

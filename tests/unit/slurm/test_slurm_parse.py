@@ -95,7 +95,8 @@ def test_ids_of_array_tasks_and_other_jobs_are_parsed():
     ("text", "job_id", "tasks", "address"),
     [
         ("0-3,7%2", "10", "0-3,7", "10_[0-3,7]"),
-        ("1-19:3", "10", "1-19:3", "10_[1-19:3]"),
+        ("1-19:3", "10", "1-19:3", "10_[1,4,7,10,13,16,19]"),  # scontrol knows no steps
+        ("0-4000:2", "10", None, "10"),
         ("9%3", "10_9", "", "10_9"),  # the last task has a record like others
         ("0", "10_0", "", "10_0"),
         (",".join(map(str, range(0, 3000, 3))), "10", None, "10"),  # too long for one line of scontrol
