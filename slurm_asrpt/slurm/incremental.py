@@ -105,7 +105,7 @@ def update_record(record: JobRecord, before: bytes, line: bytes) -> tuple[JobRec
     try:
         changes: dict[str, Any] = {field: read(now[name]) for name, (field, read) in _FIELDS.items() if name in now}
         if "exit_code" in now:
-            changes["signal"] = signal_of(int(now["exit_code"]))
+            changes["signal"] = _signal(now["exit_code"])
         if then.get("MaxNodes") != now.get("MaxNodes"):  # without an upper bound, the node count is shown
             changes["max_nodes"] = int(now["MaxNodes"])
     except (KeyError, ValueError) as error:
@@ -141,8 +141,13 @@ def _seconds(value: str) -> float:
 
 
 def _exit_code(value: str) -> int:
-    code, shown, _signal = value.partition(":")
+    code, shown, _ = value.partition(":")
     return int(code) if shown else int(value) >> 8  # 22.05 prints a wait status
+
+
+def _signal(value: str) -> int:
+    _, shown, signal = value.partition(":")
+    return int(signal) if shown else signal_of(int(value))
 
 
 _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {

@@ -432,11 +432,12 @@ def test_malformed_output_costs_a_full_read(slurm: Slurm, text: bytes) -> None:
     assert slurm.reads == 1
 
 
-@pytest.mark.parametrize(("shown", "code"), [("0:15", 0), ("3:0", 3), ("143:0", 143)])
-def test_an_exit_code_that_is_shown_with_the_signal(slurm: Slurm, shown: str, code: int) -> None:
-    slurm.jobs[5] = record(5, state="FAILED", exit_code=code)
+@pytest.mark.parametrize(("shown", "code", "signal"), [("0:15", 0, 15), ("3:0", 3, 0), ("143:0", 143, 0)])
+def test_an_exit_code_that_is_shown_with_the_signal(slurm: Slurm, shown: str, code: int, signal: int) -> None:
+    slurm.jobs[5] = record(5, state="FAILED", exit_code=code, signal=signal)
     slurm.columns = {"exit_code": shown}
-    assert slurm.look()[5].exit_code == code
+    found = slurm.look()[5]
+    assert (found.exit_code, found.signal) == (code, signal)
     assert slurm.reads == 0
 
 
