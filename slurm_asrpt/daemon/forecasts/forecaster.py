@@ -260,7 +260,7 @@ class Forecaster:
         if not self._mode.enforcing:
             return "Slurm decides: asrptd is not in mode enforce"
         if not self.every_s:
-            return "daemon.forecast_s is 0"
+            return "not estimated on this cluster (daemon.forecast_s is 0)"
         if not _waits(job):
             return why
         if job.record.job_id in self._without:
