@@ -87,7 +87,8 @@ def test_hostile_job_names_are_shown_safely(asrpt: Cluster):
         assert "\x1b[31m" not in table
         assert not controls(SGR.sub("", table))
         *table_rows, note = table.splitlines()
-        assert (len(table_rows), note) == (len(jobs) + 1, "START: not estimated on this cluster (daemon.forecast_s is 0)")
+        text = "START: not estimated on this cluster (daemon.forecast_s is 0)"
+        assert (len(table_rows), note) == (len(jobs) + 1, text)
     for job_id in jobs[4:14:3]:
         assert not controls(on_terminal(asrpt, "--explain", job_id, term="xterm"))
 
