@@ -1158,11 +1158,11 @@ SCENARIOS = [
     ),
     Scenario(
         "run_minutes",
-        "a user with GrpTRESRunMins=gres/gpu=12: 8 jobs of 150 s with limits of 3 minutes; 3 x 30 of others",
+        "a user with GrpTRESRunMins=gres/gpu=12: 8 jobs of 150 s with limits of 3 minutes; 3 x 12 of others",
         280,
         [
             Work("limited", "asrpt1", 8, 150, options="--time=3", fixed=True),
-            *_others(30, 24, 2, at_s=1),
+            *_others(12, 24, 2, at_s=1),
         ],
         slurm_conf=f"{LIMITS}\nPriorityCalcPeriod=1",
         accounting=["modify user asrpt1 set GrpTRESRunMins=gres/gpu=12"],

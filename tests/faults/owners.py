@@ -34,7 +34,7 @@ class Owners:
     def __init__(self, arena: Arena, rng: Random) -> None:
         self.arena, self.rng = arena, rng
         self._stopped = False
-        self._released: set[str] = set()  # at the end of a round; Slurm may still show them as held
+        self._released: set[str] = set()  # by anybody; Slurm may still show them as held
 
     def do(self) -> None:
         (deed,) = self.rng.choices(list(DEEDS), list(DEEDS.values()))
@@ -67,7 +67,9 @@ class Owners:
         self._tell("hold")
 
     def release(self) -> None:
-        self._tell("release")
+        ticket = self._one()
+        if ticket is not None and self._accepted("scontrol", "release", ticket.job_id):
+            self._released.add(ticket.token)
 
     def requeue(self) -> None:
         self._tell("requeue")
