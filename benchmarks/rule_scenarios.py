@@ -1142,6 +1142,15 @@ SCENARIOS = [
         measure=_mean_completion,
     ),
     Scenario(
+        "limits_nodes",
+        "QOS MaxTRESPerUser=node=2: 120 jobs of 1 GPU of a user, which share nodes; 3 x 30 of 2 GPUs of others",
+        110,
+        [Work("limited", "asrpt1", 120, 10, 1, 0, 0.3), *_others(30, 10, 2, at_s=1)],
+        slurm_conf=LIMITS,
+        accounting=["add qos two MaxTRESPerUser=node=2", "modify user asrpt1 set qos=two defaultqos=two"],
+        measure=_mean_completion,
+    ),
+    Scenario(
         "typed_limits",
         "QOS MaxTRESPerUser=gres/gpu:h100=4 on nodes of two types: jobs of a user that name the type, and that do not",
         110,

@@ -97,6 +97,11 @@ class SiteLimits:
         return bool(self.licenses) or any(self._levels)
 
     @property
+    def of_nodes(self) -> bool:
+        """Whether there is any limit for which a node counts once, however many jobs share it."""
+        return any(is_of_nodes(name) for caps in self._levels for name in caps)
+
+    @property
     def of_minutes(self) -> bool:
         """Whether jobs count less against any limit the longer they have run."""
         kinds = {"GrpTRESRunMins", *(_SPENT if self.safe else ())}
@@ -270,6 +275,11 @@ def _licenses(text: str) -> Mapping[tuple[str, str], int]:
         return parse_gres(text) if "|" not in text else {}
     except SlurmError:
         return {}
+
+
+def is_of_nodes(limit: str) -> bool:
+    """Whether it limits the nodes of several jobs, each of which counts once. limit: also as users see its name."""
+    return limit.partition(" of ")[0] in ("GrpTRES=node", "MaxTRESPA=node", "MaxTRESPU=node")
 
 
 class LimitBook:

@@ -166,6 +166,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         required_nodes=_word(raw.get("required_nodes")),
         excluded_nodes=_word(raw.get("excluded_nodes")),
         features=_word(raw.get("features")),
+        prefer=_word(raw.get("prefer")),
         reservation=_word(raw.get("resv_name")),
         account=_word(raw.get("account")),
         qos=_word(raw.get("qos")),

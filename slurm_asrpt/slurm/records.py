@@ -93,6 +93,7 @@ class JobRecord:
     exclusive: str = ""
     contiguous: bool = False
     scrontab: bool = False
+    prefer: str = ""
     segment: int | None = 0
     admin_comment: str = ""
     nodes: str = ""

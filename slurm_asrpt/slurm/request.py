@@ -241,7 +241,20 @@ def _offers(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -
         raise LeftToSlurm("features")  # Slurm may know of a node that has them after a reboot
     if job.required_nodes or job.exclusive or _total(most) < gpus:
         return [most]
-    return _largest([some for some in plain if _total(some) >= gpus])
+    found = _largest([some for some in plain if _total(some) >= gpus])
+    return [some for some in _preferred(job, able) if _total(some) >= gpus and some not in found] + found
+
+
+def _preferred(job: JobRecord, able: Nodes) -> list[Nodes]:
+    """The sets with the features of ``--prefer``, which Slurm tries before ``-C``; none if they cannot be read."""
+    if not job.prefer:
+        return []
+    with suppress(LeftToSlurm):
+        return [
+            [n for n in _with(able, name, job.prefer) if not (n.other_gres or n.types)]
+            for name in job.partition.split(",")
+        ]
+    return []
 
 
 def _serving(node: NodeRecord, kind: str, whole: bool) -> Nodes:

@@ -36,6 +36,17 @@ def featured(asrpt: Cluster) -> Iterator[Cluster]:
             asrpt.scontrol("update", f"NodeName={node}", "ActiveFeatures=", "AvailableFeatures=")
 
 
+def test_preferred_nodes_come_first_and_others_if_they_are_full(featured: Cluster):
+    def submit() -> str:
+        return featured.submit("--gpus=4", "-N1", "--prefer=h100", script="sleep 600")
+
+    first, second, third = submit(), submit(), submit()
+    featured.wait_all([first, second, third], "RUNNING")
+    assert {featured.job(first).nodes, featured.job(second).nodes} == {"n3", "n4"}
+    assert featured.job(third).nodes in {"n1", "n2"}
+    featured.cancel(first, second, third)
+
+
 def test_jobs_with_node_constraints_get_their_nodes_in_queue_order(featured: Cluster):
     blockers = featured.block_all()
     jobs = {featured.submit(*words, "-n2", "--gpus-per-task=1", script=SHORT): node for words, node in NODES.items()}

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
+from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.core.limits import Charges, Headroom, headroom, together
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.refusals import Refusals
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
-from slurm_asrpt.slurm.limits import LimitBook, use_of
+from slurm_asrpt.slurm.limits import LimitBook, is_of_nodes, use_of
 from slurm_asrpt.slurm.partitions import is_closed
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 from slurm_asrpt.slurm.request import gpus_of
@@ -33,7 +34,7 @@ class LimitsWatch:
     def __init__(self, reader: SiteReader) -> None:
         self._reader = reader
         self._book = LimitBook(reader.site.limits)
-        self._any = self._of_minutes = False
+        self._any = self._of_minutes = self._of_nodes = False
         self._now = 0.0
         self._known: dict[Any, Charges] = {}
         self._of_record: dict[str, tuple[JobRecord, Charges]] = {}
@@ -53,6 +54,7 @@ class LimitsWatch:
         limits = self._reader.site.limits
         if limits is not self._book.limits:
             self._book, self._any, self._of_minutes = LimitBook(limits), limits.any, limits.of_minutes
+            self._of_nodes = limits.of_nodes
             self._known.clear()
             self._of_record.clear()
         if len(self._of_record) > 2 * len(records):
@@ -142,7 +144,10 @@ class LimitsWatch:
         """What is left beside the running jobs and those that Slurm is about to start."""
         in_use = [self._in_use(record) for record in self._running]
         in_use += [job.charges or self.charges(job.record) for job in starting]
-        return headroom(self._book.caps | self._refusals.caps, in_use)
+        left = headroom(self._book.caps | self._refusals.caps, in_use)
+        if self._of_nodes:
+            left.give(_counted_twice(((job.hosts, self.charges(job)) for job in self._running), starting))
+        return left
 
     def _in_use(self, record: JobRecord) -> Charges:
         """What a running job counts for: of its minutes, slurmctld counts those that were left some time ago."""
@@ -151,3 +156,15 @@ class LimitsWatch:
         period = self._book.limits.period_s
         ran_s = period * max(0.0, (self._now - record.start_time) // period - 1.0)
         return self._charges_of(record, ran_s) + self._refusals.charges(record)
+
+
+def _counted_twice(running: Iterable[tuple[frozenset[str], Charges]], starting: Iterable[ManagedJob]) -> Charges:
+    """What these jobs count too much against limits on nodes: Slurm counts a node once, however many share it."""
+    placed = [(frozenset(map(host_of, job.pin.gpus)), job.charges) for job in starting if job.pin]
+    nodes, amounts = dict[str, set[str]](), dict[str, float]()
+    for hosts, charges in (*running, *placed):
+        for limit, amount in charges if hosts else ():
+            if is_of_nodes(limit):
+                nodes.setdefault(limit, set()).update(hosts)
+                amounts[limit] = amounts.get(limit, 0.0) + amount
+    return tuple([(limit, amounts[limit] - len(nodes[limit])) for limit in nodes])

@@ -10,12 +10,15 @@ from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.priorities import PriorityWatch
 from slurm_asrpt.daemon.jobs.refusals import FIRST_PROBE_S, Scope, scope_of
+from slurm_asrpt.daemon.jobs.saved_state import Pin
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.limits import Qos, SiteLimits
 from slurm_asrpt.slurm.priorities import FIRST_DEFAULT, SitePriorities
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.site import Site
+from slurm_asrpt.slurm.writeback import Original
+from tests.benches.gated import job
 
 WAITING = JobRecord(
     *("1", "train", "ann", 1001, "gpu", "PENDING", "None", 0.0), account="lab", qos="normal", tres="cpu=1,gres/gpu=2"
@@ -80,6 +83,25 @@ def test_a_running_job_counts_for_the_minutes_that_slurmctld_has_not_taken_off_y
     assert watch.charges(job) == (("GrpTRESMins=gres/gpu of QOS normal", 20.0 * safe),), (
         "as it will when it waits again"
     )
+
+
+def test_a_node_counts_once_for_all_jobs_of_a_limit_that_share_it(client, watch):
+    """Jobs on n1, n1, n1 and n2, and one that is pinned there: two nodes of three. Without GPUs: one more."""
+    limit = "MaxTRESPU=node of QOS normal, user ann"
+    client.limits = SiteLimits(qos={"normal": Qos("normal", user={"MaxTRESPU=node": 3.0, "MaxTRESPU=cpu": 9.0})})
+    on = [{"n1": 2}, {"n1": 1}, {"n1:a100": 1}, {"n2": 2}]
+    waiting = replace(WAITING, tres="cpu=1,node=1,gres/gpu=2")
+    jobs = [replace(waiting, job_id=f"{n}", state="RUNNING", gpus_by_node=gpus) for n, gpus in enumerate(on, 10)]
+    watch.follow([waiting, *jobs], 0.0)
+    assert (room(watch, limit), room(watch, "MaxTRESPU=cpu of QOS normal, user ann")) == (1, 5)
+    assert watch.charges(waiting)[0] == (limit, 1.0)
+    watch.follow([waiting, *jobs, replace(jobs[0], job_id="20", gpus_by_node={})], 0.0)
+    assert room(watch, limit) == 0
+    pinned = ManagedJob(record=waiting)
+    pinned.pin = Pin({"n2": 2}, [], 1.0, 0.0, Original(1, 1, 1, 0))
+    pinned.job = replace(job("1", 2), charges=watch.charges(waiting))
+    watch.follow([waiting, *jobs], 0.0)
+    assert watch.headroom([pinned]).room[limit] == 1
 
 
 def test_limits_are_read_at_once_for_a_new_user_and_seldom_otherwise(watch, client):

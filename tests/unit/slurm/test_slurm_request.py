@@ -108,6 +108,16 @@ def test_nodes_with_less_than_tmp_are_left_out():
     assert found == [["1 2 3"], ["1 2 3"], ["2 3"], [""]]
 
 
+def test_preferred_nodes_are_looked_at_before_all_others():
+    nodes = [dataclasses.replace(node(number), features=frozenset({f"f{number}"})) for number in (1, 2, 3)]
+    both = {"tres_per_job": "gres:gpu:1", "prefer": "f2"}
+    assert within(nodes, **both) == ["2", "1 2 3", "1 2 3"]
+    assert within(nodes, **both, features="f1") == ["2", "1", "1 2"], "Slurm tries what is preferred instead of -C"
+    assert within(nodes, **both | {"prefer": "f2|f3"}) == ["2 3", "1 2 3", "1 2 3"]
+    for useless in ({"prefer": "f4"}, {"prefer": "[f1*2]"}, {"tres_per_job": "gres:gpu:9"}, {"required_nodes": "n1"}):
+        assert len(within(nodes, **both | useless)) == 1
+
+
 def test_nodes_without_the_other_generic_resources_of_a_job_are_left_out():
     nodes = [
         dataclasses.replace(node(number), generic={"nvme": number - 1} if number > 1 else {}) for number in (1, 2, 3)
