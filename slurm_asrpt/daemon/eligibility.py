@@ -95,6 +95,8 @@ class Eligibility:
     def _leave(self, job: ManagedJob, word: str, now: float) -> None:
         if job.state is not JobState.LEFT_TO_SLURM:
             self._audit.record(now, "left", job.record.job_id, why=word, user=job.record.user)
-        first = {"first": job.record.het_id} if word == "component" else {}
-        why = reason(Phase.LEFT, "left", why=LEFT_WORDS.get(word, word), word=word, **first)
+        part = word == "component"  # it waits as the first one does
+        first = {"first": job.record.het_id} if part else {}
+        phase = Phase.WAITING if part else Phase.LEFT
+        why = reason(phase, "left", why=LEFT_WORDS.get(word, word), word=word, **first)
         self.feed.withdraw(job, JobState.LEFT_TO_SLURM, why, now)

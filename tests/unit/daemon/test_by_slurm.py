@@ -222,7 +222,7 @@ def test_a_waiting_component_is_neither_left_to_slurm_nor_counted_twice(gated: B
     found = gated.status(gated.slurm.now)
     row = next(row for row in found.jobs if row.job_id == second)
     said = explain(found, row)
-    assert row.text == "it starts with the first component of its heterogeneous job"
+    assert (row.state, row.text) == ("waiting", "it starts with the first component of its heterogeneous job")
     assert "as a whole" in said.rule
     assert said.changes == [
         f"no action needed: the first component says what the job waits for (asrpt-status --explain {first})"
