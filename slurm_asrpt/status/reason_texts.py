@@ -279,6 +279,20 @@ OVER_LIMIT_ALONE = Wording(
     "the owner must resubmit it with a smaller request, or an admin must raise the limit",
 )
 
+OVER_WHAT_IS_LEFT = Wording(
+    "by its time limit, it may use more than is left of a limit of the site: {limit} (minutes: {asks:g}, of which "
+    "{most:.0f} are left)",
+    "AccountingStorageEnforce=safe: a job starts only if the minutes that are left suffice for its time limit",
+    "the owner must lower its time limit or resubmit it with a smaller request, or an admin must raise the limit",
+)
+"""The same for a limit on minutes of which some are used up."""
+ALL_USED_UP = Wording(
+    "the minutes of a limit of the site are used up: {limit}",
+    WORDS["over-limit"].rule,
+    "an admin must raise the limit or reset its usage, or the usage must decay (PriorityDecayHalfLife)",
+)
+_OF_MINUTES = ("GrpTRESMins=", "GrpWall ")
+
 COMPONENT = Wording(
     "{why}",
     "asrptd schedules a heterogeneous job as a whole, and shows it with its first component",
@@ -391,7 +405,9 @@ def change_of(kind: str, facts: Mapping[str, Any]) -> str:
 
 def _wording(kind: str, facts: Mapping[str, Any]) -> Wording:
     if kind == "over-limit" and "asks" in facts:
-        return OVER_LIMIT_ALONE
+        if not str(facts["limit"]).startswith(_OF_MINUTES):
+            return OVER_LIMIT_ALONE
+        return OVER_WHAT_IS_LEFT if facts["asks"] else ALL_USED_UP
     if kind == "left" and facts.get("word") == "component":
         return COMPONENT
     return CAPACITY_WORDS.get(str(facts.get("lacks")), WORDS[kind]) if kind == "capacity" else WORDS[kind]

@@ -107,6 +107,33 @@ def test_a_job_over_a_limit_on_each_job_is_told_how_much_it_asks_for(make_bench)
     assert json.dumps(said.facts, allow_nan=False)
 
 
+LEFT_25 = (
+    "by its time limit, it may use more than is left of a limit of the site: {} (minutes: 30, of which 25 are left)"
+)
+
+
+@pytest.mark.parametrize(
+    ("left", "safe", "text"),
+    [
+        (
+            25.0,
+            True,
+            LEFT_25,
+        ),
+        (-0.001, False, "the minutes of a limit of the site are used up: {}"),
+    ],
+)
+def test_a_job_for_which_too_few_minutes_are_left_is_told_so(make_bench, left, safe, text):
+    gated = make_bench(policy="asrpt-gated", release_ahead=0)
+    caps = {"GrpTRESMins=gres/gpu": left}
+    gated.slurm.site_limits = SiteLimits(qos={"normal": Qos("normal", group=caps)}, safe=safe)
+    long = gated.slurm.submit(3, 100, qos="normal", time_limit=600.0)
+    gated.cycle(2)
+    said = row(gated, long)
+    assert said.text == text.format("GrpTRESMins=gres/gpu of QOS normal")
+    assert "admin must raise the limit" in explain(gated.status(gated.slurm.now), said).changes[0]
+
+
 def test_a_job_that_exceeds_a_limit_by_itself_is_not_told_to_wait_for_others(make_bench):
     gated = make_bench(policy="asrpt-gated", release_ahead=0)  # the fake Slurm has no limits
     gated.slurm.site_limits = SiteLimits(licenses={"matlab": 2.0})
