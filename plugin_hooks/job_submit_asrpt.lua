@@ -969,9 +969,7 @@ local function counts_nodes(features)
 end
 
 -- Jobs in the queue whose nodes Slurm must choose: they have a lease, as others have.
-local IN_THE_QUEUE = {
-  exclusive = true, features = true, contiguous = true, switches = true, socket = true, generic = true,
-}
+local IN_THE_QUEUE = { exclusive = true, features = true, contiguous = true, switches = true, socket = true }
 
 -- Why Slurm alone should handle this job or choose its nodes, or nil. The first reason counts.
 local function why_left(desc, script, hints, found)
@@ -983,9 +981,8 @@ local function why_left(desc, script, hints, found)
   if given(desc.dependency) and find(desc.dependency, "expand:", 1, true) then return "expand" end
   if desc.contiguous == 1 then return "contiguous" end
   if number_given(desc.req_switch) and desc.req_switch > 0 then return "switches" end
-  if found.shared or found.other and not found.gpu then return "gres" end
+  if found.shared or found.other then return "gres" end
   if given(desc.tres_per_socket) then return "socket" end
-  if found.other then return "generic" end
   return nil
 end
 

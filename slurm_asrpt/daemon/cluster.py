@@ -32,7 +32,7 @@ class ClusterChange:
 
 
 _OFFERED = attrgetter(
-    *("name", "index", "gpus", "gpu_type", "other_gres", "generic", "cpus", "threads", "memory", "tmp_disk"),
+    *("name", "index", "gpus", "gpu_type", "other_gres", "cpus", "threads", "memory", "tmp_disk"),
     *("partitions", "features"),
 )
 """What jobs can request of a node or its part."""

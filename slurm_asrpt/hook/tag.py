@@ -37,7 +37,7 @@ program: the user's other jobs of the same program."""
 LEVEL_OF = {level[0]: level for level in LEVELS}
 """The level that a letter stands for, in the tag and in the hook."""
 
-LEASED = ("exclusive", "features", "contiguous", "switches", "socket", "generic")
+LEASED = ("exclusive", "features", "contiguous", "switches", "socket")
 """Values of ``l`` of jobs in the queue. Their nodes are Slurm's choice."""
 
 REFUSED = "off"

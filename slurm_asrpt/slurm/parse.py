@@ -70,15 +70,6 @@ SHARED = frozenset({"shard", "mps"})
 """Generic resources that are parts of GPUs. A MIG instance is a GPU."""
 
 
-def others_of(gres: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    """Of these generic resources those that have nothing to do with GPUs, by name; of all types together."""
-    found: dict[str, int] = {}
-    for (name, _), count in gres.items():
-        if name != "gpu" and name not in SHARED:
-            found[name] = found.get(name, 0) + count
-    return found
-
-
 def gpu_types(gres: str) -> dict[str, int]:
     """GPUs by type in a GRES text such as ``gpu:h100:4(S:0-1),shard:8`` or ``gpu:4(IDX:0-3)``; "" without a type."""
     without_lists = re.sub(r"\([^)]*\)", "", gres)
@@ -335,7 +326,6 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
             state=raw["State"],
             partitions=frozenset(filter(None, raw.get("Partitions", "").split(","))),
             other_gres=any(name in SHARED for name, _ in gres) or {""} < types.keys(),
-            generic=others_of(gres),
             features=frozenset(raw.get("ActiveFeatures", "(null)").split(",")) - {"(null)", ""},
             indexes_used=gpu_indexes(raw.get("GresUsed", "")),
             threads=_threads(raw),

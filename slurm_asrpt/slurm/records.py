@@ -180,7 +180,7 @@ class NodeRecord:
     """One node of ``scontrol show node``, in node-table order (``index``). Memory in MiB.
 
     gpu_type: "" if it has several. types: these; empty if all its GPUs are of one type.
-    other_gres: it has shards or MPS, or only some of its GPUs have a type. generic: its other generic resources.
+    other_gres: it has shards or MPS, or only some of its GPUs have a type.
     features: the active ones. indexes_used: the GPUs in use, as a mask; 0 if they are not shown.
     threads: CPUs of a core, of which Slurm allocates all or none. tmp_disk: MiB. weight: jobs go to the least first.
     """
@@ -203,7 +203,6 @@ class NodeRecord:
     threads: int = 1
     tmp_disk: int = 0
     weight: int = 1
-    generic: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[NodeRecord, ...]:

@@ -14,7 +14,7 @@ from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import JobId, Request
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.limits import parse_tres
-from slurm_asrpt.slurm.parse import SHARED, expand, others_of, parse_gres
+from slurm_asrpt.slurm.parse import SHARED, expand, parse_gres
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
@@ -287,27 +287,14 @@ def _largest(sets: Sequence[Nodes]) -> list[Nodes]:
 
 
 def _allowed(job: JobRecord, nodes: Nodes) -> Nodes:
-    """The nodes of -w, or all nodes, without those of -x, and those with less than --tmp, or fewer other GRES."""
+    """The nodes of -w, or all nodes, without those of -x, and those with less than --tmp."""
     if job.required_nodes:
         required = _names(job.required_nodes, "nodelist")
         nodes = [n for n in nodes if host_of(n.name) in required]
     if job.excluded_nodes:
         excluded = _names(job.excluded_nodes, "exclude")
         nodes = [n for n in nodes if host_of(n.name) not in excluded]
-    if job.tmp_disk:
-        nodes = [n for n in nodes if n.tmp_disk >= job.tmp_disk]
-    return _with_generic(job, nodes)
-
-
-def _with_generic(job: JobRecord, nodes: Nodes) -> Nodes:
-    """Those that have the other generic resources that the job asks for on each node."""
-    try:
-        asked = others_of(parse_gres(job.tres_per_node))
-    except SlurmError:
-        raise LeftToSlurm("gres") from None
-    if not asked:
-        return nodes
-    return [n for n in nodes if all(n.generic.get(name, 0) >= count for name, count in asked.items())]
+    return [n for n in nodes if n.tmp_disk >= job.tmp_disk] if job.tmp_disk else nodes
 
 
 def _names(nodes: str, why: str) -> frozenset[str]:

@@ -1,6 +1,5 @@
 """GPU types, overlapping partitions, licenses, and nodes that are added and removed (docs/slurm-features.md)."""
 
-import re
 from collections.abc import Iterator
 
 import pytest
@@ -137,28 +136,3 @@ def test_nodes_can_be_added_and_removed_and_shared_gpus_are_left_to_slurm(lab: C
     lab.cancel(*blockers)
     lab.wait(fits, "COMPLETED", timeout=60)
     waits(lab, too_big, "needs 12 GPUs; the nodes that it may use have ")
-
-
-def test_slurm_chooses_the_nodes_of_jobs_with_other_generic_resources_at_their_turn():
-    """Only n2 has NVMe disks, two of them: at most two such jobs run at once, and none is left out."""
-    with own_cluster(580, "2x4", {**QUICK, "policy": {"name": "asrpt-gated"}}) as own:
-        lab = own.lab
-        lab.stop_slurmctld()
-        text = re.sub("(?m)^GresTypes=.*$", "GresTypes=gpu,nvme", lab.slurm_conf.read_text())
-        lab.slurm_conf.write_text(re.sub("(?m)^(NodeName=n2 .*Gres=gpu:4)", r"\1,nvme:2", text))
-        with (lab.paths.etc / "gres.conf").open("a") as file:
-            file.write("NodeName=n2 Name=nvme Count=2\n")
-        for name in ("n1", "n2"):
-            lab.stop_node(name)
-        lab.start_slurmctld()
-        for name in ("n1", "n2"):
-            lab.start_node(name)
-        lab.wait_for_nodes()
-        own.start_daemon()
-        blockers = own.block_all()
-        disks = [own.submit("--gres=gpu:1,nvme:1", "-n1", script="sleep 2") for _ in range(4)]
-        plain = [own.submit("--gpus=1", script=SHORT) for _ in range(8)]
-        wait_for(lambda: own.state_of(disks[-1]) == own.state_of(plain[-1]) == "waiting", "all are in the queue", 10)
-        own.cancel(*blockers)
-        done = own.wait_all([*disks, *plain], "COMPLETED", timeout=60)
-        assert {done[job_id].nodes for job_id in disks} == {"n2"}

@@ -197,7 +197,7 @@ def test_forms_of_gpu_requests(lua: LuaHook, folder: Path, field: str, text: str
         ("expand", {"dependency": "expand:1"}),
         ("gres", {"tres_per_job": "", "tres_per_node": "gres:shard:2"}),
         ("gres", {"tres_per_job": "", "tres_per_node": "gres:mps:50"}),
-        ("gres", {"tres_per_node": "gres:gpu:1,gres:nic:1,gres:shard:1"}),
+        ("gres", {"tres_per_node": "gres:gpu:1,gres:nic:1"}),
     ],
 )
 def test_left_to_slurm(lua: LuaHook, folder: Path, reason: str, fields: dict[str, str | int]) -> None:
@@ -237,7 +237,6 @@ def test_still_managed(lua: LuaHook, folder: Path, fields: dict[str, str | int])
         ("contiguous", {"contiguous": 1}),
         ("switches", {"req_switch": 1}),
         ("socket", {"tres_per_job": "", "tres_per_socket": "gres:gpu:2"}),
-        ("generic", {"tres_per_node": "gres:gpu:1,gres:nic:1"}),
     ],
 )
 def test_jobs_whose_nodes_slurm_chooses_are_leased(

@@ -118,14 +118,6 @@ def test_preferred_nodes_are_looked_at_before_all_others():
         assert len(within(nodes, **both | useless)) == 1
 
 
-def test_nodes_without_the_other_generic_resources_of_a_job_are_left_out():
-    nodes = [
-        dataclasses.replace(node(number), generic={"nvme": number - 1} if number > 1 else {}) for number in (1, 2, 3)
-    ]
-    asked = ("gres:gpu:1", "gres:gpu:1,gres:nvme:1", "gres/gpu=1,gres/nvme=2", "gres:gpu:1,gres:nvme:1,gres:nic:1")
-    assert [within(nodes, tres_per_node=text) for text in asked] == [["1 2 3"], ["2 3"], ["3"], [""]]
-
-
 def test_node_bounds_cpus_and_memory_are_read():
     found = ask(tres_per_job="gres:gpu:8", min_nodes=2, max_nodes=3, cpus=16, memory_per_cpu=100.0).request
     assert (found.min_nodes, found.max_nodes, found.cpus_per_gpu, found.memory_per_gpu) == (2, 3, 2, 200)
