@@ -39,7 +39,8 @@ CORE = (
 DATABASE_CLIENT = Path("usr/lib/x86_64-linux-gnu/libmariadb.so.3")
 BROKEN_CLIENT = "11.8.9"
 """The release of MariaDB's client library with which slurmdbd exits at startup (docs/slurm-notes.md)."""
-ROW = re.compile(r"\| (\d\d\.\d\d)\S* \|.*")
+ROW = re.compile(r"\| (\d\d\.\d\d)\S* \|.*\| \d{4}-\d\d-\d\d \|")
+"""Of the table that this writes: other tables of the page have releases in their first column, too, but no dates."""
 FACTS = """
 import glob, importlib.metadata, platform, re, subprocess
 version = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True).stdout.split()[-1]

@@ -8,18 +8,24 @@ from tests.trials.compat import counts, total, with_rows
 
 PAGE = """# Releases
 
-| Slurm | Passed |
-|---|---|
-| 22.05.8 | 1 |
-| 26.05.1 | 2 |
+| Slurm | Passed | Date |
+|---|---|---|
+| 22.05.8 | 1 | 2026-11-24 |
+| 26.05.1 | 2 | 2026-11-24 |
 
 Text with a | 24.11.5 | in it.
+
+| Slurm | Jobs |
+|---|---|
+| 24.11.5 | 600 |
 """
 
 
 def test_a_row_replaces_the_older_one_of_its_release():
-    page = with_rows(PAGE, ["| 26.05.5 | 9 |", "| 24.11.5 | 7 |"])
-    assert "|---|---|\n| 22.05.8 | 1 |\n| 24.11.5 | 7 |\n| 26.05.5 | 9 |\n\nText with a | 24.11.5 | in it.\n" in page
+    rows = ["| 22.05.8 | 1 | 2026-11-24 |", "| 24.11.5 | 7 | 2026-11-28 |", "| 26.05.5 | 9 | 2026-11-28 |"]
+    page = with_rows(PAGE, rows[:0:-1])
+    assert "\n".join(["|---|---|---|", *rows, "", "Text with a | 24.11.5 | in it."]) in page
+    assert page.endswith("| 24.11.5 | 600 |\n"), "other tables stay"
     assert with_rows(page, []) == page
 
 
