@@ -397,6 +397,24 @@ def two_sockets(lab: Lab) -> None:
     conf.write_text(text, encoding="utf-8")
     bound = r"\1[0-3] Cores=0-31\n\1[4-7] Cores=32-63"
     gres.write_text(re.sub(r"(?m)^(.*)\[0-7\]$", bound, gres.read_text(encoding="utf-8")), encoding="utf-8")
+    _restart_nodes(lab)
+    label(lab)
+
+
+def local_disks(lab: Lab) -> None:
+    """All nodes have 800 GB of local scratch, and two of them two NVMe disks each."""
+    lab.stop_slurmctld()
+    conf, gres = lab.slurm_conf, lab.paths.etc / "gres.conf"
+    text = re.sub("(?m)^GresTypes=.*$", "GresTypes=gpu,nvme,scratch", conf.read_text(encoding="utf-8"))
+    text = re.sub("(?m)^(NodeName=n[23] .*Gres=gpu:8)", r"\1,nvme:2", text)
+    conf.write_text(re.sub("(?m)^(NodeName=.*Gres=gpu:8[^ ]*)", r"\1,scratch:800G", text), encoding="utf-8")
+    with gres.open("a", encoding="utf-8") as file:
+        file.write("NodeName=n[1-4] Name=scratch Count=800G Flags=CountOnly\nNodeName=n[2,3] Name=nvme Count=2\n")
+    _restart_nodes(lab)
+
+
+def _restart_nodes(lab: Lab) -> None:
+    """Start slurmctld and all slurmds, which read their configuration again."""
     names = [node.name for node in lab.spec.node_list]
     for name in names:
         lab.stop_node(name)
@@ -404,7 +422,6 @@ def two_sockets(lab: Lab) -> None:
     for name in names:
         lab.start_node(name)
     lab.wait_for_nodes()
-    label(lab)
 
 
 def _halved(cores: re.Match[str]) -> str:
@@ -937,6 +954,22 @@ SCENARIOS = [
             Work("memory", "asrpt1", 20, 10, 1, 11, 6, ask="--gpus=1 -n1 -c2 --mem=120G"),
         ],
         prepare=two_sockets,
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "local_disks",
+        "jobs with scratch or NVMe disks of their nodes (other generic resources), scarcer than GPUs, among others",
+        230,
+        [
+            Work("small", "asrpt1", 60, 10, 1, 0, 1.6),
+            Work("scratch", "asrpt2", 40, 12, 1, 0.3, 2.4, ask="--gres=gpu:1,scratch:300G -n1"),
+            Work("disk", "asrpt3", 25, 10, 1, 0.6, 3, ask="--gres=gpu:1,nvme:1 -n1"),
+            Work("pair", "asrpt2", 20, 15, 2, 1, 5, ask="-N1 --gpus=2 --gres=scratch:100G"),
+            Work("node", "asrpt4", 10, 12, 8, 2, 10, ask="-N1 --gres=gpu:8,scratch:400G"),
+            Work("wide", "asrpt4", 5, 15, 16, 5, 20, ask="-N2 --gpus-per-node=8"),
+            Work("disks", "asrpt1", 10, 12, 4, 7, 10, ask="-N1 --gres=gpu:4,nvme:2"),
+        ],
+        prepare=local_disks,
         measure=_mean_completion,
     ),
     Scenario(

@@ -918,8 +918,12 @@ end
 local function gpu_request(desc)
   local nodes, found = counted(desc.min_nodes) or 1, {}
   local tasks = counted(desc.num_tasks) or (counted(desc.ntasks_per_node) or 1) * nodes
-  local of_job, of_node = scan_tres(desc.tres_per_job, found), scan_tres(desc.tres_per_node, found)
-  local of_socket, of_task = scan_tres(desc.tres_per_socket, found), scan_tres(desc.tres_per_task, found)
+  local of_node = scan_tres(desc.tres_per_node, found)
+  local others_by_node = found.other
+  found.other = nil
+  local of_job, of_socket = scan_tres(desc.tres_per_job, found), scan_tres(desc.tres_per_socket, found)
+  local of_task = scan_tres(desc.tres_per_task, found)
+  found.other = found.other or others_by_node and not found.gpu -- beside GPUs, asrptd knows those of each node
   local by_node, by_task = of_node or of_socket, of_task and of_task * tasks
   if by_node and by_task and not counted(desc.min_nodes) and counted(desc.num_tasks) then
     by_node = nil -- sbatch derives the nodes from the tasks

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from slurm_asrpt.config.settings import parse_policy_settings
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Startup
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Startup, copy_of
 from slurm_asrpt.core.job import Job, JobId, JobProfile, PreemptionClass, Request
 from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.core.policies import power_saving
@@ -75,6 +75,7 @@ class Document(BaseModel):
     interruptible: frozenset[str] = frozenset()
     indexes: dict[str, int] | None = None
     kept: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    free_gres: dict[str, dict[str, int]] | None = None
 
 
 _PREEMPTABLE = TypeAdapter(Preemptable)
@@ -100,6 +101,7 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
         **({"interruptible": interruptible} if interruptible else {}),
         **({"indexes": dict(inputs.indexes)} if inputs.indexes is not None else {}),
         **({"kept": {name: list(room) for name, room in inputs.kept.items()}} if inputs.kept else {}),
+        **({"free_gres": copy_of(inputs.free_gres)} if inputs.free_gres else {}),
         "now": inputs.now,
         "policy": inputs.policy,
         "settings": dict(inputs.settings),

@@ -124,6 +124,15 @@ class Startup:
     freed: tuple[tuple[Mapping[str, int], Request], ...] = ()
 
 
+Gres = dict[str, dict[str, int]]
+"""Amounts of other generic resources, by resource and node."""
+
+
+def copy_of(gres: Mapping[str, Mapping[str, int]] | None) -> Gres | None:
+    """An independent copy; None of None."""
+    return None if gres is None else {name: dict(by_node) for name, by_node in gres.items()}
+
+
 Ranks = Callable[[Sequence[str]], tuple[str, ...]]
 """Maps the names of the servers to the node of each replica."""
 
@@ -172,6 +181,7 @@ class ClusterView:
     """Free GPUs per server, free CPUs and memory per node. Policies read it; its owner allocates and frees them.
 
     hosts: the nodes of servers that are only a part of one (``part_name``). The stocks of CPUs and memory are by node.
+    free_gres: what is free of other generic resources (``Request.gres_per_node``); None if they do not count.
     masks: nodes by free GPUs, so that selection need not scan all nodes (core/free_index.py): bit i of masks[f] is set
         if the i-th node of the table has f GPUs free. bits: the bit of each node.
     kinds: see ``kinds_of``; empty if all GPUs are of one kind.
@@ -198,6 +208,7 @@ class ClusterView:
         startup: Startup | None = None,
         split: Split = Split.SLURM,
         indexes: Mapping[str, int] | None = None,
+        free_gres: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         self.headroom = headroom or Headroom()
         self.startup = startup
@@ -215,7 +226,8 @@ class ClusterView:
         self.free = {n.name: (n.gpus if free is None else free.get(n.name, 0)) for n in self.nodes}
         self.free_cpus = None if free_cpus is None else dict(free_cpus)
         self.free_memory = None if free_memory is None else dict(free_memory)
-        self._limited = free_cpus is not None or free_memory is not None
+        self.free_gres = copy_of(free_gres)
+        self._limited = not (free_cpus is None and free_memory is None and free_gres is None)
         self.overdrawn = any(left < 0 for left in (self.free_memory or {}).values())
         self.total_gpus = sum(n.gpus for n in self.nodes)
         self.total_free = sum(self.free.values())
@@ -322,6 +334,15 @@ class ClusterView:
                 memory = count * request.memory_per_gpu + request.memory_per_node
                 left = self.free_memory[name] = self.free_memory.get(name, 0) + sign * memory
                 self.overdrawn = self.overdrawn or left < 0
+            if self.free_gres is not None:
+                for resource, amount in request.gres_per_node:
+                    by_node = self.free_gres.setdefault(resource, {})
+                    by_node[name] = by_node.get(name, 0) + sign * amount
+
+    def has_gres(self, name: str, request: Request) -> bool:
+        """Whether a node has the other generic resources of the request."""
+        free = self.free_gres
+        return free is None or all(free.get(what, {}).get(name, 0) >= amount for what, amount in request.gres_per_node)
 
     def layouts(self, gpus: Mapping[str, int], domain: int) -> Layouts:
         """How the indexes that a job with these GPUs would get are divided over NVLink domains."""
@@ -351,5 +372,6 @@ class ClusterView:
         clone.free, clone.masks, clone.headroom = self.free.copy(), self.masks.copy(), self.headroom.copy()
         clone.free_cpus = None if self.free_cpus is None else self.free_cpus.copy()
         clone.free_memory = None if self.free_memory is None else self.free_memory.copy()
+        clone.free_gres = copy_of(self.free_gres) if self.free_gres else self.free_gres
         clone.indexes = None if self.indexes is None else self.indexes.copy()
         return clone

@@ -167,6 +167,22 @@ def is_named(profile: JobProfile) -> bool:
     return profile.name not in (UNPROFILED, LEARNED)
 
 
+GresAmounts = tuple[tuple[str, int], ...]
+"""Amounts of generic resources other than GPUs, by name, and by ``name:type`` if a type is asked for."""
+
+
+def gres_text(amounts: GresAmounts) -> str:
+    """As users write them: ``nvme:1,scratch:100G``."""
+    with_type = {name.partition(":")[0] for name, _ in amounts if ":" in name}
+    return ",".join([f"{name}:{_in_units(count)}" for name, count in amounts if name not in with_type])
+
+
+def _in_units(count: int) -> str:
+    """A count in the largest of Slurm's units, powers of 1024, in which it is a whole number."""
+    power = max([power for power in range(6) if count and not count % 1024**power], default=0)
+    return f"{count // 1024**power}{' KMGTP'[power]}".strip()
+
+
 @dataclass(frozen=True)
 class Request:
     """The allocations that Slurm could make for a job.
@@ -178,6 +194,7 @@ class Request:
     step: the multiple in which Slurm itself allocates GPUs if that is less than unit, else 0.
     cpus_per_gpu, memory_per_gpu, memory_per_node: CPUs and memory (MiB) that Slurm allocates with each GPU, or for the
         job on each node; 0 if not requested.
+    gres_per_node: other generic resources that the job takes on each node.
     candidates: the nodes that may run the job (partition, GPU type), None for all.
     within: sets of nodes, one of which must hold the whole job (several partitions, ``-C [a|b]``, a magnetic
         reservation); () for no such rule.
@@ -195,6 +212,7 @@ class Request:
     step: int = 0
     within: tuple[frozenset[str], ...] = ()
     brief: bool = False
+    gres_per_node: GresAmounts = ()
 
     def shape(self, gpus: int) -> str:
         """The layout that ``gpus`` GPUs must have, as text; "" if any layout will do."""
@@ -210,8 +228,8 @@ class Request:
 
     @property
     def bare(self) -> Request:
-        """The same request without CPUs and memory."""
-        return replace(self, cpus_per_gpu=0.0, memory_per_gpu=0.0, memory_per_node=0.0)
+        """The same request without CPUs, memory and other generic resources."""
+        return replace(self, cpus_per_gpu=0.0, memory_per_gpu=0.0, memory_per_node=0.0, gres_per_node=())
 
     def in_groups(self, size: int) -> Request:
         """The same request in groups of ``size`` GPUs that share a node. Raises ValueError if it splits groups."""

@@ -37,6 +37,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "gpus": ("need", "free"),
     "shape": ("need", "shape", "free", "most"),
     "resources": ("need", "free"),
+    "gres": ("need", "free", "gres"),
     "cpus": ("cpus",),
     "whole-nodes": ("whole",),
     "kept-room": ("head", "in_s"),

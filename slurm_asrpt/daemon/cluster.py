@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.core.cluster import ClusterView, Node, host_of, with_reference_gpus
+from slurm_asrpt.core.cluster import ClusterView, Gres, Node, host_of, with_reference_gpus
 from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room, share_of
 from slurm_asrpt.core.domains import lowest
 from slurm_asrpt.core.job import Job, Request
@@ -32,7 +32,7 @@ class ClusterChange:
 
 
 _OFFERED = attrgetter(
-    *("name", "index", "gpus", "gpu_type", "other_gres", "cpus", "threads", "memory", "tmp_disk"),
+    *("name", "index", "gpus", "gpu_type", "other_gres", "gres", "cpus", "threads", "memory", "tmp_disk"),
     *("partitions", "features"),
 )
 """What jobs can request of a node or its part."""
@@ -150,6 +150,7 @@ class ClusterState:
             {n.name: n.cpus - n.cpus_used if may_start_jobs(n) else 0 for n in ours},
             {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
             indexes={n.name: _free_indexes(n) for n in places} if self.fabric.domain else None,
+            free_gres=_free_gres(ours) or None,
         )
         self.not_up = frozenset(n.name for n in places if n.powered_down or n.powering_down)
         self._set_rooms(ours)
@@ -270,6 +271,15 @@ class ClusterState:
 def may_start_jobs(record: NodeRecord) -> bool:
     """A completing node shows its GPUs and CPUs as free, but Slurm does not start jobs there yet."""
     return not (record.completing or record.powering_down)
+
+
+def _free_gres(records: Iterable[NodeRecord]) -> Gres:
+    """What is free of other generic resources."""
+    free: Gres = {}
+    for record in records:
+        for name, count in record.gres.items():
+            free.setdefault(name, {})[record.name] = count - record.gres_used.get(name, 0)
+    return free
 
 
 def _free_soon(record: NodeRecord) -> Iterator[tuple[str, tuple[int, Request]]]:

@@ -53,16 +53,21 @@ def _state_word(value: Any) -> str:
     return next((flag for flag in _STATE_FLAGS if flag in words), _word(value))
 
 
+_COUNT = re.compile("([0-9]{1,18})([KMGTPE]?)", re.IGNORECASE)
+
+
 def parse_gres(text: str) -> dict[tuple[str, str], int]:
-    """``gres:gpu:h100:2,gres/shard=4`` into {(name, type): count}. Raises SlurmError for anything else."""
+    """``gres:gpu:h100:2,gres/shard=4,gres:scratch:100G`` into {(name, type): count}. Raises SlurmError for others."""
     counts: dict[tuple[str, str], int] = {}
     for part in filter(None, text.split(",")):
         words = re.split(r"[:=]", re.sub(r"^gres[:/]", "", re.sub(r"\(.*", "", part)))
-        last = words.pop() if re.fullmatch("[0-9]{1,9}", words[-1]) else "1"
+        count = _COUNT.fullmatch(words[-1])
+        words = words[:-1] if count else words
         if not 1 <= len(words) <= 2 or not words[0]:
             raise SlurmError(f"cannot parse the generic resource {part!r}")
         key = (words[0], words[1] if len(words) == 2 else "")
-        counts[key] = counts.get(key, 0) + int(last)
+        amount = int(count[1]) * 1024 ** " KMGTPE".index(count[2].upper() or " ") if count else 1
+        counts[key] = counts.get(key, 0) + amount
     return counts
 
 
@@ -70,10 +75,24 @@ SHARED = frozenset({"shard", "mps"})
 """Generic resources that are parts of GPUs. A MIG instance is a GPU."""
 
 
+def without_gpus(tres: str) -> str:
+    """The parts of ``gres:gpu:1,gres:nvme:1`` that name no GPUs."""
+    return ",".join(part for part in tres.split(",") if not re.match(r"(gres[:/])?gpu\b", part))
+
+
+def others_of(gres: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """Those that have nothing to do with GPUs: each by its name, and by ``name:type`` if it has a type."""
+    found: dict[str, int] = {}
+    for (name, kind), count in gres.items():
+        if name != "gpu" and name not in SHARED:
+            for key in dict.fromkeys((name, f"{name}:{kind}" if kind else name)):
+                found[key] = found.get(key, 0) + count
+    return found
+
+
 def gpu_types(gres: str) -> dict[str, int]:
     """GPUs by type in a GRES text such as ``gpu:h100:4(S:0-1),shard:8`` or ``gpu:4(IDX:0-3)``; "" without a type."""
-    without_lists = re.sub(r"\([^)]*\)", "", gres)
-    return {kind: count for (name, kind), count in parse_gres(or_empty(without_lists)).items() if name == "gpu"}
+    return {kind: count for (name, kind), count in _gres_of_node(gres).items() if name == "gpu"}
 
 
 def gpu_count(gres: str) -> int:
@@ -308,11 +327,16 @@ def _threads(raw: Mapping[str, str]) -> int:
     return max(1, min(int(raw.get("ThreadsPerCore", 1)), int(raw["CPUTot"]) // cores if cores else 1))
 
 
+def _gres_of_node(text: str) -> dict[tuple[str, str], int]:
+    """Generic resources of a node, in all or in use, without the lists of sockets and indexes."""
+    return parse_gres(or_empty(re.sub(r"\([^)]*\)", "", text)))
+
+
 def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
     try:
-        gres = parse_gres(or_empty(re.sub(r"\([^)]*\)", "", raw.get("Gres", ""))))
+        gres, gres_used = (_gres_of_node(raw.get(field, "")) for field in ("Gres", "GresUsed"))
         types = {kind: count for (name, kind), count in gres.items() if name == "gpu"}
-        used = gpu_types(raw.get("GresUsed", ""))
+        used = {kind: count for (name, kind), count in gres_used.items() if name == "gpu"}
         return NodeRecord(
             name=raw["NodeName"],
             index=index,
@@ -332,6 +356,8 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
             tmp_disk=int(raw.get("TmpDisk", 0)),
             weight=int(raw.get("Weight", 1)),
             types=tuple(GpuType(kind, types[kind], used.get(kind, 0)) for kind in types) if len(types) > 1 else (),
+            gres=others_of(gres),
+            gres_used=others_of(gres_used),
         )
     except (KeyError, ValueError) as error:
         raise SlurmError(f"cannot parse the output of scontrol show node ({error!r})") from error

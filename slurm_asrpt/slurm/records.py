@@ -183,6 +183,7 @@ class NodeRecord:
     other_gres: it has shards or MPS, or only some of its GPUs have a type.
     features: the active ones. indexes_used: the GPUs in use, as a mask; 0 if they are not shown.
     threads: CPUs of a core, of which Slurm allocates all or none. tmp_disk: MiB. weight: jobs go to the least first.
+    gres, gres_used: other generic resources, in all and in use, by name, and by ``name:type`` those with a type.
     """
 
     name: str
@@ -203,6 +204,8 @@ class NodeRecord:
     threads: int = 1
     tmp_disk: int = 0
     weight: int = 1
+    gres: Mapping[str, int] = field(default_factory=dict)
+    gres_used: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[NodeRecord, ...]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.core.cpu_jobs import CpuJob
-from slurm_asrpt.core.job import JobId, Request
+from slurm_asrpt.core.job import GresAmounts, JobId, Request
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.limits import parse_tres
-from slurm_asrpt.slurm.parse import SHARED, expand, parse_gres
+from slurm_asrpt.slurm.parse import SHARED, expand, others_of, parse_gres, without_gpus
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
@@ -98,8 +98,17 @@ def read_het_request(components: Sequence[JobRecord], nodes: Nodes, partitions: 
         memory_per_gpu=max([one.request.memory_per_gpu for one in found]),
         memory_per_node=max([one.request.memory_per_node for one in found]),
         candidates=frozenset[str]().union(*names),
+        gres_per_node=_most_of([one.request.gres_per_node for one in found]),
     )
     return JobRequest(gpus, request, one_task_per_gpu=False, by_slurm="het")
+
+
+def _most_of(amounts: Iterable[GresAmounts]) -> GresAmounts:
+    """The largest amount of each resource."""
+    found: dict[str, int] = {}
+    for name, count in (each for some in amounts for each in some):
+        found[name] = max(found.get(name, 0), count)
+    return tuple(sorted(found.items()))
 
 
 def _relaxed(job: JobRecord, why: str) -> JobRecord | None:
@@ -120,7 +129,8 @@ def _relaxed(job: JobRecord, why: str) -> JobRecord | None:
         return replace(job, tasks_per_socket=0)
     if why in ("shape", "socket") and (job.tres_per_node or job.tres_per_task or job.tres_per_socket):
         gpus = max(_requested_gpus(job), job.min_nodes)
-        plain = replace(job, tres_per_node="", tres_per_task="", tres_per_socket="", tasks_per_node=0)
+        others = without_gpus(job.tres_per_node)
+        plain = replace(job, tres_per_node=others, tres_per_task="", tres_per_socket="", tasks_per_node=0)
         return replace(plain, tres_per_job=f"gres:gpu:{gpus}")
     return None
 
@@ -184,6 +194,7 @@ def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequen
         cpus_per_gpu=cpus / gpus,
         memory_per_gpu=job.memory_per_gpu or job.memory_per_cpu * (asked if job.one_thread else cpus) / gpus,
         memory_per_node=memory_per_node(job),
+        gres_per_node=gres_per_node(job),
         candidates=frozenset(n.name for n in able),
         within=tuple(frozenset(n.name for n in offer) for offer in offers) if len(offers) > 1 else (),
     )
@@ -205,6 +216,18 @@ def memory_per_node(job: JobRecord) -> float:
         return job.memory_per_node
     counted = parse_tres(job.tres)
     return counted.get("mem", 0.0) / max(1.0, counted.get("node", 1.0))
+
+
+def gres_per_node(job: JobRecord) -> GresAmounts:
+    """Generic resources beside GPUs that a job takes on each node. Raises LeftToSlurm for those of tasks or sockets."""
+    try:
+        elsewhere = [parse_gres(text) for text in (job.tres_per_job, job.tres_per_task, job.tres_per_socket)]
+        asked = others_of(parse_gres(job.tres_per_node))
+    except SlurmError:
+        raise LeftToSlurm("gres") from None
+    if any(map(others_of, elsewhere)):
+        raise LeftToSlurm("gres")
+    return tuple(sorted(asked.items()))
 
 
 def _on_enough_nodes(job: JobRecord, nodes: Nodes) -> JobRecord:
@@ -287,14 +310,17 @@ def _largest(sets: Sequence[Nodes]) -> list[Nodes]:
 
 
 def _allowed(job: JobRecord, nodes: Nodes) -> Nodes:
-    """The nodes of -w, or all nodes, without those of -x, and those with less than --tmp."""
+    """The nodes of -w, or all nodes, without those of -x, and those with less than --tmp or fewer other GRES."""
     if job.required_nodes:
         required = _names(job.required_nodes, "nodelist")
         nodes = [n for n in nodes if host_of(n.name) in required]
     if job.excluded_nodes:
         excluded = _names(job.excluded_nodes, "exclude")
         nodes = [n for n in nodes if host_of(n.name) not in excluded]
-    return [n for n in nodes if n.tmp_disk >= job.tmp_disk] if job.tmp_disk else nodes
+    if job.tmp_disk:
+        nodes = [n for n in nodes if n.tmp_disk >= job.tmp_disk]
+    gres = gres_per_node(job)
+    return [n for n in nodes if all(n.gres.get(name, 0) >= count for name, count in gres)] if gres else nodes
 
 
 def _names(nodes: str, why: str) -> frozenset[str]:
@@ -528,8 +554,14 @@ def satisfies(features: frozenset[str], constraint: str) -> bool:
 
 
 def resources_of(record: JobRecord, gpus: int) -> Request:
-    """The CPUs and memory that a job releases at its end."""
+    """The CPUs, the memory and the other generic resources that a job releases at its end."""
     memory = record.memory_per_gpu or record.memory_per_cpu * record.cpus / max(gpus, 1)
+    gres = GresAmounts()
+    with suppress(LeftToSlurm):
+        gres = gres_per_node(record)
     return Request(
-        cpus_per_gpu=record.cpus / max(gpus, 1), memory_per_gpu=memory, memory_per_node=memory_per_node(record)
+        cpus_per_gpu=record.cpus / max(gpus, 1),
+        memory_per_gpu=memory,
+        memory_per_node=memory_per_node(record),
+        gres_per_node=gres,
     )

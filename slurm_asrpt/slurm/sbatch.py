@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.hook.job_script import sbatch_words
 from slurm_asrpt.slurm.notation import read_time
-from slurm_asrpt.slurm.parse import gpu_types
+from slurm_asrpt.slurm.parse import gpu_types, without_gpus
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 
 _VALUED = """
@@ -82,7 +82,8 @@ def as_record(asked: Submission, user: str, uid: int, partition: str, now: float
     """The pending job as Slurm would show it. partition: the default. Raises InputError."""
     options = asked.options
     gpus = {key: _gpus(options, f"gpus{key}") for key in ("", "-per-node", "-per-task", "-per-socket")}
-    gpus["-per-node"] = gpus["-per-node"] or _gres(options.get("gres", ""))
+    gres, by_node = _gres(options.get("gres", "")), gpus["-per-node"]
+    gpus["-per-node"] = ",".join(filter(None, (by_node, without_gpus(gres)))) if by_node else gres
     low, high, tasks, per_node = _derived(options, *(_counted(gpus[key]) for key in ("", "-per-node", "-per-task")))
     return JobRecord(
         job_id="", name="", user=user, uid=uid, state=PENDING, submit_time=now,

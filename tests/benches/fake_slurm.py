@@ -25,7 +25,7 @@ from slurm_asrpt.slurm.partitions import Partition
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.priorities import SitePriorities
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, GpuType, JobRecord, NodeRecord, Reservation, Update
-from slurm_asrpt.slurm.request import type_of
+from slurm_asrpt.slurm.request import gres_per_node, type_of
 from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.slurm.topology import Topology
 
@@ -198,6 +198,7 @@ class FakeSlurm:
                 state=self.states.get(n.name, "IDLE"),
                 indexes_used=self.used_indexes(n.name),
                 types=tuple(kind._replace(used=by_type[n.name, kind.name]) for kind in n.types),
+                gres_used=self.used_gres(n.name) if n.gres else {},
             )
             for n in self.table
         ]
@@ -275,6 +276,14 @@ class FakeSlurm:
             if record.state in RUNNING_STATES:
                 for name, types in record.gpus_by_type.items():
                     used.update({(name, kind): count for kind, count in types.items()})
+        return used
+
+    def used_gres(self, name: str) -> Counter[str]:
+        """Other generic resources in use on a node."""
+        used: Counter[str] = Counter()
+        for record in self.records.values():
+            if record.state in RUNNING_STATES and name in record.gpus_by_node:
+                used.update(dict(gres_per_node(record)))
         return used
 
     def used_cpus(self) -> Counter[str]:

@@ -1,5 +1,6 @@
 """GPU types, overlapping partitions, licenses, and nodes that are added and removed (docs/slurm-features.md)."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -136,3 +137,32 @@ def test_nodes_can_be_added_and_removed_and_shared_gpus_are_left_to_slurm(lab: C
     lab.cancel(*blockers)
     lab.wait(fits, "COMPLETED", timeout=60)
     waits(lab, too_big, "needs 12 GPUs; the nodes that it may use have ")
+
+
+def test_jobs_with_other_generic_resources_of_their_nodes_start_in_their_turn_where_these_are_free():
+    """Only n2 has NVMe disks, two of them: at most two such jobs run at once, and those behind them do not wait."""
+    with own_cluster(580, "2x4", {**QUICK, "policy": {"name": "asrpt-gated"}}) as own:
+        lab = own.lab
+        lab.stop_slurmctld()
+        text = re.sub("(?m)^GresTypes=.*$", "GresTypes=gpu,nvme,scratch", lab.slurm_conf.read_text())
+        text = re.sub("(?m)^(NodeName=n2 .*Gres=gpu:4)", r"\1,nvme:2", text)
+        lab.slurm_conf.write_text(re.sub("(?m)^(NodeName=.*Gres=gpu:4[^ ]*)", r"\1,scratch:800G", text))
+        with (lab.paths.etc / "gres.conf").open("a") as file:
+            file.write("NodeName=n2 Name=nvme Count=2\nNodeName=n[1-2] Name=scratch Count=800G Flags=CountOnly\n")
+        for name in ("n1", "n2"):
+            lab.stop_node(name)
+        lab.start_slurmctld()
+        for name in ("n1", "n2"):
+            lab.start_node(name)
+        lab.wait_for_nodes()
+        own.start_daemon()
+        disks = [own.submit("--gres=gpu:1,nvme:1", "-n1", script="sleep 8") for _ in range(3)]
+        wide = own.submit("--gpus=4", "-N2", "--gres=scratch:500G", script="sleep 3")
+        own.wait_all(disks[:2], "RUNNING")
+        scratch = own.submit("--gpus=1", "--gres=scratch:400G", script=SHORT)
+        plain = own.submit("--gpus=1", script=SHORT)
+        wait_for(lambda: own.state_of(disks[2]) == "waiting", "the third is in the queue", 10)
+        done = own.wait_all([*disks, wide, scratch, plain], "COMPLETED")
+        assert {done[job_id].nodes for job_id in disks} == {"n2"}
+        assert done[plain].end_time < min(done[job_id].end_time for job_id in disks)
+        assert not [each for job_id in done for each in own.audit(job_id, "not-started")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ def bench_of(folder: Path, policy: str, preempt: PreemptionRules, levels: bool) 
     slurm = FakeSlurm(SIZES, preempt=preempt, switches=dict(LEVELS) if levels else {})
     domains = {"nvlink_domain": 2, "across_bytes_per_s": 2e8}
     fabric = {"inter_bytes_per_s": 1.25e9, "beyond_bytes_per_s": [1e8], **domains} if levels else {}
+    if levels:
+        slurm.table = [replace(node, gres={"nvme": 2}) for node in slurm.table]
     return Bench(folder, slurm, policy=policy, tau=20.0, tables={"fabric": fabric})
 
 
@@ -49,7 +52,9 @@ def happens(bench: Bench, what: str, pick: int, more: int) -> None:
     slurm = bench.slurm
     if what == "submit":
         qos = "normal" if more == 5 or pick == 3 else "scavenger"
-        slurm.submit(pick, more, PROFILES.get(pick, "") if more else "", time_limit=float(more % 7 * 600), qos=qos)
+        disk = "gres:nvme:1" if more == 5 and slurm.table[0].gres else ""
+        profile = PROFILES.get(pick, "") if more else ""
+        slurm.submit(pick, more, profile, time_limit=float(more % 7 * 600), qos=qos, tres_per_node=disk)
     elif what == "node":
         slurm.node_state(f"n{pick % 4 + 1}", "IDLE+DRAIN" if pick % 8 < 4 else "IDLE")
     elif what == "restart":

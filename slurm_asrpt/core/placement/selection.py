@@ -29,7 +29,7 @@ Offer = tuple[Node, int]
 
 
 def offers(view: ClusterView, request: Request) -> list[Offer]:
-    """The servers with free GPUs for the request, in node-table order. CPUs and memory limit the GPUs, too."""
+    """The servers with free GPUs for the request, in node-table order. CPUs, memory and GRES limit the GPUs, too."""
     names = view.free if request.candidates is None else request.candidates
     found = []
     for node in view.nodes:
@@ -49,6 +49,8 @@ def _bounded(view: ClusterView, server: str, free: int, request: Request) -> int
         if stock is not None and per_gpu > 0:
             free = min(free, int(max(0.0, stock.get(name, 0) - kept) / per_gpu + ROUNDING))  # 1 // 0.2 is 4
     if view.free_memory is not None and view.free_memory.get(name, 0) - memory < request.memory_per_node:
+        return 0
+    if request.gres_per_node and not view.has_gres(name, request):
         return 0
     return free - free % request.unit
 

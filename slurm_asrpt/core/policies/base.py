@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, TypeGuard, runtime_checkable
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
-from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request, gres_text
 from slurm_asrpt.core.placement.selection import has_room
 from slurm_asrpt.core.placement.splitter import Split
 from slurm_asrpt.core.policies.options import PolicyOptions
@@ -287,8 +287,16 @@ def no_room(job: Job, plan: Plan) -> Reason:
         return found
     (free, most), shape = plan.free_for(job.request), job.request.shape(job.gpus)
     if not shape or has_room(plan.view(), replace(job, request=job.request.bare)):
-        return reason(Phase.WAITING, "resources", need=job.gpus, free=free)
+        return _lacks_resources(job, plan, free)
     return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape, most=most)
+
+
+def _lacks_resources(job: Job, plan: Plan, free: int) -> Reason:
+    """That a job with enough free GPUs lacks CPUs or memory, or only its other generic resources."""
+    gres = job.request.gres_per_node
+    if gres and has_room(plan.view(), replace(job, request=replace(job.request, gres_per_node=()))):
+        return reason(Phase.WAITING, "gres", need=job.gpus, free=free, gres=gres_text(gres))
+    return reason(Phase.WAITING, "resources", need=job.gpus, free=free)
 
 
 def lacks_room(job: Job, plan: Plan) -> Reason | None:

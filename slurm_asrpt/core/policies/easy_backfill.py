@@ -35,6 +35,7 @@ from slurm_asrpt.core.policies.base import (
 from slurm_asrpt.core.policies.limit_tree import LimitTree
 from slurm_asrpt.core.policies.options import PolicyOptions
 
+NO_GRES: Mapping[str, int] = {}
 ANY = 1e300
 """A bound on time limits that every job meets, in seconds; also the limit of jobs without one."""
 _MOST_FREE = Strategy.MOST_FREE  # lookups of enum members are slow
@@ -360,15 +361,19 @@ class EasyBackfill(Policy):
 
 
 def _row(run: Running) -> list[Any]:
-    """A running job in the saved state: its GPUs; CPUs and memory per GPU, and memory per node."""
+    """A running job in the saved state: its GPUs; CPUs and memory per GPU, and memory per node; other GRES, if any."""
     held = run.request
-    return [dict(run.gpus), [held.cpus_per_gpu, held.memory_per_gpu, held.memory_per_node]]
+    row = [dict(run.gpus), [held.cpus_per_gpu, held.memory_per_gpu, held.memory_per_node]]
+    return [*row, dict(held.gres_per_node)] if held.gres_per_node else row
 
 
-def _parse_row(end: float, gpus: Mapping[str, int], amounts: Sequence[float] = (0.0, 0.0, 0.0)) -> Running:
+def _parse_row(
+    end: float, gpus: Mapping[str, int], amounts: Sequence[float] = (0.0, 0.0, 0.0), gres: Mapping[str, int] = NO_GRES
+) -> Running:
     """The inverse of ``_row``; states before 2026-11-22 have no CPUs and memory. Raises TypeError, ValueError."""
     cpus, per_gpu, per_node = map(float, amounts)
-    held = Request(cpus_per_gpu=cpus, memory_per_gpu=per_gpu, memory_per_node=per_node)
+    counts = tuple(sorted((str(name), int(count)) for name, count in gres.items()))
+    held = Request(cpus_per_gpu=cpus, memory_per_gpu=per_gpu, memory_per_node=per_node, gres_per_node=counts)
     return Running(end, {str(n): int(g) for n, g in gpus.items()}, held)
 
 

@@ -18,7 +18,7 @@ class PolicySnapshot:
     """The cluster and the policy at ``now``, seconds.
 
     policy, settings, state: the policy's name, its options and its saved state.
-    free, free_cpus, free_memory: by node; None if CPUs or memory do not count.
+    free, free_cpus, free_memory: by node; None if CPUs or memory do not count. free_gres: as in ``ClusterView``.
     headroom: what is left of the site's limits, by name. indexes: the free GPU indexes (``ClusterView``).
     kept: what only brief requests may use (``ClusterView``).
     """
@@ -35,10 +35,19 @@ class PolicySnapshot:
     headroom: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     indexes: Mapping[str, int] | None = field(default=None, kw_only=True)
     kept: Mapping[str, tuple[float, float]] = field(default_factory=dict, kw_only=True)
+    free_gres: Mapping[str, Mapping[str, int]] | None = field(default=None, kw_only=True)
 
     def view(self) -> ClusterView:
         headroom = Headroom(self.headroom)
-        view = ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory, headroom, indexes=self.indexes)
+        view = ClusterView(
+            self.nodes,
+            self.free,
+            self.free_cpus,
+            self.free_memory,
+            headroom,
+            indexes=self.indexes,
+            free_gres=self.free_gres,
+        )
         view.kept = self.kept
         return view
 

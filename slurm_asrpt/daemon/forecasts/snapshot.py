@@ -77,6 +77,7 @@ class SnapshotMaker:
             free=self._free(running),
             free_cpus=view.free_cpus,
             free_memory=view.free_memory,
+            free_gres=view.free_gres,
             indexes=self._indexes(running),
             running=tuple(running),
             waiting=waiting,

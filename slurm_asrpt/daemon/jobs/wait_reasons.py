@@ -95,7 +95,7 @@ def unless_reserved(job: ManagedJob, why: Reason, cluster: ClusterState, now: fl
     if cluster.best_alpha(admitted) is None:
         kept = cluster.best_alpha(unrestricted) is not None
     else:
-        kept = why.kind in ("gpus", "shape", "resources") and has_room(cluster.view, unrestricted)
+        kept = why.kind in ("gpus", "shape", "resources", "gres") and has_room(cluster.view, unrestricted)
     names = unrestricted.request.candidates or frozenset[str]()
     ahead = next((each for each in job.reservations if not names.isdisjoint(each.nodes)), None)
     if not kept or ahead is None:

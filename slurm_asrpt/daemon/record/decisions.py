@@ -12,7 +12,7 @@ from typing import Any
 from slurm_asrpt.audit.inputs import Inputs, decisions_of, digest, to_document
 from slurm_asrpt.audit.snapshot import FILE_NAME, WANTED, to_bytes
 from slurm_asrpt.config.settings import PolicySettings
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement, copy_of
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies import key_names, policy_settings
@@ -60,6 +60,7 @@ def inputs_of(
         free=view.free.copy(),
         free_cpus=view.free_cpus and view.free_cpus.copy(),
         free_memory=view.free_memory and view.free_memory.copy(),
+        free_gres=copy_of(view.free_gres),
         headroom=view.headroom.room.copy(),
         indexes=view.indexes and view.indexes.copy(),
         kept=view.kept,

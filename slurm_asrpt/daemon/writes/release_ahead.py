@@ -225,8 +225,9 @@ def _is_plain(job: ManagedJob) -> bool:
     record = job.record
     if job.state is not JobState.QUEUED or "," in record.partition or record.array_tasks or job.failures:
         return False
-    if job.by_slurm:
-        return not record.het
+    gres = job.job is not None and job.job.request.gres_per_node  # while these are in use, Slurm starts none behind it
+    if gres or job.by_slurm:
+        return not (gres or record.het)
     drawn = job.admitted_by and not record.reservation
     spread = record.required_nodes and job.job is not None and job.job.gpus > 1
     in_turn = job.job is not None and job.job.turn is not None  # Slurm might scatter it

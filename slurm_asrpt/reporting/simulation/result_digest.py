@@ -182,6 +182,7 @@ _WHY = {
     "gpus": "too few eligible GPUs were free",
     "shape": "GPUs were free, but not in the requested shape",
     "resources": "GPUs were free, but not enough CPUs or memory with them",
+    "gres": "GPUs were free, but not enough other generic resources with them",
     "capacity": "it needs more GPUs than the cluster has",
     "next": "it had not been considered yet",
     "behind": "other jobs were ahead in the queue",

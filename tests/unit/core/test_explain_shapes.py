@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurm_asrpt.core.job import Request
+from slurm_asrpt.core.job import GresAmounts, Request, gres_text
 from tests.benches.daemon import Bench
 
 POLICIES = ("asrpt-gated", "asrpt", "easy-backfill", "fifo", "hlas", "wcs-workload")
@@ -79,3 +79,15 @@ def test_the_reason_counts_free_gpus_where_the_job_may_run(
 )
 def test_a_request_as_text(request_: Request, gpus: int, words: str) -> None:
     assert request_.shape(gpus) == words
+
+
+@pytest.mark.parametrize(
+    ("amounts", "text"),
+    [
+        ((("nvme", 1), ("scratch", 100 * 2**30)), "nvme:1,scratch:100G"),
+        ((("fpga", 2), ("fpga:a", 2), ("nic", 0), ("tmp", 1536)), "fpga:a:2,nic:0,tmp:1536"),
+        ((("tmp", 2**50), ("xtmp", 3 * 2**10)), "tmp:1P,xtmp:3K"),
+    ],
+)
+def test_other_generic_resources_are_shown_as_users_write_them(amounts: GresAmounts, text: str) -> None:
+    assert gres_text(amounts) == text

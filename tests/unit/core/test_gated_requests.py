@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.gated import Bench, job, restarted
@@ -138,6 +139,19 @@ def test_a_job_short_of_memory_waits():
     assert bench.why() == [("1", "resources")]
     bench.view.free_memory = {"n0": 200.0}
     assert bench.decide(1.0) == {"1": {"n0": 2}}
+
+
+def test_a_job_without_its_other_generic_resources_waits_and_says_so():
+    bench = Bench(4, 4)
+    bench.view = ClusterView(bench.view.nodes, free_gres={"nvme": {"n0": 1, "n1": 0}})
+    disk = (("nvme", 1),)
+    bench.submit(job("1", 1, 10, gres_per_node=disk), job("2", 1, 20, gres_per_node=disk), job("3", 1, 30))
+    assert bench.decide() == {"1": {"n0": 1}, "3": {"n1": 1}}
+    ((waits, why),) = bench.policy.queue(0.0)
+    assert waits == "2"
+    assert "not enough of its other generic resources (nvme:1) there" in text_of(why)
+    bench.end("1", 5.0)
+    assert bench.decide(5.0) == {"2": {"n0": 1}}
 
 
 def test_a_profile_without_compute_time_is_allowed():

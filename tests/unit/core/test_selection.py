@@ -113,6 +113,25 @@ def test_cpus_memory_and_candidates_limit_the_gpus_of_a_node():
     assert chosen(cluster, job(3, memory_per_gpu=9e5), Strategy.MOST_FREE) is None
 
 
+def test_a_node_holds_as_many_jobs_as_it_has_of_their_other_generic_resources():
+    cluster = view(8, 8, 8, free_gres={"nvme": {"n1": 0, "n2": 3}, "nic": {"n1": 9, "n2": 9, "n3": 9}})
+    disks, both = job(2, gres_per_node=(("nvme", 2),)), job(2, gres_per_node=(("nic", 1), ("nvme", 2)))
+    for wanted in (disks, both):
+        assert chosen(cluster, wanted, Strategy.LEAST_FREE) == {"n2": 2}
+    before = cluster.copy()
+    cluster.take({"n2": 2}, both.request)
+    assert cluster.free_gres == {"nvme": {"n1": 0, "n2": 1}, "nic": {"n1": 9, "n2": 8, "n3": 9}}
+    assert chosen(cluster, disks, Strategy.LEAST_FREE) is None
+    cluster.give({"n2": 2}, both.request)
+    assert before.free_gres == cluster.free_gres
+
+
+def test_a_job_takes_other_generic_resources_on_each_of_its_nodes():
+    cluster = view(4, 4, gpus=4, free_gres={"nvme": {"n1": 1, "n2": 2}})
+    assert chosen(cluster, job(6, gres_per_node=(("nvme", 1),)), Strategy.MOST_FREE) == {"n1": 4, "n2": 2}
+    assert chosen(cluster, job(6, gres_per_node=(("nvme", 2),)), Strategy.MOST_FREE) is None
+
+
 def test_a_node_without_known_cpus_or_memory_has_none():
     for stock, request in (("free_cpus", {"cpus_per_gpu": 1}), ("free_memory", {"memory_per_gpu": 1})):
         cluster = view(2, 2, **{stock: {"n1": 2.0}})

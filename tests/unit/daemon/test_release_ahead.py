@@ -481,6 +481,17 @@ def test_nothing_is_released_beside_nodes_with_shared_gpus(ahead):
     assert leased(bench, job_id)
 
 
+def test_a_job_with_other_generic_resources_is_not_released_ahead_nor_one_behind_it(ahead):
+    """While they are in use, Slurm's main scheduler starts nothing behind the job."""
+    bench = ahead()
+    bench.slurm.table = [replace(node, gres={"nvme": 1}) for node in bench.slurm.table]
+    fill(bench)
+    disk, other = bench.slurm.submit(1, 10, tres_per_node="gres:nvme:1"), bench.slurm.submit(1, 20)
+    bench.cycle(3)
+    assert leased(bench, disk)
+    assert leased(bench, other)
+
+
 def test_behind_a_job_for_some_of_the_nodes_of_a_partition_no_other_is_released(ahead):
     """Slurm's main scheduler stops at the first job of a partition that cannot start."""
     bench = ahead()

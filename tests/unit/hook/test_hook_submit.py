@@ -197,7 +197,8 @@ def test_forms_of_gpu_requests(lua: LuaHook, folder: Path, field: str, text: str
         ("expand", {"dependency": "expand:1"}),
         ("gres", {"tres_per_job": "", "tres_per_node": "gres:shard:2"}),
         ("gres", {"tres_per_job": "", "tres_per_node": "gres:mps:50"}),
-        ("gres", {"tres_per_node": "gres:gpu:1,gres:nic:1"}),
+        ("gres", {"tres_per_node": "gres:gpu:1,gres:nic:1,gres:shard:1"}),
+        ("gres", {"tres_per_job": "", "tres_per_task": "gres:gpu:1,gres:nic:1"}),
     ],
 )
 def test_left_to_slurm(lua: LuaHook, folder: Path, reason: str, fields: dict[str, str | int]) -> None:
@@ -220,6 +221,9 @@ def test_left_to_slurm(lua: LuaHook, folder: Path, reason: str, fields: dict[str
         {"exc_nodes": "n1"},
         {"features": "(a100|h100)&nvlink"},
         {"features": "[rack1|rack2]"},
+        {"tres_per_node": "gres:nic:1"},
+        {"tres_per_job": "", "tres_per_node": "gres:gpu:1,gres:nic:1"},
+        {"tres_per_job": "", "tres_per_node": "gres:nic:1", "tres_per_task": "gres:gpu:1"},
     ],
 )
 def test_still_managed(lua: LuaHook, folder: Path, fields: dict[str, str | int]) -> None:

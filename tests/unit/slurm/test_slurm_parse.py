@@ -131,10 +131,22 @@ def test_invalid_task_lists_are_empty(text):
         ("gpu", {("gpu", ""): 1}),
         ("gres:gpu:h100:2,gres:gpu:t4:1", {("gpu", "h100"): 2, ("gpu", "t4"): 1}),
         ("gpu:h100:4(S:0-1),shard:8(S:0)", {("gpu", "h100"): 4, ("shard", ""): 8}),
+        ("gres:nvme,gres:scratch:100G", {("nvme", ""): 1, ("scratch", ""): 100 * 2**30}),
+        ("fpga:intel:2k,scratch:107374182400", {("fpga", "intel"): 2048, ("scratch", ""): 100 * 2**30}),
+        ("gpu:1g.10gb:4", {("gpu", "1g.10gb"): 4}),
     ],
 )
 def test_generic_resources_are_parsed(text, counts):
     assert parse.parse_gres(text) == counts
+
+
+def test_other_generic_resources_of_a_node_are_counted_by_name_and_by_type():
+    line = NODE.replace("h100:8(S:0-1)", "h100:8(S:0-1),nvme:2,fpga:a:1,fpga:b:1,shard:4,scratch:800G")
+    line = line.replace("(IDX:0-1)", "(IDX:0-1),nvme:1(IDX:1),fpga:a:1,fpga:b:0,scratch:107374182400") + " State=IDLE"
+    (found,) = parse.parse_nodes(line)
+    assert found.gres == {"nvme": 2, "fpga": 2, "fpga:a": 1, "fpga:b": 1, "scratch": 800 * 2**30}
+    assert found.gres_used == {"nvme": 1, "fpga": 1, "fpga:a": 1, "fpga:b": 0, "scratch": 100 * 2**30}
+    assert (found.gpus, found.gpus_used) == (8, 2)
 
 
 @pytest.mark.parametrize("text", ["a:b:c:d", ":", "gpu:x:y:1", "gpu:²:²:1"])

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from slurm_asrpt.slurm.records import GpuType, JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import LeftToSlurm, read_any_request, read_request
+from slurm_asrpt.slurm.request import LeftToSlurm, read_any_request, read_request, resources_of
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 
@@ -106,6 +106,35 @@ def test_nodes_with_less_than_tmp_are_left_out():
     nodes = [dataclasses.replace(node(number), tmp_disk=1000 * number) for number in (1, 2, 3)]
     found = [within(nodes, tres_per_job="gres:gpu:1", tmp_disk=least) for least in (0.0, 1000.0, 1001.0, 3001.0)]
     assert found == [["1 2 3"], ["1 2 3"], ["2 3"], [""]]
+
+
+def test_nodes_without_the_other_generic_resources_of_a_job_are_left_out():
+    nodes = [dataclasses.replace(node(number), gres={"nvme": number - 1}) for number in (1, 2, 3)]
+    asked = ("gres:gpu:1", "gres:gpu:1,gres:nvme:1", "gres/gpu=1,gres/nvme=2", "gres:gpu:1,gres:nvme:1,gres:nic:1")
+    assert [within(nodes, tres_per_node=text) for text in asked] == [["1 2 3"], ["2 3"], ["3"], [""]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "amounts"),
+    [
+        ({"tres_per_node": "gres:gpu:1"}, ()),
+        ({"tres_per_node": "gres:gpu:1,gres:nvme"}, (("nvme", 1),)),
+        ({"tres_per_node": "gres:gpu:1,gres:tmp:2K,gres:nvme:a:1"}, (("nvme", 1), ("nvme:a", 1), ("tmp", 2048))),
+        ({"tres_per_job": "gres:gpu:2", "tres_per_node": "gres:nvme:1"}, (("nvme", 1),)),
+        ({"tres_per_node": "gres:gpu:1,gres:nvme:1", "min_nodes": 1, "max_nodes": 2}, (("nvme", 1),)),
+    ],
+)
+def test_other_generic_resources_are_taken_on_each_node(fields, amounts):
+    """The last one: its nodes are Slurm's choice, which is another form of request."""
+    nodes = [dataclasses.replace(each, gres={"nvme": 2, "nvme:a": 1, "tmp": 4096}) for each in NODES]
+    record = JobRecord("1", "", "ann", 1, "gpu", "PENDING", "None", 0.0, **fields)
+    assert read_any_request(record, nodes, ["gpu"]).request.gres_per_node == amounts
+    assert resources_of(record, 1).gres_per_node == amounts, "what the job gives back at its end"
+
+
+def test_other_generic_resources_of_tasks_are_left_to_slurm():
+    with pytest.raises(LeftToSlurm, match="generic"):
+        ask(tres_per_node="gres:gpu:1", tres_per_task="gres:nvme:1")
 
 
 def test_preferred_nodes_are_looked_at_before_all_others():

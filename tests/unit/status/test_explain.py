@@ -23,6 +23,7 @@ FACTS = {
     "work_s": 9.0, "shape": "4 per node", "slurm_reason": "JobHeldUser", "partition": "gpu",
     "limit": "MaxJobs", "victims": 2, "kinds": "QOS scavenger", "why": "a job array", "reservation": "fair",
     "runs": "4, 5", "more": 3, "tasks": "4-6", "most": 3, "cpus": 4, "whole": 2,
+    "gres": "nvme:1",
 }  # fmt: skip
 
 
