@@ -973,6 +973,20 @@ SCENARIOS = [
         measure=_mean_completion,
     ),
     Scenario(
+        "short_of_cpus",
+        "one GPU and half of the CPUs, half of the memory or a disk of a node: such jobs among others of few GPUs",
+        230,
+        [
+            Work("cpus", "asrpt1", 40, 20, 1, 0, 2, ask="--gpus=1 -n1 -c30"),
+            Work("memory", "asrpt2", 20, 15, 1, 0.4, 4, ask="--gpus=1 -n1 -c1 --mem=240G"),
+            Work("disk", "asrpt3", 20, 15, 1, 0.8, 4, ask="--gres=gpu:1,nvme:1 -n1"),
+            Work("small", "asrpt3", 60, 25, 1, 1, 1.4, ask="--gpus=1 -n1 -c1 --mem=4G", vary=0.3),
+            Work("pair", "asrpt4", 30, 30, 2, 1.2, 2.8, ask="--gpus=2 -N1 -n1 -c1 --mem=4G", vary=0.3),
+        ],
+        prepare=local_disks,
+        measure=_mean_completion,
+    ),
+    Scenario(
         "interactive",
         "120 jobs of srun by two users, whose users wait for them, among 180 of sbatch at 1.2 times the capacity",
         170,

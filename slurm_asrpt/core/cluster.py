@@ -344,6 +344,17 @@ class ClusterView:
         free = self.free_gres
         return free is None or all(free.get(what, {}).get(name, 0) >= amount for what, amount in request.gres_per_node)
 
+    def alone(self, server: str) -> ClusterView:
+        """An independent view of one server."""
+        name = self.hosts.get(server, server)
+        return ClusterView(
+            [self.by_name[server]],
+            {server: self.free[server]},
+            self.free_cpus and {name: self.free_cpus.get(name, 0.0)},
+            self.free_memory and {name: self.free_memory.get(name, 0.0)},
+            free_gres=self.free_gres and {what: {name: free.get(name, 0)} for what, free in self.free_gres.items()},
+        )
+
     def layouts(self, gpus: Mapping[str, int], domain: int) -> Layouts:
         """How the indexes that a job with these GPUs would get are divided over NVLink domains."""
         return layouts_of(self.next_indexes(gpus).values(), domain) if self.indexes and domain else ()

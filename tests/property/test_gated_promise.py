@@ -186,6 +186,7 @@ EVENTS = st.lists(
             [
                 *(Request(), Request(), Request(unit=2), Request(per_node=1), Request(candidates=frozenset({"n0"}))),
                 Request(per_node=1, candidates=frozenset({"n0", "gone"})),  # this one does not fit the cluster
+                *(Request(cpus_per_gpu=8.0), Request(memory_per_node=60.0), Request(gres_per_node=(("nvme", 1),))),
             ]
         ),
     ),
@@ -200,7 +201,7 @@ class Site:
         self.options = {"patience_s": 5.0, "scatter": scatter}
         self.policy = unchecked_policy("asrpt-gated", **self.options)
         self.nodes, self.running, self.waiting = EQUAL, {}, {}
-        self.now, self.number = 0.0, 0
+        self.now, self.number, self.foreign = 0.0, 0, False
         self.policy.cluster_changed(self.nodes, 0.0)
 
     def happen(self, what, which, gpus, iterations, request):
@@ -232,6 +233,7 @@ class Site:
             job = self.waiting.pop(waiting[which % len(waiting)])
             gpus_by_node = {"n1": 1, "gone": 1} if which % 2 else {"n1": 1}
             self.running[job.id] = (job, gpus_by_node)  # Slurm started it by itself, on fewer GPUs
+            self.foreign = True
             self.policy.running(job.id, gpus_by_node, self.now + 50.0, self.now)
         elif what == "nodes":
             self.nodes = EQUAL[: 1 + which % 3]
@@ -247,9 +249,15 @@ class Site:
         self.policy.submitted(job, self.now)
 
     def view(self):
-        view = ClusterView(self.nodes)
-        for _, gpus in self.running.values():
-            view.take({name: count for name, count in gpus.items() if name in view.by_name})
+        names = [node.name for node in self.nodes]
+        free = {"free_cpus": 32.0, "free_memory": 100.0}
+        view = ClusterView(
+            self.nodes,
+            **{stock: dict.fromkeys(names, amount) for stock, amount in free.items()},
+            free_gres={"nvme": dict.fromkeys(names, 1)},
+        )
+        for job, gpus in self.running.values():
+            view.take({name: count for name, count in gpus.items() if name in view.by_name}, job.request)
         return view
 
     def decide(self):
@@ -260,6 +268,8 @@ class Site:
                 assert job == decision.job
                 assert sum(decision.placement.gpus.values()) == job.gpus
                 view.take(decision.placement.gpus, job.request)  # ValueError if the GPUs were not free
+                assert not view.overdrawn or self.foreign
+                assert min([*view.free_cpus.values(), *view.free_gres["nvme"].values()]) >= 0 or self.foreign
                 self.running[job.id] = (job, dict(decision.placement.gpus))
             else:
                 assert decision.job.id in self.waiting

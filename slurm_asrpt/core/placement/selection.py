@@ -41,6 +41,13 @@ def offers(view: ClusterView, request: Request) -> list[Offer]:
     return found
 
 
+def usable_on(view: ClusterView, server: str, request: Request) -> int:
+    """How many GPUs of a server the request could have now; 0 if it may not use the server."""
+    if request.candidates is not None and server not in request.candidates:
+        return 0
+    return _bounded(view, server, view.free[server], request)
+
+
 def _bounded(view: ClusterView, server: str, free: int, request: Request) -> int:
     name = view.hosts.get(server, server)
     cpus, memory = (0.0, 0.0) if request.brief else view.kept.get(name, (0.0, 0.0))

@@ -34,8 +34,8 @@ from slurm_asrpt.core.policies.base import (
 )
 from slurm_asrpt.core.policies.limit_tree import LimitTree
 from slurm_asrpt.core.policies.options import PolicyOptions
+from slurm_asrpt.core.policies.saved_amounts import amounts_of, read_amounts
 
-NO_GRES: Mapping[str, int] = {}
 ANY = 1e300
 """A bound on time limits that every job meets, in seconds; also the limit of jobs without one."""
 _MOST_FREE = Strategy.MOST_FREE  # lookups of enum members are slow
@@ -361,20 +361,13 @@ class EasyBackfill(Policy):
 
 
 def _row(run: Running) -> list[Any]:
-    """A running job in the saved state: its GPUs; CPUs and memory per GPU, and memory per node; other GRES, if any."""
-    held = run.request
-    row = [dict(run.gpus), [held.cpus_per_gpu, held.memory_per_gpu, held.memory_per_node]]
-    return [*row, dict(held.gres_per_node)] if held.gres_per_node else row
+    """A running job in the saved state: its GPUs, and what it takes beside them."""
+    return [dict(run.gpus), amounts_of(run.request)]
 
 
-def _parse_row(
-    end: float, gpus: Mapping[str, int], amounts: Sequence[float] = (0.0, 0.0, 0.0), gres: Mapping[str, int] = NO_GRES
-) -> Running:
-    """The inverse of ``_row``; states before 2026-11-22 have no CPUs and memory. Raises TypeError, ValueError."""
-    cpus, per_gpu, per_node = map(float, amounts)
-    counts = tuple(sorted((str(name), int(count)) for name, count in gres.items()))
-    held = Request(cpus_per_gpu=cpus, memory_per_gpu=per_gpu, memory_per_node=per_node, gres_per_node=counts)
-    return Running(end, {str(n): int(g) for n, g in gpus.items()}, held)
+def _parse_row(end: float, gpus: Mapping[str, int], amounts: Sequence[Any] = ()) -> Running:
+    """The inverse; states before 2026-11-22 have no amounts. Raises TypeError, ValueError, AttributeError."""
+    return Running(end, {str(n): int(g) for n, g in gpus.items()}, read_amounts(amounts))
 
 
 def _limit(job: Job) -> float:

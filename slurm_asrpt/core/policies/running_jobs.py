@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
-from slurm_asrpt.core.cluster import Node
-from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.cluster import ClusterView, Node
+from slurm_asrpt.core.job import ANYWHERE, JobId, Request
 
 OVERDUE_SHARE = 0.5
 """Expected remaining runtime of a job that has outlived its prediction, as a share of its runtime so far. Runtimes have
@@ -21,12 +22,14 @@ class RunningJob:
     """A running job: its start and predicted end (seconds), and its GPUs by node.
 
     fills: it is preempted as soon as another job could start there, so its GPUs count as free.
+    held: CPUs, memory and other generic resources that it frees at its end, as far as they are known.
     """
 
     start: float
     end: float
     gpus: Mapping[str, int]
     fills: bool = False
+    held: Request = ANYWHERE
 
 
 class RunningJobs:
@@ -128,6 +131,18 @@ class RunningJobs:
             if free >= need:
                 break
         return time
+
+    def as_they_end(self, at: int, view: ClusterView, now: float) -> Iterator[tuple[float, ClusterView]]:
+        """A node after each of its jobs has ended, soonest first: when that is predicted, and one view of it alone.
+
+        view: the cluster now.
+        """
+        name = view.names[at]
+        alone = view.alone(name)
+        size = alone.by_name[name].gpus
+        for end, run in sorted([(expected_end(run, now), run) for run in self._on[at].values()], key=itemgetter(0)):
+            alone.give({name: min(self._gpus(run, at), size - alone.free[name])}, run.held)  # an end may be missed
+            yield end, alone
 
     def freed(self, free: Mapping[str, int]) -> tuple[int, int]:
         """The least and the most GPUs that a server has free once one of its jobs has ended; 0 without jobs.

@@ -17,6 +17,7 @@ from slurm_asrpt.core.policies.gated.estimates import (
     Known,
     LinearModel,
 )
+from slurm_asrpt.core.policies.gated.late_share import LateShare
 
 SECONDS = st.floats(1.0, 1e7)
 
@@ -96,3 +97,12 @@ def test_a_line_is_the_ridge_regression_of_its_data(rows):
 def test_an_invalid_state_is_rejected(state):
     with pytest.raises((ValueError, KeyError, TypeError)):
         Estimates().load(state)
+
+
+def test_what_rounding_leaves_of_a_debt_is_no_debt():
+    """Its payment would be due now, and again now."""
+    share = LateShare(0.25)
+    share.total, share.time, share.debt = 8, 1.8e9, 1e-8
+    share.advance(1.8e9)
+    assert share.paid_at is None
+    assert share.allows(1, 0)

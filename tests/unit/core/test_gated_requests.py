@@ -146,12 +146,53 @@ def test_a_job_without_its_other_generic_resources_waits_and_says_so():
     bench.view = ClusterView(bench.view.nodes, free_gres={"nvme": {"n0": 1, "n1": 0}})
     disk = (("nvme", 1),)
     bench.submit(job("1", 1, 10, gres_per_node=disk), job("2", 1, 20, gres_per_node=disk), job("3", 1, 30))
-    assert bench.decide() == {"1": {"n0": 1}, "3": {"n1": 1}}
+    assert bench.decide() == {"1": {"n0": 1}, "3": {"n0": 1}}
     ((waits, why),) = bench.policy.queue(0.0)
     assert waits == "2"
     assert "not enough of its other generic resources (nvme:1) there" in text_of(why)
     bench.end("1", 5.0)
     assert bench.decide(5.0) == {"2": {"n0": 1}}
+
+
+HALF = {
+    "cpus": ({"free_cpus": {"n0": 64.0, "n1": 64.0}}, {"cpus_per_gpu": 32.0}),
+    "memory": ({"free_memory": {"n0": 512.0, "n1": 512.0}}, {"memory_per_node": 256.0}),
+    "gres": ({"free_gres": {"nvme": {"n0": 2, "n1": 2}}}, {"gres_per_node": (("nvme", 1),)}),
+}
+
+
+def short_of(resource: str, **settings: object) -> Bench:
+    """Five jobs of one GPU and half of a resource of a server for 100 s, on two servers of eight GPUs."""
+    bench, (free, asks) = Bench(8, 8, **settings), HALF[resource]
+    bench.view = ClusterView(bench.view.nodes, **free)
+    return bench.submit(*(job(str(number), 1, 100, **asks) for number in range(5)))
+
+
+@pytest.mark.parametrize("resource", HALF)
+def test_longer_jobs_use_the_gpus_beside_a_job_that_waits_for_cpus_memory_or_other_resources(resource):
+    bench = short_of(resource).submit(*(job(f"1{number}", 2, 1000) for number in range(9)))
+    started = bench.decide()
+    held = bench.policy.reservation
+    assert (held.job.id, held.time, held.share) == ("4", 100.0, 1)
+    reserved = "n0" if held.mask == 1 else "n1"
+    assert len(started) == 4 + 5, "of 12 GPUs, only one is kept on the server where the job will start"
+    assert bench.view.free == {reserved: 2, ({"n0", "n1"} - {reserved}).pop(): 0}
+    again = restarted(bench, [job(str(number), 1, 100, **HALF[resource][1]) for number in (4,)])
+    for name in [name for name, gpus in started.items() if len(name) == 1 and reserved in gpus]:
+        again.end(name, 100.0)
+    assert again.decide(100.0)["4"] == {reserved: 1}
+
+
+@pytest.mark.parametrize(("cpus", "seconds", "starts"), [(8.0, 1000, True), (10.0, 1000, False), (10.0, 90, True)])
+def test_no_longer_job_takes_cpus_that_a_reservation_needs(cpus, seconds, starts):
+    """After 100 s, 44 CPUs are free, and 36 are reserved."""
+    bench = Bench(8)
+    bench.view = ClusterView(bench.view.nodes, free_cpus={"n0": 64.0})
+    bench.submit(job("0", 1, 100, cpus_per_gpu=32.0), job("1", 1, 300, cpus_per_gpu=20.0))
+    assert len(bench.decide()) == 2
+    bench.submit(job("2", 1, 10, cpus_per_gpu=36.0), job("3", 1, seconds, cpus_per_gpu=cpus))
+    assert ("3" in bench.decide()) is starts
+    assert bench.policy.reservation.time == 100.0
 
 
 def test_a_profile_without_compute_time_is_allowed():

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.best_alpha import candidate_nodes, fewest_servers
-from slurm_asrpt.core.placement.selection import offers
+from slurm_asrpt.core.placement.selection import usable_on
 from slurm_asrpt.core.policies.gated.reach import Reach
 from slurm_asrpt.core.policies.gated.servers import Servers, bits
 from slurm_asrpt.core.policies.running_jobs import RunningJobs
 
 SHORT_S = 86400.0
-"""Assumed time for which an idle server without enough CPUs or memory for a job lacks them: it is unknown."""
+"""Assumed time for which a server lacks CPUs or the like that no known job on it has: it is unknown."""
 _KINDS = 4096  # size of the cache: a daemon runs for years
 
 
@@ -75,6 +75,13 @@ class FreeTimes:
         chosen = min(of_each, key=_last)
         return sum([1 << at for _, _, at in chosen]), max(now, _last(chosen))
 
+    def share_of(self, job: Job, mask: int, servers: Servers) -> int:
+        """``Needs.share``; the GPUs of a job whose one server, in the mask, has them, but lacks CPUs or the like."""
+        needs, gpus = self.needs(job), job.gpus
+        if needs.servers == 1 and any(self._lacks(job, at, gpus, gpus, servers) for at in bits(mask)):
+            return gpus
+        return needs.share(job)
+
     def needs(self, job: Job) -> Needs:
         """The servers that the job needs. Raises ValueError for a job that is too large for the cluster."""
         form = (job.profile, job.request)
@@ -99,6 +106,12 @@ class FreeTimes:
         together = tuple([tuple([row for row, at in enumerate(places) if one >> at & 1]) for one in masks])
         return Needs(number, max(sizes), places, spare, mask, together)
 
+    def ready_at(self, job: Job, at: int, share: int, servers: Servers, now: float) -> float:
+        """When the server at this place has what the job needs of it: ``share`` GPUs, and what comes with them."""
+        time = self._running_jobs.room_at(at, share, servers.view.free[self._nodes[at].name], now)
+        lacks = self._lacks(job, at, share, share, servers)
+        return self._resources_at(job, at, share, servers, now) if lacks else time
+
     def _times(self, job: Job, needs: Needs, servers: Servers, now: float) -> list[float]:
         """When each server can run the job, or its share of one that asks for parts of several servers.
 
@@ -106,11 +119,12 @@ class FreeTimes:
         """
         free_at, places = self._running_jobs.free_at, needs.places
         if share := needs.share(job):
-            return self._share_times(job, share, places, servers, now)
+            return [self.ready_at(job, at, share, servers, now) for at in places]
         if needs.servers == 1 and 2 * job.gpus < needs.largest:
-            return self._exact_times(job.gpus, needs.places, servers, now)
-        times = free_at if len(places) == len(free_at) else [free_at[at] for at in places]
-        return times if servers.plain(job) else self._penalize_short(job, times, needs, servers, now)
+            times = self._exact_times(job.gpus, needs.places, servers, now)
+        else:
+            times = free_at if len(places) == len(free_at) else [free_at[at] for at in places]
+        return times if servers.plain(job) else self._with_resources(job, times, needs, servers, now)
 
     def _exact_times(self, gpus: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
         """The exact times, for a job that needs less than half a server."""
@@ -122,27 +136,28 @@ class FreeTimes:
             for at in places
         ]
 
-    def _share_times(self, job: Job, share: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
-        """When each server has so many GPUs free; with a penalty if it has, but lacks CPUs or memory."""
-        usable, free = dict(self._offered(job, servers)), servers.view.free
-        times = list[float]()
-        for at in places:
-            name = self._nodes[at].name
-            time = self._running_jobs.room_at(at, share, free[name], now)
-            times.append(now + SHORT_S if time <= now and usable.get(name, 0) < share else time)
-        return times
-
-    @staticmethod
-    def _offered(job: Job, servers: Servers) -> Iterator[tuple[str, int]]:
-        return ((node.name, count) for node, count in offers(servers.view, job.request))
-
-    def _penalize_short(
+    def _with_resources(
         self, job: Job, times: Sequence[float], needs: Needs, servers: Servers, now: float
     ) -> list[float]:
-        """The times with a penalty for idle servers that lack CPUs or memory for the job."""
-        usable = dict(self._offered(job, servers))
-        least = job.request.per_node or (job.gpus if needs.servers == 1 else job.request.unit)
-        return [
-            now + SHORT_S if time == RunningJobs.IDLE and usable.get(self._nodes[at].name, 0) < least else time
-            for at, time in zip(needs.places, times, strict=True)
-        ]
+        """The times; of servers that have the GPUs now, but lack CPUs or the like, when they have these."""
+        found = list[float]()
+        for at, time in zip(needs.places, times, strict=True):
+            gpus, least = self._nodes[at].gpus, job.request.unit
+            if needs.servers == 1:
+                gpus = least = job.gpus
+            lacks = self._lacks(job, at, gpus, least, servers)
+            found.append(self._resources_at(job, at, least, servers, now) if lacks else time)
+        return found
+
+    def _lacks(self, job: Job, at: int, gpus: int, least: int, servers: Servers) -> bool:
+        """Whether a server has so many GPUs free, but not the CPUs, memory or other resources for the least of them."""
+        name, view = self._nodes[at].name, servers.view
+        return view.free[name] >= gpus and not servers.plain(job) and usable_on(view, name, job.request) < least
+
+    def _resources_at(self, job: Job, at: int, least: int, servers: Servers, now: float) -> float:
+        """When the jobs that run on a server are predicted to have left what it lacks for so many GPUs."""
+        name = self._nodes[at].name
+        for end, later in self._running_jobs.as_they_end(at, servers.view, now):
+            if usable_on(later, name, job.request) >= least:
+                return end
+        return now + SHORT_S

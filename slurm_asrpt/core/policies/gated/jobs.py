@@ -168,7 +168,7 @@ class Jobs:
         """A job that has waited runs from now on. slowdown: its α/α̃_min."""
         job, end = entry.job, now + entry.seconds * slowdown
         fills = job.id in self.interruptions.fillers.running
-        self.running.began(job.id, RunningJob(now, end, gpus, fills))
+        self.running.began(job.id, RunningJob(now, end, gpus, fills, job.request))
         had = self.interruptions.had_s(job, self.choices.of(job)[1]) if self.interrupts else 0.0
         self.started[job.id] = Started(self._known(job, entry.choices[0].best), slowdown, had)
         if self.interrupts:

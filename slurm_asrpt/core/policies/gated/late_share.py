@@ -7,6 +7,9 @@ from typing import Any
 
 from slurm_asrpt.core.job import JobId
 
+_PAID = 1e-3
+"""A debt of fewer GPU-seconds is what rounding has left of one: the time of its payment would be now."""
+
 
 class LateShare:
     """Bounds the GPUs that late jobs hold before their turn: running, or kept idle for the first of them.
@@ -31,7 +34,8 @@ class LateShare:
 
     def advance(self, now: float) -> None:
         """Bring the debt up to date; called before what is held changes."""
-        self.debt, self.time = max(0.0, self.debt + self._rate * max(0.0, now - self.time)), now
+        debt = self.debt + self._rate * max(0.0, now - self.time)
+        self.debt, self.time = debt if debt > _PAID else 0.0, now
 
     def allows(self, gpus: int, claimed: int) -> bool:
         """Whether another late job of this size may go before its turn.

@@ -10,7 +10,7 @@ from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.policies.base import Phase, Wait, lacks_room, no_room, reason
 from slurm_asrpt.core.policies.gated.decision import OneDecision
 from slurm_asrpt.core.policies.gated.free_times import FreeTimes
-from slurm_asrpt.core.policies.gated.gpu_types import Choice, able_mask
+from slurm_asrpt.core.policies.gated.gpu_types import Choice, able_mask, covering
 from slurm_asrpt.core.policies.gated.idle_time import shared
 from slurm_asrpt.core.policies.gated.queue import Waiting
 from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
@@ -58,11 +58,12 @@ def servers_for(decision: OneDecision, entry: Waiting, first: bool) -> Reservati
     able = able_mask(entry.choices, job)
     servers = decision.servers.unfilled
     if first and own is not None and own.mask & decision.jobs.running.used:
-        time = max([now, *(_ready_at(decision, own, at, servers) for at in bits(own.mask))])
+        times = covering(entry.choices, own.mask).group.free_times
+        time = max([now, *(_ready_at(decision, own, at, times) for at in bits(own.mask))])
         return replace(own, time=time, exclusive=exclusive, able=able)
     found = [(*soonest(decision, job, choice, servers), choice) for choice in entry.choices]
     mask, time, choice = min(found, key=lambda one: one[1] + entry.lasts(one[2].best))
-    share = choice.group.free_times.needs(job).share(job)
+    share = choice.group.free_times.share_of(job, mask, servers)
     return Reservation(job, mask, time, kept=first, exclusive=exclusive, able=able, share=share)
 
 
@@ -86,13 +87,11 @@ def soonest(decision: OneDecision, job: Job, choice: Choice, servers: Servers) -
     return FreeTimes(nodes, others, choice.group.mask, reach).soonest(job, able, now)
 
 
-def _ready_at(decision: OneDecision, held: Reservation, at: int, servers: Servers) -> float:
+def _ready_at(decision: OneDecision, held: Reservation, at: int, times: FreeTimes) -> float:
     """When one of its servers has what it needs of it."""
-    running = decision.jobs.running
     if not held.share:
-        return running.free_at[at]
-    free = servers.view.free[decision.jobs.hardware.nodes[at].name]
-    return running.room_at(at, held.share, free, decision.now)
+        return decision.jobs.running.free_at[at]
+    return times.ready_at(held.job, at, held.share, decision.servers.unfilled, decision.now)
 
 
 def are_idle(decision: OneDecision, mask: int, servers: Servers) -> bool:

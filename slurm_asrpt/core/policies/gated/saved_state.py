@@ -17,6 +17,7 @@ from slurm_asrpt.core.policies.gated.options import GatedOptions
 from slurm_asrpt.core.policies.gated.servers import Reservation, bits
 from slurm_asrpt.core.policies.gated.similar import SimilarJobs
 from slurm_asrpt.core.policies.running_jobs import RunningJob
+from slurm_asrpt.core.policies.saved_amounts import amounts_of, read_amounts
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class State:
         return {
             "order": [[one.job_id, one.rank, one.since, one.seconds] for one in self.order],
             "returns": self.returns,
-            "runs": {job_id: [run.start, run.end, dict(run.gpus)] for job_id, run in self.runs.items()},
+            "runs": {job_id: _row(run) for job_id, run in self.runs.items()},
             "started": {
                 job_id: [predicted, limit if math.isfinite(limit) else None, similar, slowdown, *([had] if had else [])]
                 for job_id, (predicted, limit, similar, slowdown, had) in self.started.items()
@@ -89,7 +90,7 @@ def read_state(raw: Mapping[str, Any]) -> State:
         return State(
             order=[_queued(row) for row in raw["order"]],
             returns=int(raw["returns"]),
-            runs={JobId(j): RunningJob(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows},
+            runs={JobId(job_id): _run(*row) for job_id, row in rows},
             started={JobId(job_id): _started(row) for job_id, row in raw.get("started", {}).items()},
             estimates=_estimates(raw.get("estimates", {})),
             similar=_similar(raw.get("similar", [])),
@@ -121,6 +122,16 @@ def restore_reservation(kept: Kept | None, nodes: Sequence[Node], jobs: Mapping[
     if kept is None or job is None or not bit.keys() >= set(kept.servers):
         return None
     return Reservation(job, sum(bit[name] for name in kept.servers), kept.time, kept=True)
+
+
+def _row(run: RunningJob) -> list[Any]:
+    amounts = amounts_of(run.held)
+    return [run.start, run.end, dict(run.gpus), *([amounts] if amounts else [])]
+
+
+def _run(start: float, end: float, gpus: Mapping[str, int], amounts: Sequence[Any] = ()) -> RunningJob:
+    """The inverse; states before 2026-11-29 have no amounts. Raises TypeError, ValueError, AttributeError."""
+    return RunningJob(float(start), float(end), dict(gpus), held=read_amounts(amounts))
 
 
 def _queued(row: Sequence[Any]) -> Queued:

@@ -22,7 +22,8 @@ class Reservation:
     kept: the job goes first, and keeps these servers from decision to decision.
     exclusive: no other job may use them meanwhile, however short.
     able: mask of the servers that the job could use; -1 for all.
-    share: GPUs that the job needs of each of these servers, if it asks for parts of several; 0: all of theirs.
+    share: GPUs that the job needs of each of these servers, if it asks for parts of several, or of one that has these,
+    but lacks CPUs or the like; 0: all of theirs.
     """
 
     job: Job

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.placement.selection import usable_on
 from slurm_asrpt.core.policies.gated.decision import OneDecision
 from slurm_asrpt.core.policies.gated.gpu_types import Choice, covering
 from slurm_asrpt.core.policies.gated.queue import Waiting
-from slurm_asrpt.core.policies.gated.servers import Servers, bits
+from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
 
 _INF = float("inf")
 
@@ -88,4 +89,20 @@ def _beside(decision: OneDecision, job: Job, choice: Choice, servers: Servers) -
     taken = decision.reservation
     if taken is None or not taken.share or choice.group.free_times.needs(job).servers > 1:
         return 0
-    return taken.beside(servers, job.gpus) & ~decision.jobs.interruptions.claimed
+    beside = taken.beside(servers, job.gpus) & ~decision.jobs.interruptions.claimed
+    if servers.plain(taken.job):
+        return beside
+    return sum([1 << at for at in bits(beside) if _leaves_resources(decision, job, taken, at, servers)])
+
+
+def _leaves_resources(decision: OneDecision, job: Job, taken: Reservation, at: int, servers: Servers) -> bool:
+    """Whether a reserved server has the CPUs, memory and other resources for both jobs when the reservation begins."""
+    name, later = servers.view.names[at], servers.view.alone(servers.view.names[at])
+    for end, after in decision.jobs.running.as_they_end(at, servers.view, decision.now):
+        if end > taken.time:
+            break
+        later = after.copy()
+    if usable_on(later, name, job.request) < job.gpus:
+        return False
+    later.take({name: job.gpus}, job.request)
+    return usable_on(later, name, taken.job.request) >= taken.share
