@@ -12,6 +12,7 @@ from functools import lru_cache
 from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import GresAmounts, JobId, Request
+from slurm_asrpt.core.placement.selection import ROUNDING
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.limits import parse_tres
 from slurm_asrpt.slurm.parse import SHARED, expand, others_of, parse_gres, without_gpus
@@ -198,11 +199,32 @@ def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequen
         candidates=frozenset(n.name for n in able),
         within=tuple(frozenset(n.name for n in offer) for offer in offers) if len(offers) > 1 else (),
     )
+    request = _on_able_nodes(request, gpus, able)
     if job.required_nodes:
         request = _on_its_nodes(job, gpus, request, able)
     if job.exclusive:
         gpus, request = _whole_nodes(job, gpus, request, able)
     return JobRequest(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
+
+
+def _on_able_nodes(request: Request, gpus: int, able: Nodes) -> Request:
+    """The request with at least as many nodes as the CPUs and the memory for its GPUs need, as in Slurm."""
+    most = max([_served_gpus(node, request) for node in able], default=0)
+    if request.per_node is not None or most < request.unit:
+        return request
+    least = -(-gpus // (most - most % request.unit))
+    if least <= request.min_nodes or least > (request.max_nodes or least):
+        return request
+    return replace(request, min_nodes=least)
+
+
+def _served_gpus(node: NodeRecord, request: Request) -> int:
+    """For how many GPUs of the request an idle node has the CPUs and the memory, too."""
+    amounts = (
+        (node.cpus, request.cpus_per_gpu),
+        (node.memory - request.memory_per_node, request.memory_per_gpu),
+    )
+    return min([node.gpus, *(int(amount / per_gpu + ROUNDING) for amount, per_gpu in amounts if per_gpu)])
 
 
 def _threads(nodes: Nodes) -> int:

@@ -34,6 +34,15 @@ def test_jobs_start_where_the_cpus_for_their_gpus_are_free(lab: Cluster, eight: 
     assert_asrptd_has_started(lab, jobs)
 
 
+def test_a_job_whose_cpus_or_memory_need_more_nodes_than_its_gpus_starts(lab: Cluster) -> None:
+    """A node has the CPUs for four GPUs, and the memory for two of the last one's."""
+    asks = (("--gpus=8",), ("-n6", "--gpus=6"), ("--gpus=3", "--mem-per-gpu=200G", "--cpus-per-gpu=1"))
+    jobs = [lab.submit(*options, script="sleep 20") for options in asks]
+    done = lab.wait_all(jobs, "COMPLETED", timeout=60)
+    assert {job.nodes for job in done.values()} == {"n[1-2]"}
+    assert_asrptd_has_started(lab, jobs)
+
+
 def test_a_job_with_all_memory_of_a_node_waits_until_no_other_runs_there(lab: Cluster) -> None:
     jobs = [lab.submit("--gpus=1", *options, script="sleep 20") for _ in range(3) for options in ((), ("--mem=0",), ())]
     done = lab.wait_all(jobs, "COMPLETED", timeout=60)

@@ -108,6 +108,25 @@ def test_nodes_with_less_than_tmp_are_left_out():
     assert found == [["1 2 3"], ["1 2 3"], ["2 3"], [""]]
 
 
+@pytest.mark.parametrize(
+    ("fields", "least"),
+    [
+        ({"cpus_per_gpu": 8}, 1),
+        ({"cpus_per_gpu": 16}, 2),
+        ({"cpus_per_gpu": 16, "tres_per_job": "gres:gpu:16"}, 4),
+        ({"cpus_per_gpu": 16, "max_nodes": 1}, 1),  # Slurm refuses that
+        ({"cpus_per_gpu": 65}, 1),  # no node can serve one GPU
+        ({"memory_per_gpu": 300.0}, 3),
+        ({"memory_per_gpu": 125.0}, 1),
+        ({"tres_per_job": "", "tres_per_task": "gres:gpu:4", "tasks": 2, "memory_per_gpu": 130.0}, 2),
+    ],
+)
+def test_a_job_has_as_many_nodes_as_the_cpus_and_the_memory_for_its_gpus_need(fields, least):
+    """A node has 8 GPUs, 64 CPUs and 1,000 MiB."""
+    record = dataclasses.replace(BASE, **{"tres_per_job": "gres:gpu:8", **fields})
+    assert read_request(record, [node(number) for number in range(1, 6)], ["gpu"]).request.min_nodes == least
+
+
 def test_nodes_without_the_other_generic_resources_of_a_job_are_left_out():
     nodes = [dataclasses.replace(node(number), gres={"nvme": number - 1}) for number in (1, 2, 3)]
     asked = ("gres:gpu:1", "gres:gpu:1,gres:nvme:1", "gres/gpu=1,gres/nvme=2", "gres:gpu:1,gres:nvme:1,gres:nic:1")
