@@ -209,11 +209,12 @@ def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequen
 
 def _on_able_nodes(request: Request, gpus: int, able: Nodes) -> Request:
     """The request with at least as many nodes as the CPUs and the memory for its GPUs need, as in Slurm."""
-    most = max([_served_gpus(node, request) for node in able], default=0)
-    if request.per_node is not None or most < request.unit:
+    most = max([node.gpus for node in able], default=0)
+    served = max([_served_gpus(node, request) for node in able], default=0)
+    if request.per_node is not None or not request.unit <= served < most:
         return request
-    least = -(-gpus // (most - most % request.unit))
-    if least <= request.min_nodes or least > (request.max_nodes or least):
+    least = -(-gpus // (served - served % request.unit))
+    if not request.min_nodes < least <= min(len(able), request.max_nodes or least):
         return request
     return replace(request, min_nodes=least)
 

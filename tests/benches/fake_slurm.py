@@ -75,6 +75,7 @@ class FakeSlurm:
     writes: list[Update] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
     fixed_nodes: set[str] = field(default_factory=set)  # -m arbitrary: from 23.11 on, Slurm refuses a node list
+    refused_lists: set[str] = field(default_factory=set)  # jobs that Slurm starts only without a node list
     answers: bool = True
     starts_jobs: bool = True
     states: dict[str, str] = field(default_factory=dict)
@@ -384,6 +385,9 @@ class FakeSlurm:
     def _try_to_start(self, job: JobRecord) -> None:
         if self._throttled(job):
             self.records[job.job_id] = dataclasses.replace(job, reason="JobArrayTaskLimit")
+            return
+        if job.required_nodes and job.job_id in self.refused_lists:
+            self.records[job.job_id] = dataclasses.replace(job, reason="BadConstraints")
             return
         if job.min_cpus_per_node and job.cpus > job.tasks:
             self.records[job.job_id] = dataclasses.replace(job, reason="BadConstraints", priority=0)

@@ -83,7 +83,7 @@ class Admission:
         if record.reservation:
             (confined,), within = within, ()
             record, components = anywhere(record), [anywhere(each, record.reservation) for each in components]
-        enforcing, each, fixed = self._mode.enforcing, components or [record], "arbitrary" if job.fixed_nodes else ""
+        enforcing, each, fixed = self._mode.enforcing, components or [record], job.nodes_refused
         if enforcing and is_without_gpus(record, job.tag, components):
             cpu_job = self._allowed(self._requests.cpus(each, confined), terms, within)
             cpu_job = replace(cpu_job, band=priority.band, charges=priority.charges)

@@ -109,7 +109,7 @@ class ManagedJob(SavedJob):
     decided_at: float = 0.0  # when this daemon first decided its start
     pin_written_at: float = 0.0  # later than the decision if slurmctld responds slowly
     pinned_before: bool = False  # when its start was decided, an older pin was still in Slurm
-    fixed_nodes: bool = False  # Slurm does not let its nodes be changed
+    nodes_refused: str = ""  # why asrptd cannot choose its nodes, as Slurm has told: a key of LEFT_WORDS
     postponed: bool = False  # its start was left to Slurm, or waited for such starts: it is planned again
     avoided_nodes: dict[str, float] = field(default_factory=dict)  # where it did not start; until when to avoid them
     allocation: Mapping[str, int] | None = None  # GPUs by node that ``placement`` was made from
@@ -206,9 +206,9 @@ class ManagedJob(SavedJob):
         """The nodes have changed, so the job must be admitted again."""
         self.made_from = () if self.made_from is not None else None
 
-    def nodes_are_fixed(self) -> None:
-        """Slurm has refused to change its nodes, and always will: it must be admitted again."""
-        self.fixed_nodes = True
+    def refuses_nodes(self, why: str) -> None:
+        """Slurm refuses node lists for it, and always will: it must be admitted again. why: a key of LEFT_WORDS."""
+        self.nodes_refused = why
         self.nodes_changed()
 
     def reservations_are(self, reservations: tuple[Reservation, ...], admitted_by: tuple[Reservation, ...]) -> None:

@@ -29,6 +29,8 @@ NODE_LOST = "NodeDown"
 """Slurm's reason for a node that is down, drained or gone."""
 FIXED_NODES = "Requested operation not supported on this system"
 """Slurm's answer, from 23.11 on, to a node list for a job with an arbitrary distribution of its tasks."""
+NEVER = "BadConstraints"
+"""Slurm's reason for a job that it will never start as it is."""
 CLOSED = ("PartitionDown", "PartitionInactive")
 """Slurm's reasons for a partition that starts no jobs now."""
 _LIMITS = ("Limit", "Assoc", "QOS", "Licenses", "MaxJobs", "MaxGRES", "NotAllowed", "not permitted")
@@ -102,6 +104,8 @@ class StartWithdrawal:
     def did_not_start(self, job: ManagedJob, why: str, now: float) -> None:
         """Return the job to the queue: at once the first time unless a limit holds it, then after growing pauses."""
         self._listener.gone(job.record.job_id, now)  # it holds no GPUs; it returns when it may
+        if why == NEVER and job.failures:
+            job.refuses_nodes("constraints")  # it may be any node list that it cannot have
         waits = reason(Phase.WAITING, self._kind(why), slurm_reason=why)
         several = "," in job.record.partition  # of these, Slurm tells no reason: the nodes may be of the wrong one
         avoid = several or why not in ("Resources", "Priority", "None")
@@ -208,7 +212,7 @@ class Starts:
             if error:
                 self._withdrawal.did_not_start(job, error, now)
             if FIXED_NODES in error:
-                job.nodes_are_fixed()
+                job.refuses_nodes("arbitrary")
             job.pin_written(now + self._leases.late_s)
         self._pins.written(fenced)
 
