@@ -171,6 +171,10 @@ man: setup ## Write the manuals, completion, etc/asrpt.toml, docs/settings.md an
 screenshots: setup test-packages ## Draw docs/img: asrpt-status on a terminal of 80x24, pages in a browser
 	$(BIN)/python -m tests.trials.screenshots
 
+SITE ?= plain
+test-requests: setup test-packages ## Random requests on a real Slurm: each that it starts must start under asrptd (SEED=1 SITE=plain, defaults, threads or types)
+	$(BIN)/python -m tests.trials.requests --seed $(SEED) --site $(SITE)
+
 mutations: setup ## Change core in small ways that a test should notice; PARTS=timing EVERY=5 for a part of them (docs/mutations.md)
 	$(BIN)/python -m tests.trials.mutations $(PARTS) --every $(or $(EVERY),1)
 
