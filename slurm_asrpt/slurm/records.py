@@ -37,6 +37,8 @@ class JobRecord:
     segment: nodes of each of its segments (--segment), 0 if it has none, None if this Slurm does not show it.
     gpus_by_node: the allocated GPUs. gpus_by_type: the same by node and type. After ``in_parts``, gpus_by_node has the
     parts of nodes with several types. gpu_indexes: which GPUs these are, by node, as masks; without those not shown.
+    one_thread: it uses one thread of each core (--hint=nomultithread). own_cores: its tasks share no core with each
+    other (--ntasks-per-core=1, also as a site's default: CR_ONE_TASK_PER_CORE).
     """
 
     job_id: str
@@ -100,6 +102,7 @@ class JobRecord:
     gpus_by_node: Mapping[str, int] = field(default_factory=dict)
     gpus_by_type: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     gpu_indexes: Mapping[str, int] = field(default_factory=dict)
+    own_cores: bool = False
 
     def in_parts(self, several: frozenset[str]) -> JobRecord:
         """The job with GPUs by part (``NodeRecord.parts``) on these nodes, which have several types."""
@@ -117,11 +120,19 @@ class JobRecord:
         return max(self.cpus, self.cpus_per_gpu * gpus, self.min_cpus_per_node * self.min_nodes)
 
     def in_cores(self, cpus: int, threads: int) -> int:
-        """The CPUs that Slurm allocates for these: whole cores on each node, or with ``one_thread`` a core for each."""
+        """The CPUs that Slurm allocates for these: whole cores on each node (``one_thread``: a core for each CPU)."""
         if self.state != PENDING or threads == 1:
             return cpus
         each = -(-cpus // self.min_nodes)
-        return self.min_nodes * threads * (each if self.one_thread else -(-each // threads))
+        allocated = self.min_nodes * threads * (each if self.one_thread else -(-each // threads))
+        return max(allocated, self.tasks * self.task_cpus(threads)) if self.own_cores else allocated
+
+    def task_cpus(self, threads: int) -> int:
+        """The CPUs that a task takes of a node whose cores have so many threads."""
+        cpus = max(1, self.cpus // self.tasks)
+        if self.one_thread:
+            return cpus * threads
+        return -(-cpus // threads) * threads if self.own_cores else cpus
 
     @property
     def federated(self) -> bool:

@@ -260,10 +260,7 @@ def _on_enough_nodes(job: JobRecord, nodes: Nodes) -> JobRecord:
     cpus, names = max(1, job.cpus // job.tasks), set(job.partition.split(","))
     memory = job.memory_per_cpu * cpus
     able = [n for n in nodes if n.gpus and names & n.partitions]
-    fit = [
-        min(n.cpus // (cpus * n.threads if job.one_thread else cpus), int(n.memory // memory) if memory else job.tasks)
-        for n in able
-    ]
+    fit = [min(n.cpus // job.task_cpus(n.threads), int(n.memory // memory) if memory else job.tasks) for n in able]
     most = min(max(fit, default=0), job.tasks_per_node or job.tasks)
     least = -(-job.tasks // most) if most else 1
     return replace(job, min_nodes=max(job.min_nodes, min(least, job.max_nodes or least)))

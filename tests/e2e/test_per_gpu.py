@@ -80,6 +80,21 @@ def test_a_job_gets_whole_cores() -> None:
         assert_asrptd_has_started(lab, jobs)
 
 
+def test_tasks_that_share_no_core_take_whole_cores() -> None:
+    """8 cores with two threads each and CR_ONE_TASK_PER_CORE: a task of 4 CPUs takes two cores, as do two of one."""
+    settings = {**quick(SPEED), "policy": {"name": "asrpt-gated"}}
+    conf = "SelectTypeParameters=CR_Core_Memory,CR_ONE_TASK_PER_CORE"
+    with own_cluster(440, "1x8", settings, cpus=16, threads=2, slurm_conf_extra=conf, speed=SPEED) as lab:
+        lab.start_daemon()
+        jobs = [lab.submit("--gpus=1", *option, script="sleep 20") for option in [("-n1", "-c4"), ("-n2",)] * 4]
+        done = lab.wait_all(jobs, "COMPLETED", timeout=60)
+        assert Counter(job.cpus for job in done.values()) == {4: 8}
+        starts = sorted(job.start_time for job in done.values())
+        assert starts[3] < min(job.end_time for job in done.values())  # four run at a time
+        assert_no_more_are_pinned_than_fit(lab, done, lambda job: job.cpus, 16)
+        assert_asrptd_has_started(lab, jobs)
+
+
 @pytest.mark.parametrize(("option", "needs", "there"), [("-c5", 5, 16), ("--mem=64000", 64000, 500000)])
 def test_the_cores_and_the_memory_that_a_node_keeps_for_itself_are_not_used(
     option: str, needs: int, there: int

@@ -72,6 +72,11 @@ def test_a_request_has_the_cpus_of_its_tasks_or_of_its_gpus():
         ({}, 2, 128.0),
         ({"cpus": 3}, 4, 256.0),
         ({"cpus": 3, "one_thread": True}, 6, 192.0),
+        ({"cpus": 8, "own_cores": True}, 8, 512.0),
+        ({"cpus": 3, "tasks": 3, "own_cores": True}, 6, 384.0),
+        ({"cpus": 6, "tasks": 2, "own_cores": True}, 8, 512.0),
+        ({"cpus": 6, "tasks": 2, "one_thread": True, "own_cores": True}, 12, 384.0),
+        ({"cpus": 1, "cpus_per_gpu": 3, "own_cores": True}, 6, 384.0),
         ({"cpus": 12, "tasks": 4, "min_nodes": 2, "max_nodes": 2}, 12, 768.0),
         ({"cpus": 10, "tasks": 5, "min_nodes": 2, "max_nodes": 2}, 12, 768.0),
     ],
@@ -96,9 +101,13 @@ def test_the_threads_of_a_nodes_cores_are_read(text, threads):
     assert [each.threads for each in parse_nodes(line)] == [threads]
 
 
-@pytest.mark.parametrize(("raw", "one"), [({"threads_per_core": 1}, True), ({"tasks_per_core": 1}, True), ({}, False)])
-def test_jobs_with_one_thread_in_each_core_are_read(raw, one):
-    assert job_record({"job_id": 7, "job_state": "PENDING", **raw}).one_thread == one
+@pytest.mark.parametrize(
+    ("raw", "one_thread", "own_cores"),
+    [({"threads_per_core": 1}, True, False), ({"tasks_per_core": 1}, False, True), ({}, False, False)],
+)
+def test_how_jobs_share_cores_is_read(raw, one_thread, own_cores):
+    job = job_record({"job_id": 7, "job_state": "PENDING", **raw})
+    assert (job.one_thread, job.own_cores) == (one_thread, own_cores)
 
 
 def test_cpus_of_each_node_count():

@@ -118,15 +118,15 @@ class LoadedJob:
 
 
 @pytest.mark.parametrize(
-    ("fields", "per_socket", "one_thread"),
+    ("fields", "expected"),
     [
-        ({}, 0, False),
-        ({"ntasks_per_socket": 2}, 2, False),
-        ({"threads_per_core": 1}, 0, True),
-        ({"ntasks_per_core": 1}, 0, True),
+        ({}, (0, False, False)),
+        ({"ntasks_per_socket": 2}, (2, False, False)),
+        ({"threads_per_core": 1}, (0, True, False)),
+        ({"ntasks_per_core": 1}, (0, False, True)),
     ],
 )
-def test_tasks_of_each_socket_and_core_are_read(client, library, fields, per_socket, one_thread):
+def test_tasks_of_each_socket_and_core_are_read(client, library, fields, expected):
     asked = dict.fromkeys([*pyslurm._ASKED, "cpus_per_tres", "mem_per_tres"], "") | {
         "bitflags": 0,
         "array_task_id": None,
@@ -134,7 +134,7 @@ def test_tasks_of_each_socket_and_core_are_read(client, library, fields, per_soc
     library.Jobs.load = lambda: {7: LoadedJob(**fields)}
     library.job = lambda: SimpleNamespace(get=lambda: {7: asked})
     (job,) = client.jobs()
-    assert (job.tasks_per_socket, job.one_thread) == (per_socket, one_thread)
+    assert (job.tasks_per_socket, job.one_thread, job.own_cores) == expected
 
 
 def test_a_pyslurm_that_hides_requests_is_not_used_to_read_jobs(client, library, tmp_path):
