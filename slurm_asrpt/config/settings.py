@@ -114,7 +114,7 @@ class DaemonSettings(Section):
     unpin_after_s: PositiveSeconds = Field(
         10.0,
         description="If Slurm does not start a released job within this time, asrptd withdraws the placement and "
-        "plans it again.",
+        "plans it again. At least twice the pause of Slurm's scheduler (SchedulerParameters).",
     )
     release_ahead: Annotated[int, Field(ge=0, le=1000)] = Field(
         16,

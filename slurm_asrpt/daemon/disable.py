@@ -28,7 +28,7 @@ from slurm_asrpt.daemon.writes.leases import Fences, Leases
 from slurm_asrpt.daemon.writes.pins import Pins
 from slurm_asrpt.daemon.writes.rank_maps import RankMaps
 from slurm_asrpt.daemon.writes.release import DONE, REFUSED, Release
-from slurm_asrpt.daemon.writes.starts import StartWithdrawal
+from slurm_asrpt.daemon.writes.starts import StartWithdrawal, with_patience
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
 from slurm_asrpt.files import as_owner
 from slurm_asrpt.hook.hook_conf import write_hook_conf
@@ -162,7 +162,8 @@ def _release(
     limits.follow(records, now)
     fences = Fences(Leases(settings, jobs, client, operating, time), listener, audit, save)
     pins = Pins(client, slurm, cluster, limits, RankMaps(settings.paths.spool, cluster, client, time))
-    withdrawal = StartWithdrawal(settings.daemon, jobs, listener, fences, pins, limits, audit, operating)
+    patient = with_patience(settings.daemon, slurm.start_delay_s)
+    withdrawal = StartWithdrawal(patient, jobs, listener, fences, pins, limits, audit, operating)
     Release(jobs, withdrawal, client, audit, operating, settings.daemon.lease_s, slurm.multifactor).release_all(now)
 
 

@@ -43,7 +43,7 @@ from slurm_asrpt.daemon.writes.pins import Pins
 from slurm_asrpt.daemon.writes.rank_maps import RankMaps
 from slurm_asrpt.daemon.writes.release import Release
 from slurm_asrpt.daemon.writes.release_ahead import ReleaseAhead
-from slurm_asrpt.daemon.writes.starts import Starts, StartWithdrawal
+from slurm_asrpt.daemon.writes.starts import Starts, StartWithdrawal, with_patience
 from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.switch import OperatingMode
@@ -164,7 +164,8 @@ def _writer(
     limits, feed, multifactor = shared.rules.limits, shared.feed, shared.slurm.multifactor
     fences = Fences(leases, feed, audit, saver.save)
     pins = Pins(client, shared.slurm, shared.cluster, limits, rank_maps)
-    withdrawal = StartWithdrawal(daemon, jobs, feed, fences, pins, limits, audit, mode)
+    patient = with_patience(daemon, shared.slurm.start_delay_s)
+    withdrawal = StartWithdrawal(patient, jobs, feed, fences, pins, limits, audit, mode)
     return SlurmWriter(
         starts=Starts(jobs, client, leases, fences, pins, withdrawal, audit),
         withdrawal=withdrawal,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from slurm_asrpt.config import DEFAULT_POLICY
@@ -11,6 +10,7 @@ from slurm_asrpt.core.policies.registry import policy_class
 from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.install.slurm_conf import ON_CONTROLLER, SCRIPTS, State, wanted_lines, words
 from slurm_asrpt.slurm.incremental import MANY, prints_records, too_many_tasks
+from slurm_asrpt.slurm.pace import number_in, pace_of
 from slurm_asrpt.slurm.parse import release
 from slurm_asrpt.slurm.preemption import MANAGED_MODES, defaults_of
 from slurm_asrpt.slurm.writeback import TURN
@@ -71,20 +71,13 @@ def fights(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Findi
 
 
 def _pace(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
-    """Slurm starts a released job before asrptd withdraws it."""
-    parameters = dict(word.partition("=")[::2] for word in words(config, "SchedulerParameters"))
-    patience = settings.daemon.unpin_after_s
-    if _number(parameters.get("sched_interval", "60")) == -1:
-        culprit, delay = "sched_interval=-1", _number(parameters.get("bf_interval", "30"))
-        if config.get("SchedulerType") == "sched/builtin":
-            yield failure("pace", f"{culprit} with sched/builtin: no job starts", "remove sched_interval=-1")
-            return
-    else:
-        culprit = "sched_min_interval"
-        delay = _number(parameters.get(culprit, "0")) / 1e6  # microseconds
-    if delay >= patience:
-        text = f"{culprit}: a start may take {delay:g} s, but asrptd withdraws the placement after {patience:g} s"
-        yield failure("pace", text, f"remove {culprit} from SchedulerParameters, or increase daemon.unpin_after_s")
+    """Slurm starts a released job soon. asrptd waits for it, while the job's GPUs idle."""
+    delay, culprit = pace_of(config)
+    if culprit == "sched_interval=-1" and config.get("SchedulerType") == "sched/builtin":
+        yield failure("pace", f"{culprit} with sched/builtin: no job starts", "remove sched_interval=-1")
+    elif delay >= settings.daemon.unpin_after_s:
+        text = f"{culprit}: a start may take {delay:g} s, during which the GPUs of the job idle"
+        yield warning("pace", text, f"remove {culprit} from SchedulerParameters")
 
 
 def _priority(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
@@ -99,7 +92,7 @@ def _priority(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding
         yield warning(
             "priority", text, "remove it: a released job has the highest priority only with asrptd's SiteFactor"
         )
-    weights = sum(_number(value) for key, value in config.items() if key.startswith("PriorityWeight"))
+    weights = sum(number_in(value) for key, value in config.items() if key.startswith("PriorityWeight"))
     if multifactor and weights >= TURN:
         text = f"the priority weights add up to {weights:.3g}; jobs released to Slurm may start in another order"
         remedy = f"divide all PriorityWeight settings by the same number, so that they stay below {TURN:,}"
@@ -109,7 +102,7 @@ def _priority(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding
 def _age(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
     """Slurm counts the age of jobs with a begin time ahead only if it is told to."""
     multifactor = config.get("PriorityType") == "priority/multifactor"
-    weighs = multifactor and _number(config.get("PriorityWeightAge", "0")) > 0
+    weighs = multifactor and number_in(config.get("PriorityWeightAge", "0")) > 0
     if settings.daemon.mode is Mode.ENFORCE and weighs and "ACCRUE_ALWAYS" not in words(config, "PriorityFlags"):
         text = "PriorityFlags has no ACCRUE_ALWAYS: sprio leaves out leased jobs, and jobs handed back have lost age"
         yield warning("age", text, "add it to PriorityFlags, unless you need MaxJobsAccrue or GrpJobsAccrue")
@@ -140,14 +133,14 @@ def _prologs(config: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _remembers(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
-    age, cycles = _number(config.get("MinJobAge", "300 sec")), 3 * settings.daemon.interval_s
+    age, cycles = number_in(config.get("MinJobAge", "300 sec")), 3 * settings.daemon.interval_s
     if 0 < age < cycles:
         text = f"MinJobAge={age:.0f}: Slurm may forget ended jobs before asrptd records them"
         yield warning("memory", text, f"set MinJobAge={max(300, round(cycles))}")
 
 
 def _room(snapshot: Snapshot) -> Iterator[Finding]:
-    most = _number(snapshot.config.get("MaxJobCount", "0"))
+    most = number_in(snapshot.config.get("MaxJobCount", "0"))
     if most and len(snapshot.jobs) > FULL * most:
         text = f"{len(snapshot.jobs)} of at most {most:.0f} jobs: Slurm will soon reject submissions"
         yield warning("room", text, "increase MaxJobCount and restart slurmctld")
@@ -198,9 +191,3 @@ def gpus(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding
         yield warning("gpus", f"{text}: asrptd does not use them", "no action needed if this is intended")
     else:
         yield ok("gpus", f"{counted(sum(node.gpus for node in ours), 'GPU')} on {counted(len(ours), 'node')}")
-
-
-def _number(text: str) -> float:
-    """The number at the start of a setting's value; 0 if there is none."""
-    found = re.match(r"-?[0-9]+(\.[0-9]+)?", text)
-    return float(found[0]) if found else 0.0

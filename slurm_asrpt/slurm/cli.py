@@ -15,6 +15,7 @@ from slurm_asrpt.slurm import incremental, parse, preemption
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.commands import environment_of, run_slurm
 from slurm_asrpt.slurm.limits import qos_of_partitions
+from slurm_asrpt.slurm.pace import pace_of
 from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
@@ -62,6 +63,7 @@ class CliClient:
             slurm_uid=parse.uid_in(values.get("SlurmUser", "")),
             private_jobs="jobs" in values.get("PrivateData", "").split(","),
             resume_timeout_s=parse.seconds_in(values.get("ResumeTimeout", "")),
+            start_delay_s=pace_of(values).delay_s,
         )
 
     def settings_of_slurm(self) -> dict[str, str]:

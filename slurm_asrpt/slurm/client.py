@@ -22,6 +22,7 @@ class SlurmConfig:
     time: slurmctld's clock when it answered, in whole seconds; 0: unknown.
     resume_timeout_s: seconds within which a node that is powered up must have answered.
     whole_cores: Slurm allocates whole cores, not single threads (CR_CPU).
+    start_delay_s: seconds after which its scheduler looks at a released job at the latest.
     """
 
     version: str
@@ -35,6 +36,7 @@ class SlurmConfig:
     time: float = 0.0
     resume_timeout_s: float = 60.0
     whole_cores: bool = True
+    start_delay_s: float = 3.0
 
     @property
     def tasks_follow_nodes(self) -> bool:

@@ -88,6 +88,7 @@ class FakeSlurm:
     switches: dict[str, tuple[str, ...]] = field(default_factory=dict)
     blocks: bool = False
     last_number: int = 0
+    start_delay_s: float = 3.0
 
     def __post_init__(self) -> None:
         self.table = [node(f"n{i}", i, gpus) for i, gpus in enumerate(self.sizes, start=1)]
@@ -179,7 +180,8 @@ class FakeSlurm:
 
     def config(self) -> SlurmConfig:
         self.check_available()
-        return SlurmConfig(self.version, "fake", self.multifactor, False, self.shares != {}, self.preempt.defaults)
+        config = SlurmConfig(self.version, "fake", self.multifactor, False, self.shares != {}, self.preempt.defaults)
+        return dataclasses.replace(config, start_delay_s=self.start_delay_s)
 
     def jobs(self) -> list[JobRecord]:
         self.check_available()

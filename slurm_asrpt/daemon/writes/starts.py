@@ -25,6 +25,8 @@ from slurm_asrpt.switch import OperatingMode
 
 SLURM_CHOOSES = 3
 """So many times ``unpin_after_s`` the room of a job is kept whose nodes Slurm chooses: some start in backfill only."""
+LOOKS = 2
+"""For so many delays of Slurm's scheduler a start is awaited: in the first, it may not have seen the job."""
 NODE_LOST = "NodeDown"
 """Slurm's reason for a node that is down, drained or gone."""
 FIXED_NODES = "Requested operation not supported on this system"
@@ -215,6 +217,11 @@ class Starts:
                 job.refuses_nodes("arbitrary")
             job.pin_written(now + self._leases.late_s)
         self._pins.written(fenced)
+
+
+def with_patience(settings: DaemonSettings, start_delay_s: float) -> DaemonSettings:
+    """The settings, with time for Slurm to start a job. start_delay_s: of its scheduler, by SchedulerParameters."""
+    return settings.model_copy(update={"unpin_after_s": max(settings.unpin_after_s, LOOKS * start_delay_s)})
 
 
 def _is_to_hand_over(job: ManagedJob, lease_s: float, now: float) -> bool:

@@ -128,6 +128,17 @@ def test_the_start_timeout_counts_from_the_write(bench):
     assert (bench.job_state(job_id), len(bench.audit("start", job_id))) == (JobState.RUNNING, 1)
 
 
+def test_a_start_is_awaited_for_two_pauses_of_slurms_scheduler(bench):
+    bench.slurm.start_delay_s = 20.0
+    bench.restart()
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle(40)
+    assert (bench.job_state(job_id), bench.audit("not-started", job_id)) == (JobState.PINNED, [])
+    bench.cycle(4)
+    assert bench.audit("not-started", job_id)
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_job_with_a_reused_number_is_another_job(bench, restarts):
     """slurmctld was killed before it saved the first job; the second one is not a requeue of it."""

@@ -136,8 +136,9 @@ def test_a_slurm_that_does_not_answer_is_a_single_finding(settings: Settings) ->
         ({"PrologFlags": "Alloc,NoHold"}, "prolog", State.WARNING, "NoHold"),
         ({"MinJobAge": "5 sec"}, "memory", State.WARNING, "MinJobAge=300"),
         ({"MaxJobCount": "2"}, "room", State.WARNING, "2 of at most 2"),
-        ({"SchedulerParameters": "sched_min_interval=20000000"}, "pace", State.FAILURE, "may take 20 s"),
-        ({"SchedulerParameters": "sched_interval=-1"}, "pace", State.FAILURE, "may take 30 s"),
+        ({"SchedulerParameters": "sched_min_interval=20000000"}, "pace", State.WARNING, "may take 20 s"),
+        ({"SchedulerParameters": "defer,batch_sched_delay=15"}, "pace", State.WARNING, "batch_sched_delay"),
+        ({"SchedulerParameters": "sched_interval=-1"}, "pace", State.WARNING, "may take 30 s"),
         (
             {"SchedulerParameters": "sched_interval=-1", "SchedulerType": "sched/builtin"},
             *("pace", State.FAILURE, "no job starts"),
