@@ -22,6 +22,8 @@ MOST_TRIED = 4
 _SHARED = re.compile(r"^(QOS|Assoc)Grp|PerUser|PerAcc|^AssocMaxJobs|^(QOS|Association)(Job|Resource)Limit|Licenses")
 _OF_PARTITION = re.compile(r"^(Account|QOS)NotAllowed|\b(account|QOS) not permitted")
 """The partition refuses the account or QOS (AllowAccounts and the like)."""
+_OF_ASSOCIATION = re.compile(r"^Invalid(Account|QOS)$")
+"""The user may not use the account or QOS (any more)."""
 _OF_ONE_JOB = re.compile(r"PerJob|PerNode|WallDuration|Minimum|BillingMin|Submit")
 Fields = tuple[str, ...]
 Values = tuple[str, ...]
@@ -43,24 +45,25 @@ class Scope:
 def scope_of(why: str, record: JobRecord) -> Scope | None:
     """The scope of a refusal; None where it concerns this job alone.
 
-    Such are InvalidQOS, QOSMinGRES and JobArrayTaskLimit: others of its QOS may start.
+    Such are QOSMinGRES and JobArrayTaskLimit: others of its QOS may start.
     """
+    if _OF_ASSOCIATION.search(why):
+        return _scope(why, record, ("user", "account", "qos"))
     refused = _OF_PARTITION.search(why)
     if refused:
-        fields: Fields = ("partition", "account" if "ccount" in refused[0] else "qos")
-        return Scope(why, tuple(zip(fields, _values(record, fields), strict=True)))
+        return _scope(why, record, ("partition", "account" if "ccount" in refused[0] else "qos"))
     if _OF_ONE_JOB.search(why) or not _SHARED.search(why):
         return None
     if "Licenses" in why:
-        fields = ("licenses",)
-    elif "PerUser" in why:
-        fields = ("user", "qos")
-    elif "PerAcc" in why:
-        fields = ("account", "qos")
-    elif why.startswith("QOS"):
-        fields = ("qos",)
-    else:
-        fields = ("user", "account")
+        return _scope(why, record, ("licenses",))
+    if "PerUser" in why:
+        return _scope(why, record, ("user", "qos"))
+    if "PerAcc" in why:
+        return _scope(why, record, ("account", "qos"))
+    return _scope(why, record, ("qos",) if why.startswith("QOS") else ("user", "account"))
+
+
+def _scope(why: str, record: JobRecord, fields: Fields) -> Scope:
     return Scope(why, tuple(zip(fields, _values(record, fields), strict=True)))
 
 

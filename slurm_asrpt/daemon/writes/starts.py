@@ -35,7 +35,7 @@ NEVER = "BadConstraints"
 """Slurm's reason for a job that it will never start as it is."""
 CLOSED = ("PartitionDown", "PartitionInactive")
 """Slurm's reasons for a partition that starts no jobs now."""
-_LIMITS = ("Limit", "Assoc", "QOS", "Licenses", "MaxJobs", "MaxGRES", "NotAllowed", "not permitted")
+_LIMITS = ("Limit", "Assoc", "QOS", "Licenses", "MaxJobs", "MaxGRES", "InvalidAccount", "NotAllowed", "not permitted")
 """In Slurm's reasons. The last two are of accounts and QOS that a partition refuses: AccountNotAllowed, or "Job's
 account not permitted to use this partition (gpu denies lab)"."""
 

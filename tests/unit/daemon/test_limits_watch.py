@@ -164,6 +164,8 @@ def test_the_previous_limits_stay_in_force_while_slurm_does_not_answer(watch, cl
         ("AccountNotAllowed", {"partition": "gpu", "account": "lab"}),
         ("Job's account not permitted to use this partition (gpu denies lab)", {"partition": "gpu", "account": "lab"}),
         ("QOSNotAllowed", {"partition": "gpu", "qos": "normal"}),
+        ("InvalidQOS", {"user": "ann", "account": "lab", "qos": "normal"}),
+        ("InvalidAccount", {"user": "ann", "account": "lab", "qos": "normal"}),
     ],
 )
 def test_a_refusal_is_about_the_jobs_that_share_its_limit(why, fields):
@@ -174,7 +176,7 @@ def test_a_refusal_is_about_the_jobs_that_share_its_limit(why, fields):
     "why",
     [
         *("QOSMaxGRESPerJob", "QOSMaxWallDurationPerJobLimit", "PartitionTimeLimit", "JobArrayTaskLimit"),
-        *("InvalidQOS", "InvalidAccount", "QOSMinGRES", "QOSMinCpuNotSatisfied"),
+        *("QOSMinGRES", "QOSMinCpuNotSatisfied"),
         *("QOSMinMemory", "QOSMinNode", "QOSUsageThreshold", "AssocMaxSubmitJobLimit", "QOSTimeLimit"),
     ],
 )
