@@ -36,6 +36,7 @@ class SlurmReader:
         self._rules.follow(nodes, records, now)
         self._topology.follow(now)
         self._lifecycle.cluster.cpu_caps = self._rules.cpu_caps
+        nodes = self._rules.beside_reserved_cores(nodes, now)
         self._lifecycle.follow_nodes(nodes, now, self._rules.open_nodes(now))
         self._lifecycle.follow_jobs(records, now)
         timer.done("decide")

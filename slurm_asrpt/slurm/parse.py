@@ -17,7 +17,7 @@ from typing import Any
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from slurm_asrpt.errors import SlurmError, printable
-from slurm_asrpt.slurm.notation import gpu_indexes
+from slurm_asrpt.slurm.notation import gpu_indexes, read_tasks
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, GpuType, JobRecord, NodeRecord, Reservation
 
 # newer releases list these with the state; the first one is the single word of 22.05
@@ -369,29 +369,47 @@ UNPLANNED = ("FLEX", "MAINT", "OVERLAP", "TIME_FLOAT")
 
 
 def parse_reservations(text: str, nodes: Iterable[NodeRecord]) -> list[Reservation]:
-    """``scontrol -o show reservation`` with times in seconds. Those of licenses or single cores are left out."""
+    """``scontrol -o show reservation`` with times in seconds. Those of licenses, or of GPUs of nodes, are left out."""
     cpus = {node.name: node.cpus for node in nodes}
-    lines = [pairs_of(line) for line in text.splitlines() if line.startswith("ReservationName=")]
+    lines = [line for line in text.splitlines() if line.startswith("ReservationName=")]
     try:
-        found = [_reservation(pairs) for pairs in lines]
+        found = [_reservation(line, cpus) for line in lines]
     except (KeyError, ValueError) as error:
         raise SlurmError(f"cannot parse the output of scontrol show reservation ({error!r})") from error
-    return [r for r, taken in found if r.nodes and taken >= sum(cpus.get(name, 0) for name in r.nodes)]
+    return [reservation for reservation in found if reservation is not None]
 
 
-def _reservation(raw: Mapping[str, str]) -> tuple[Reservation, int]:
-    """The reservation, and its number of CPUs."""
-    nodes = frozenset(expand(or_empty(raw["Nodes"])))
-    cpus = re.search(r"\bcpu=([0-9]+)", raw.get("TRES", ""))
-    start, end = _within(raw["StartTime"]), _within(raw["EndTime"])
+def _reservation(line: str, cpus: Mapping[str, int]) -> Reservation | None:
+    """cpus: of each node. None for one that has neither whole nodes nor only cores."""
+    raw = pairs_of(line)
+    nodes, tres = frozenset(expand(or_empty(raw["Nodes"]))), raw.get("TRES", "")
+    reserved = re.search(r"\bcpu=([0-9]+)", tres)
+    whole = bool(reserved) and int(reserved[1]) >= sum(cpus.get(name, 0) for name in nodes)
+    cores = () if whole or "gres/" in tres else _reserved_cores(line)
+    if not nodes or not (whole or cores):
+        return None
     users, accounts = (_listed(raw.get(key, "")) for key in ("Users", "Accounts"))
     known = not any(name.startswith("-") for name in users | accounts) and not _listed(raw.get("Groups", ""))
     flags = frozenset(raw.get("Flags", "").split(","))
-    magnetic = "MAGNETIC" in flags and bool(users or accounts) and known
-    plain, flex, maintenance = flags.isdisjoint(UNPLANNED), "FLEX" in flags, "MAINT" in flags
-    name = raw["ReservationName"]
-    found = Reservation(name, start, end, nodes, magnetic, users, accounts, plain, flex, maintenance)
-    return found, int(cpus[1]) if cpus else 0
+    return Reservation(
+        name=raw["ReservationName"],
+        start=_within(raw["StartTime"]),
+        end=_within(raw["EndTime"]),
+        nodes=nodes,
+        magnetic="MAGNETIC" in flags and bool(users or accounts) and known,
+        users=users,
+        accounts=accounts,
+        plain=flags.isdisjoint(UNPLANNED),
+        flex="FLEX" in flags,
+        maintenance="MAINT" in flags,
+        cores=cores,
+    )
+
+
+def _reserved_cores(line: str) -> tuple[tuple[str, int], ...]:
+    """How many cores ``NodeName=n1 CoreIDs=0-3,8`` and the like reserve on each node."""
+    found = re.findall(r"NodeName=(\S+) CoreIDs=([0-9,-]+)", line)
+    return tuple((name, sum(len(span) for span in read_tasks(cores))) for name, cores in found)
 
 
 def _listed(names: str) -> frozenset[str]:

@@ -296,8 +296,9 @@ def _joined(name: str, parts: Sequence[NodeRecord]) -> NodeRecord:
 
 @dataclass(frozen=True)
 class Reservation:
-    """A reservation of whole nodes.
+    """A reservation of whole nodes, or of cores.
 
+    cores: how many on each node; empty for whole nodes.
     magnetic: jobs of its users and accounts may run there without naming it. Empty users or accounts admit all.
     plain: jobs that name it run on its nodes, and on no others, from its start to its end.
     flex: its jobs may run beyond its nodes and times. maintenance: the nodes are not available to jobs.
@@ -313,6 +314,7 @@ class Reservation:
     plain: bool = True
     flex: bool = False
     maintenance: bool = False
+    cores: tuple[tuple[str, int], ...] = ()
 
     def admits(self, job: JobRecord) -> bool:
         """Whether Slurm would start the job in this reservation: the job names it, or is drawn to it."""

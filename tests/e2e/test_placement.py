@@ -1,5 +1,6 @@
 """Which jobs start, when and where, on a real Slurm."""
 
+import itertools
 import time
 from pathlib import Path
 
@@ -231,6 +232,20 @@ def test_reserved_nodes_are_not_used(asrpt: Cluster):
     finally:
         asrpt.scontrol("delete", "ReservationName=wall")
     asrpt.wait(job_id, "COMPLETED", timeout=60)
+
+
+def test_jobs_start_beside_the_reserved_cores_of_a_node(asrpt: Cluster):
+    """Of 64 CPUs, 40 are reserved: jobs of 20 run one after the other."""
+    words = ["ReservationName=class", "StartTime=now", "Duration=10", "Users=root", "Nodes=n1", "CoreCnt=40"]
+    asrpt.scontrol("create", "reservation", *words)
+    try:
+        wait_for(lambda: "RESERVED" in asrpt.scontrol("show", "node", "n1"), "Slurm shows it as reserved", 30)
+        jobs = [asrpt.submit("--gpus=1", "-n1", "-c20", "-w", "n1", script="sleep 2") for _ in range(3)]
+        done = sorted(asrpt.wait_all(jobs, "COMPLETED", timeout=60).values(), key=lambda job: job.start_time)
+        assert all(first.end_time <= second.start_time for first, second in itertools.pairwise(done))
+        assert not [entry for job_id in jobs for entry in asrpt.audit(job_id, "not-started")]
+    finally:
+        asrpt.scontrol("delete", "ReservationName=class")
 
 
 def test_jobs_that_name_a_reservation_wait_in_the_queue_for_its_nodes(asrpt: Cluster):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from slurm_asrpt.core.cluster import ClusterView
@@ -19,6 +20,7 @@ from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.daemon.log_once import LogOnce
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
+from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.partitions import within_partitions
 from slurm_asrpt.slurm.preemption import PreemptionRules
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation
@@ -44,6 +46,7 @@ class SiteRules:
         self._counted: dict[str, tuple[JobRecord, Any, JobRecord]] = {}  # nearly all are as in the cycle before
         self._client, self._slurm, self._bands, self._preempting = client, slurm, fairshare_bands, preempting
         self._reservations: list[Reservation] = []
+        self._of_cores: list[Reservation] = []
         self._named: frozenset[str] = frozenset()  # reservations that pending jobs name
         self._preemption = PreemptionRules()
         self._classes: dict[tuple[str, str], PreemptionClass | LeftToSlurm | None] = {}  # by QOS and partition
@@ -64,8 +67,11 @@ class SiteRules:
         if len(self._counted) > 2 * len(records):
             self._counted.clear()
         self._records, client, defaults = records, self._client, self._slurm.preemption
-        found = self._latest("reservations", lambda: client.reservations(nodes), self._reservations)
-        self._reservations = sorted(found, key=lambda r: (r.start, r.name))
+        before = [*self._reservations, *self._of_cores]
+        found = sorted(
+            self._latest("reservations", lambda: client.reservations(nodes), before), key=lambda r: (r.start, r.name)
+        )
+        self._reservations, self._of_cores = [r for r in found if not r.cores], [r for r in found if r.cores]
         self._named = frozenset([record.reservation for record in records if record.state == PENDING])
         if now < self._read + REREAD_S:
             return
@@ -150,9 +156,32 @@ class SiteRules:
         return reservation.admits(record) and now + (record.time_limit or math.inf) <= reservation.end
 
     def open_nodes(self, now: float) -> frozenset[str]:
-        """Nodes that are reserved for some of the jobs that asrptd starts."""
+        """Nodes that are reserved for some of the jobs that asrptd starts, or of which some cores are reserved."""
         active = self._active(now)
-        return _nodes(filter(self._is_open, active)) - _nodes(r for r in active if not self._is_open(r))
+        shared = _nodes(r for r in self._of_cores if r.start <= now < r.end)
+        open_ones = _nodes(filter(self._is_open, active))
+        return (shared | open_ones) - _nodes(r for r in active if not self._is_open(r))
+
+    def beside_reserved_cores(self, nodes: list[NodeRecord], now: float) -> list[NodeRecord]:
+        """The nodes as jobs see them that name no reservation: its idle cores are not for them."""
+        idle = Counter[str]()
+        threads = {node.name: node.threads for node in nodes}
+        for reservation in (r for r in self._of_cores if r.start <= now < r.end):
+            used = self._used_in(reservation.name)
+            for name, cores in reservation.cores:
+                idle[name] += max(0, cores * threads.get(name, 1) - used[name])
+        if not idle:
+            return nodes
+        return [replace(n, cpus_used=min(n.cpus, n.cpus_used + idle[n.name])) for n in nodes]
+
+    def _used_in(self, reservation: str) -> Counter[str]:
+        """The CPUs of each node that jobs of a reservation use; those of a job are divided equally."""
+        used = Counter[str]()
+        for record in self._records:
+            if record.reservation == reservation and record.state in RUNNING_STATES:
+                names = expand(record.nodes)
+                used.update(dict.fromkeys(names, record.cpus // max(1, len(names))))
+        return used
 
     def _active(self, now: float) -> list[Reservation]:
         return [r for r in self._reservations if r.start <= now < r.end]

@@ -559,6 +559,20 @@ def test_whole_nodes_runs_of_nodes_and_jobs_without_gpus_are_found_in_the_reserv
     assert set(bench.job(none).pin.gpus) < {"n2", "n4", "n5", "n6"}
 
 
+@pytest.mark.parametrize("used", [0, 16])
+def test_jobs_start_beside_reserved_cores_and_leave_these_to_the_reservation(make_bench, used):
+    """Of 64 CPUs, 40 are reserved; of these, a job of the reservation uses some."""
+    bench = make_bench(policy="asrpt-gated", sizes=(4,), release_ahead=0)
+    reserve(bench, "n1", cores=(("n1", 40),))
+    if used:
+        inside = bench.slurm.submit(1, cpus=used, reservation="course")
+        bench.slurm.change(inside, state="RUNNING", nodes="n1", gpus_by_node={"n1": 1})
+    bench.slurm.starts_jobs = False
+    jobs = [bench.slurm.submit(1, cpus=20) for _ in range(3)]
+    bench.cycle(2)
+    assert [bench.job_state(job_id) for job_id in jobs].count(JobState.PINNED) == 1
+
+
 def test_a_job_waits_for_its_reservation_to_begin(make_bench):
     bench = make_bench(policy="asrpt-gated")
     start = bench.slurm.now + 60

@@ -428,6 +428,19 @@ def test_reservations_of_whole_nodes_are_parsed():
         parse.parse_reservations(whole.replace("1795287840", "soon"), nodes)
 
 
+@pytest.mark.parametrize(
+    ("tres", "cores"), [("TRES=cpu=54", (("n1", 48), ("n2", 6))), ("TRES=cpu=54,gres/gpu=2", None)]
+)
+def test_reservations_of_cores_are_parsed_unless_they_have_gpus(tres, cores):
+    nodes = parse.parse_nodes("\n".join(NODE.replace("=n1", f"={name}") + " State=IDLE" for name in ("n1", "n2")))
+    text = (  # 22.05.8
+        "ReservationName=class StartTime=1795915049 EndTime=1795918649 Duration=01:00:00 Nodes=n[1-2] NodeCnt=2"
+        " CoreCnt=54 Features=(null) PartitionName=gpu Flags=SPEC_NODES   NodeName=n1 CoreIDs=0-47"
+        f"   NodeName=n2 CoreIDs=0,3-7 {tres} Users=asrpt2 Groups=(null) Accounts=(null) State=ACTIVE"
+    )
+    assert [each.cores for each in parse.parse_reservations(text, nodes)] == ([cores] if cores else [])
+
+
 MAGNETIC = (  # 22.05.8
     "ReservationName=mag StartTime=1795437668 EndTime=1795441268 Duration=01:00:00 Nodes=n2 NodeCnt=1 CoreCnt=128"
     " Features=(null) PartitionName=(null) Flags=SPEC_NODES,MAGNETIC TRES=cpu=128 {whose} Licenses=(null) State=ACTIVE"
