@@ -19,14 +19,22 @@ FIRST_PROBE_S, LAST_PROBE_S = 15.0, 300.0
 """After so long one more job of a refused scope is tried, if none ends before; twice as long after each refusal."""
 MOST_TRIED = 4
 """After as many more jobs have run at once, the scope is forgotten."""
-_SHARED = re.compile(r"^(QOS|Assoc)Grp|PerUser|PerAcc|^AssocMaxJobs|^(QOS|Association)(Job|Resource)Limit|Licenses")
-_OF_PARTITION = re.compile(r"^(Account|QOS)NotAllowed|\b(account|QOS) not permitted")
-"""The partition refuses the account or QOS (AllowAccounts and the like)."""
-_OF_ASSOCIATION = re.compile(r"^Invalid(Account|QOS)$")
-"""The user may not use the account or QOS (any more)."""
-_OF_ONE_JOB = re.compile(r"PerJob|PerNode|WallDuration|Minimum|BillingMin|Submit")
 Fields = tuple[str, ...]
 Values = tuple[str, ...]
+_FIELDS: Sequence[tuple[str, Fields]] = (
+    ("^Invalid(Account|QOS)$", ("user", "account", "qos")),  # which the user may not use (any more)
+    ("^PartitionTimeLimit$", ("partition", "qos", "time_limit")),
+    ("^PartitionNodeLimit$", ("partition", "qos", "min_nodes", "max_nodes")),
+    (r"^AccountNotAllowed|\baccount not permitted", ("partition", "account")),
+    (r"^QOSNotAllowed|\bQOS not permitted", ("partition", "qos")),
+    ("PerJob|PerNode|WallDuration|Minimum|BillingMin|Submit", ()),  # of each job
+    ("Licenses", ("licenses",)),
+    ("PerUser", ("user", "qos")),
+    ("PerAcc", ("account", "qos")),
+    ("^QOS(Grp|JobLimit|ResourceLimit)", ("qos",)),
+    ("^Assoc(Grp|MaxJobs)|^Association(Job|Resource)Limit", ("user", "account")),
+)
+"""What jobs share that a refusal is about, by Slurm's reason; the first that matches counts."""
 
 
 @dataclass(frozen=True)
@@ -47,24 +55,8 @@ def scope_of(why: str, record: JobRecord) -> Scope | None:
 
     Such are QOSMinGRES and JobArrayTaskLimit: others of its QOS may start.
     """
-    if _OF_ASSOCIATION.search(why):
-        return _scope(why, record, ("user", "account", "qos"))
-    refused = _OF_PARTITION.search(why)
-    if refused:
-        return _scope(why, record, ("partition", "account" if "ccount" in refused[0] else "qos"))
-    if _OF_ONE_JOB.search(why) or not _SHARED.search(why):
-        return None
-    if "Licenses" in why:
-        return _scope(why, record, ("licenses",))
-    if "PerUser" in why:
-        return _scope(why, record, ("user", "qos"))
-    if "PerAcc" in why:
-        return _scope(why, record, ("account", "qos"))
-    return _scope(why, record, ("qos",) if why.startswith("QOS") else ("user", "account"))
-
-
-def _scope(why: str, record: JobRecord, fields: Fields) -> Scope:
-    return Scope(why, tuple(zip(fields, _values(record, fields), strict=True)))
+    fields = next((fields for reason, fields in _FIELDS if re.search(reason, why)), ())
+    return Scope(why, tuple(zip(fields, _values(record, fields), strict=True))) if fields else None
 
 
 def _values(record: JobRecord, fields: Fields) -> Values:

@@ -164,6 +164,8 @@ def test_the_previous_limits_stay_in_force_while_slurm_does_not_answer(watch, cl
         ("AccountNotAllowed", {"partition": "gpu", "account": "lab"}),
         ("Job's account not permitted to use this partition (gpu denies lab)", {"partition": "gpu", "account": "lab"}),
         ("QOSNotAllowed", {"partition": "gpu", "qos": "normal"}),
+        ("PartitionTimeLimit", {"partition": "gpu", "qos": "normal", "time_limit": "0.0"}),
+        ("PartitionNodeLimit", {"partition": "gpu", "qos": "normal", "min_nodes": "1", "max_nodes": "0"}),
         ("InvalidQOS", {"user": "ann", "account": "lab", "qos": "normal"}),
         ("InvalidAccount", {"user": "ann", "account": "lab", "qos": "normal"}),
     ],
@@ -175,7 +177,7 @@ def test_a_refusal_is_about_the_jobs_that_share_its_limit(why, fields):
 @pytest.mark.parametrize(
     "why",
     [
-        *("QOSMaxGRESPerJob", "QOSMaxWallDurationPerJobLimit", "PartitionTimeLimit", "JobArrayTaskLimit"),
+        *("QOSMaxGRESPerJob", "QOSMaxWallDurationPerJobLimit", "JobArrayTaskLimit"),
         *("QOSMinGRES", "QOSMinCpuNotSatisfied"),
         *("QOSMinMemory", "QOSMinNode", "QOSUsageThreshold", "AssocMaxSubmitJobLimit", "QOSTimeLimit"),
     ],
