@@ -148,7 +148,7 @@ class Scenario:
     all but ``never``, which never start. measure: the seconds that are compared. daemon: settings; empty: the defaults.
     managed: asrptd's partitions. prepare: changes the lab before asrptd starts. stamp: jobs record when they start.
     recurs: the same jobs have run before: asrptd has learned their lengths from them. topology: as asrpt-lab's.
-    policy: settings of asrptd's policy.
+    policy: settings of asrptd's policy. threads: of each core.
     """
 
     name: str
@@ -158,6 +158,7 @@ class Scenario:
     nodes: str = "4x8"
     topology: str = ""
     cpus: int = 64
+    threads: int = 1
     multifactor: bool = True
     slurm_conf: str = ""
     accounting: Sequence[str] = ()
@@ -378,6 +379,12 @@ def bill(lab: Lab) -> None:
 def give_qos(lab: Lab) -> None:
     """A partition gets its QOS: in slurm.conf, slurmctld would not know it at its first start."""
     lab.run(["scontrol", "update", "PartitionName=debug", "QOS=debugging"])
+
+
+def _reserve_cores(lab: Lab) -> None:
+    """Three quarters of the cores of two nodes, but none of their GPUs, are for a class."""
+    words = "ReservationName=class StartTime=now Duration=60 Users=asrpt2 Nodes=n[1-2] CoreCnt=48,48"
+    lab.run(["scontrol", "create", "reservation", *words.split()])
 
 
 def label(lab: Lab) -> None:
@@ -1330,6 +1337,155 @@ SCENARIOS = [
         slurm_conf="PartitionName=own Nodes=n[1-4] MaxTime=INFINITE State=UP ExclusiveUser=YES",
         managed=("gpu", "own"),
         modes=(ENFORCE,),
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "unhurried",
+        "SchedulerParameters of a busy site: defer, batch_sched_delay=12, sched_min_interval=2000000, bf_interval=30",
+        230,
+        [
+            Work("small", "asrpt1", 60, 30, 1, 0, 2, vary=0.5),
+            Work("medium", "asrpt2", 30, 40, 2, 0.5, 4, options="-N1", vary=0.5),
+            Work("node", "asrpt3", 8, 30, 8, 1, 15, ask="-N1 --gpus-per-node=8"),
+            Work("wide", "asrpt4", 4, 30, 16, 1.5, 30, ask="-N2 --gpus-per-node=8"),
+            Work("cpu", "asrpt4", 20, 10, 0, 3, 6, ask="-n1 -c8"),
+        ],
+        slurm_conf=(
+            "SchedulerParameters=defer,batch_sched_delay=12,sched_min_interval=2000000,sched_interval=60,bf_interval=30,"
+            "bf_continue,default_queue_depth=100,partition_job_depth=50,max_rpc_cnt=150"
+        ),
+        daemon={},
+        modes=(ENFORCE,),
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "one_task_per_core",
+        "CR_ONE_TASK_PER_CORE and CR_Pack_Nodes on cores of two threads, a partition with LLN: jobs of many tasks",
+        150,
+        [
+            Work("tasks", "asrpt1", 40, 10, 1, 0, 2.5, ask="-N1 -n8 --gpus=1"),
+            Work("by_gpu", "asrpt1", 30, 10, 2, 0.5, 3, ask="-N1 -n2 --gpus-per-task=1"),
+            Work("threads", "asrpt2", 30, 10, 1, 1, 3, ask="-n1 -c8 --gpus=1"),
+            Work("odd", "asrpt2", 20, 10, 2, 1.5, 5, ask="-N1 -n3 -c3 --gpus=2"),
+            Work("memory", "asrpt3", 20, 10, 1, 2, 5, ask="-N1 -n6 --gpus=1 --mem-per-cpu=8G"),
+            Work("node", "asrpt4", 8, 12, 8, 2.5, 12, ask="-N1 --gpus-per-node=8 --ntasks-per-node=8"),
+            Work("wide", "asrpt4", 4, 12, 16, 3, 25, ask="-N2 --gpus-per-node=8 --ntasks-per-node=8"),
+            Work("cpu", "asrpt3", 20, 10, 0, 4, 4, ask="-n12"),
+        ],
+        slurm_conf=(
+            "SelectTypeParameters=CR_Core_Memory,CR_ONE_TASK_PER_CORE,CR_Pack_Nodes\n"
+            "PartitionName=least Nodes=n[1-4] MaxTime=INFINITE State=UP LLN=YES"
+        ),
+        managed=("gpu", "least"),
+        threads=2,
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "qos_removed",
+        "40 jobs of a user wait with a QOS of high priority, which an admin takes from the user; 3 x 40 jobs of others",
+        110,
+        [Work("high", "asrpt1", 40, 10, 1, options="--qos=high"), *_others(40, 10, 2, at_s=1)],
+        slurm_conf=f"{LIMITS}\nPriorityWeightQOS=100000",
+        accounting=["add qos high Priority=1000 MaxTRESPerUser=gres/gpu=8", "modify user asrpt1 set qos+=high"],
+        acts=[(6.0, admin("sacctmgr -i modify user asrpt1 set qos-=high"))],
+        measured=["others"],
+        never=["high"],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "moving_nodes",
+        "an admin moves nodes between partitions, one of them hidden, changes features, limits and the default",
+        200,
+        [
+            Work("small", "asrpt1", 80, 10, 1, 0, 1.2),
+            Work("medium", "asrpt2", 40, 15, 2, 0.5, 2.5, options="-N1 --time=2 -p gpu"),
+            Work("fast", "asrpt2", 20, 10, 1, 0.7, 5, options="-C fast -p gpu"),
+            Work("hidden", "asrpt3", 40, 10, 1, 1, 2.5, options="-p hidden"),
+            Work("either", "asrpt3", 20, 10, 2, 1.2, 5, options="-p gpu,hidden -N1"),
+            Work("node", "asrpt4", 8, 12, 8, 1.5, 12, ask="-N1 --gpus-per-node=8"),
+            Work("wide", "asrpt4", 4, 15, 16, 2, 25, ask="-N2 --gpus-per-node=8", options="-p gpu"),
+        ],
+        nodes="5x8",
+        slurm_conf=("PartitionName=hidden Nodes=n[4-5] MaxTime=INFINITE State=UP Hidden=YES"),
+        managed=("gpu", "hidden"),
+        prepare=label,
+        acts=[
+            (10.0, admin("scontrol update PartitionName=gpu Nodes=n[1-3]")),
+            (30.0, admin("scontrol update PartitionName=hidden Nodes=n[3-5]")),
+            (45.0, admin("scontrol update NodeName=n1 AvailableFeatures=slow ActiveFeatures=slow")),
+            (50.0, admin("scontrol update PartitionName=gpu MaxTime=1")),
+            (60.0, admin("scontrol update PartitionName=hidden Nodes=n5")),
+            (65.0, admin("scontrol update PartitionName=gpu Nodes=n[1-4] MaxTime=INFINITE")),
+            (80.0, admin("scontrol update PartitionName=hidden Default=YES")),
+            (90.0, admin("scontrol update NodeName=n1 AvailableFeatures=fast ActiveFeatures=fast")),
+        ],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "condo",
+        "three groups own a node or two each; in a partition whose jobs they preempt, all may use what is idle",
+        220,
+        [
+            Work("own_one", "asrpt1", 40, 10, 1, 0, 3, options="-A one -p one"),
+            Work("own_two", "asrpt2", 25, 15, 2, 0.5, 5, options="-A two -p two -N1"),
+            Work("own_three", "asrpt3", 10, 12, 8, 1, 12, ask="-N1 --gpus-per-node=8", options="-A three -p three"),
+            Work("both_one", "asrpt1", 25, 12, 2, 1.5, 5, options="-A one -p one,shared -N1 --requeue"),
+            Work("both_two", "asrpt2", 15, 12, 4, 2, 8, options="-A two -p two,shared -N1 --requeue"),
+            Work("shared", "asrpt4", 40, 15, 1, 2.5, 3, options="-p shared --requeue"),
+            Work("shared_wide", "asrpt4", 5, 12, 16, 3, 25, ask="-N2 --gpus-per-node=8", options="-p shared --requeue"),
+        ],
+        slurm_conf=(
+            f"{LIMITS}\nPreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n"
+            "PartitionName=one Nodes=n1 PriorityTier=10 PreemptMode=OFF AllowAccounts=one MaxTime=INFINITE State=UP\n"
+            "PartitionName=two Nodes=n2 PriorityTier=10 PreemptMode=OFF AllowAccounts=two MaxTime=INFINITE State=UP\n"
+            "PartitionName=three Nodes=n[3-4] PriorityTier=10 PreemptMode=OFF AllowAccounts=three State=UP\n"
+            "PartitionName=shared Nodes=n[1-4] PriorityTier=1 PreemptMode=REQUEUE MaxTime=INFINITE State=UP"
+        ),
+        accounting=[
+            "add account one,two,three",
+            "add user asrpt1 account=one",
+            "add user asrpt2 account=two",
+            "add user asrpt3 account=three",
+        ],
+        managed=("gpu", "one", "two", "three", "shared"),
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "core_reservation",
+        "48 of 64 cores of two nodes are reserved for a class; jobs with four cores for each GPU",
+        150,
+        [
+            Work("one", "asrpt1", 90, 10, 1, 0, 1, options="-N1 -n1 -c4"),
+            Work("two", "asrpt3", 40, 12, 2, 0.5, 2, options="-N1 -n2 -c4"),
+            Work("node", "asrpt4", 6, 12, 8, 1, 12, ask="-N1 --gpus-per-node=8 -n8 -c4"),
+            Work("class", "asrpt2", 30, 6, 0, 5, 3, ask="-n1 -c8 --reservation=class"),
+        ],
+        prepare=_reserve_cores,
+        measured=["one", "two", "node"],
+        measure=_mean_completion,
+    ),
+    Scenario(
+        "partition_limits",
+        "EnforcePartLimits=NO: jobs over MaxTime and MaxNodes of a partition, QOS that let them, jobs without a limit",
+        150,
+        [
+            Work("over_time", "asrpt1", 20, 10, 1, 0, 2, options="-p short --time=10"),
+            Work("over_nodes", "asrpt1", 10, 10, 16, 0.5, 4, ask="-N2 --gpus-per-node=8", options="-p short"),
+            Work("longer", "asrpt2", 25, 10, 1, 1, 3, options="-p short --time=10 --qos=long"),
+            Work("wider", "asrpt2", 5, 10, 16, 1.5, 20, ask="-N2 --gpus-per-node=8", options="-p short --qos=long"),
+            Work("timeless", "asrpt3", 50, 10, 1, 2, 2, options="--time=UNLIMITED"),
+            Work("either", "asrpt4", 30, 10, 2, 2.5, 3, options="-p short,gpu -N1 --time=10"),
+            Work("either_long", "asrpt4", 20, 10, 2, 3, 4, options="-p short,gpu -N1 --time=10 --qos=long"),
+            Work("cpu", "asrpt3", 20, 10, 0, 3.5, 4, ask="-n1 -c16", options="--time=UNLIMITED"),
+            Work("node", "asrpt4", 6, 10, 8, 4, 15, ask="-N1 --gpus-per-node=8"),
+        ],
+        slurm_conf=(f"{LIMITS}\nEnforcePartLimits=NO\nPartitionName=short Nodes=n[1-4] MaxTime=2 MaxNodes=1 State=UP"),
+        accounting=[
+            "add qos long Flags=PartitionTimeLimit,PartitionMaxNodes",
+            "modify user asrpt2,asrpt4 set qos+=long",
+        ],
+        managed=("gpu", "short"),
+        never=["over_time", "over_nodes"],
         measure=_mean_completion,
     ),
     Scenario(

@@ -122,6 +122,7 @@ def lab_spec(scenario: Scenario, port: int, speed: float = 1.0) -> LabSpec:
         base_port=port,
         users=len(USERS),
         cpus=scenario.cpus,
+        threads=scenario.threads,
         accounting=True,
         multifactor=scenario.multifactor,
         slurm_conf_extra=scenario.slurm_conf,
