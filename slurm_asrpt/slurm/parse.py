@@ -384,7 +384,7 @@ def _reservation(line: str, cpus: Mapping[str, int]) -> Reservation | None:
     raw = pairs_of(line)
     nodes, tres = frozenset(expand(or_empty(raw["Nodes"]))), raw.get("TRES", "")
     reserved = re.search(r"\bcpu=([0-9]+)", tres)
-    whole = bool(reserved) and int(reserved[1]) >= sum(cpus.get(name, 0) for name in nodes)
+    whole = reserved is not None and int(reserved[1]) >= sum(cpus.get(name, 0) for name in nodes)
     cores = () if whole or "gres/" in tres else _reserved_cores(line)
     if not nodes or not (whole or cores):
         return None
