@@ -15,6 +15,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,11 +63,8 @@ def played(made: Workload, told: bool) -> tuple[Result, set[int]]:
                 divided.add(int(start.job.id))
             super()._begin(start, now)
 
-    def runner(*given: Any) -> DomainRun:
-        return Run(*given, fabric=real)
-
     seen = real if told else replace(real, domain=0, across=0.0)
-    return simulate_named(POLICY, cluster.nodes, made.table, seen, runner=runner), divided
+    return simulate_named(POLICY, cluster.nodes, made.table, seen, runner=partial(Run, fabric=real)), divided
 
 
 def play(cell: Cell, jobs: int) -> dict[str, Any]:

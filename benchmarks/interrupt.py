@@ -29,8 +29,8 @@ from joblib import Parallel, delayed
 
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.sim.description import Cluster, Options
-from slurm_asrpt.sim.engine import Result, simulate_named
-from slurm_asrpt.sim.interruptions import InterruptedRun, interrupting
+from slurm_asrpt.sim.engine import Result, Simulation, simulate_named
+from slurm_asrpt.sim.interruptions import InterruptedRun
 from slurm_asrpt.sim.metrics import preemptive_bound, slowdowns, summary
 from slurm_asrpt.sim.workload import Workload, build
 from slurm_asrpt.traces.synthetic import pai_like
@@ -83,11 +83,9 @@ def play(task: Task) -> list[dict[str, Any]]:
 def _simulate(task: Task, made: Workload, consenting: Any) -> tuple[Result, InterruptedRun]:
     runs: list[InterruptedRun] = []
 
-    def runner(*parts: Any) -> InterruptedRun:
-        run = interrupting(consenting.tolist(), task.costs)(*parts)
-        assert isinstance(run, InterruptedRun)
-        runs.append(run)
-        return run
+    def runner(of: Simulation) -> InterruptedRun:
+        runs.append(InterruptedRun(of, consenting.tolist(), task.costs))
+        return runs[0]
 
     settings = {} if task.predictor == "hlas" else {**task.settings, "interrupts": True}
     name, cluster = POLICIES[task.predictor], made.cluster

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
 
-from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.nic_sharing import SharedTimes
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.core.timing.contention import ContendingJobs
 from slurm_asrpt.core.timing.ring import Degradation, Linear
 from slurm_asrpt.sim.description import Cluster
-from slurm_asrpt.sim.engine import OnStart, PlainRun, Progress, Result, Runner, Scheduler
-from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.sim.engine import PlainRun, Result, Runner, Simulation
 
 
 def sharing(fabric: Fabric, degradation: Degradation) -> Runner:
@@ -33,20 +32,12 @@ def runner_of(cluster: Cluster) -> Runner | None:
 class ContendedRun(PlainRun):
     """A simulation whose jobs share the servers' NICs. In the result, alpha is the average over a job's run."""
 
-    def __init__(
-        self,
-        policy: Scheduler,
-        nodes: Sequence[Node],
-        table: JobTable,
-        progress: Progress | None,
-        on_start: OnStart | None,
-        times: SharedTimes,
-    ) -> None:
-        super().__init__(policy, nodes, table, progress, on_start)
+    def __init__(self, of: Simulation, times: SharedTimes) -> None:
+        super().__init__(of)
         self.times = times
         self.contending = ContendingJobs[int]()
         self.has: dict[int, tuple[Job, Mapping[str, int]]] = {}  # running jobs by row, and their GPUs by node
-        self.end = array("d", [math.nan]) * len(table)
+        self.end = array("d", [math.nan]) * len(of.table)
 
     def _begin(self, start: Start, now: float) -> None:
         super()._begin(start, now)

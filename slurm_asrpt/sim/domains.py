@@ -5,15 +5,13 @@ As Slurm does, a server gives each job its lowest free GPUs, and a job runs as f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.placement.mapping import mapping_on
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.sim.engine import OnStart, PlainRun, Progress, Runner, Scheduler
-from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.sim.engine import PlainRun, Runner, Simulation
 
 
 def with_domains(fabric: Fabric) -> Runner:
@@ -24,18 +22,10 @@ def with_domains(fabric: Fabric) -> Runner:
 class DomainRun(PlainRun):
     """A simulation in which servers give the lowest free GPU indexes, and take them back."""
 
-    def __init__(
-        self,
-        policy: Scheduler,
-        nodes: Sequence[Node],
-        table: JobTable,
-        progress: Progress | None,
-        on_start: OnStart | None,
-        fabric: Fabric,
-    ) -> None:
-        super().__init__(policy, nodes, table, progress, on_start)
+    def __init__(self, of: Simulation, fabric: Fabric) -> None:
+        super().__init__(of)
         self.fabric = fabric
-        self.view.indexes = {node.name: (1 << node.gpus) - 1 for node in nodes}
+        self.view.indexes = {node.name: (1 << node.gpus) - 1 for node in of.nodes}
 
     def _begin(self, start: Start, now: float) -> None:
         job, gpus = start.job, start.placement.gpus

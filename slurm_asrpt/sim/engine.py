@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -128,6 +128,16 @@ class Scheduler(Protocol):
     def next_wakeup(self, now: float) -> float | None: ...
 
 
+class Simulation(NamedTuple):
+    """What is simulated, and who is told of it."""
+
+    policy: Scheduler
+    nodes: Sequence[Node]
+    table: JobTable
+    progress: Progress | None = None
+    on_start: OnStart | None = None
+
+
 def simulate(
     policy: Scheduler,
     nodes: Sequence[Node],
@@ -142,7 +152,7 @@ def simulate(
     partial: Ctrl-C returns the result so far, with ``interrupted`` set, instead of raising KeyboardInterrupt.
     runner: how jobs run; None: with the alpha of their placement (``contention.sharing``: with shared NICs).
     """
-    run = (runner or PlainRun)(policy, nodes, table, progress, on_start)
+    run = (runner or PlainRun)(Simulation(policy, nodes, table, progress, on_start))
     interrupted = False
     with _rare_collections():
         try:
@@ -207,16 +217,9 @@ Running = tuple[float, int, Job, Mapping[str, int]]
 class PlainRun:
     """One simulation in progress."""
 
-    def __init__(
-        self,
-        policy: Scheduler,
-        nodes: Sequence[Node],
-        table: JobTable,
-        progress: Progress | None,
-        on_start: OnStart | None,
-    ) -> None:
+    def __init__(self, of: Simulation) -> None:
+        policy, nodes, table, self.progress, self.on_start = of
         self.policy, self.table = policy, table
-        self.progress, self.on_start = progress, on_start
         self.view = ClusterView(nodes, headroom=Headroom(table.caps), split=policy.split)
         self.iterations = array("d", np.asarray(table.iterations, dtype=float).tobytes())
         self.coming = table.jobs()
@@ -344,5 +347,5 @@ class PlainRun:
         return Result(table, start, end, alpha, nodes, self.clock, self.events, interrupted=interrupted)
 
 
-Runner = Callable[[Scheduler, Sequence[Node], JobTable, Progress | None, OnStart | None], PlainRun]
-"""Creates the simulation of a table. Runners differ in how jobs run."""
+Runner = Callable[[Simulation], PlainRun]
+"""Begins a simulation. Runners differ in how jobs run."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import heapq
 import math
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.base import Preempt, PreemptibleRun, PreemptivePolicy, Start, Wait, may_interrupt
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
-from slurm_asrpt.sim.engine import OnStart, PlainRun, PolicyError, Preemptions, Progress, Result, Runner, Scheduler
-from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.sim.engine import PlainRun, PolicyError, Preemptions, Result, Runner, Simulation
 
 
 def interrupting(consenting: Collection[int], costs: PreemptionCosts) -> Runner:
@@ -46,29 +44,19 @@ class InterruptedRun(PlainRun):
     ``lost_gpu_s``: by row of interrupted jobs, GPU-seconds in which it held GPUs without progress.
     """
 
-    def __init__(
-        self,
-        policy: Scheduler,
-        nodes: Sequence[Node],
-        table: JobTable,
-        progress: Progress | None,
-        on_start: OnStart | None,
-        consenting: Collection[int],
-        costs: PreemptionCosts,
-    ) -> None:
-        super().__init__(policy, nodes, table, progress, on_start)
-        self.costs, self.consenting = costs, frozenset(consenting) if may_interrupt(policy) else frozenset[int]()
+    def __init__(self, of: Simulation, consenting: Collection[int], costs: PreemptionCosts) -> None:
+        super().__init__(of)
+        self.costs, self.consenting = costs, frozenset(consenting) if may_interrupt(of.policy) else frozenset[int]()
         self.coming = (replace(job, interruptible=int(job.id) in self.consenting) for job in self.coming)
         self.parts: dict[int, Part] = {}
         self.runs: dict[JobId, PreemptibleRun] = {}  # of consenting jobs
         self.attained: dict[JobId, float] = {}  # of jobs that wait again
-        self.first = array("d", [math.nan]) * len(table)
-        self.end = array("d", [math.nan]) * len(table)
+        self.first, self.end = (array("d", [math.nan]) * len(of.table) for _ in range(2))
         self.lost_gpu_s: dict[int, float] = {}
         self.interruptions: dict[int, int] = {}
         self.idle_since: dict[int, float] = {}
         self.between: list[tuple[float, float, float]] = []  # GPUs, begin and end
-        self.speeds = {node.name: node.speed for node in nodes}
+        self.speeds = {node.name: node.speed for node in of.nodes}
 
     def _decide(self, now: float) -> None:
         self._tell(now)

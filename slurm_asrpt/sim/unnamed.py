@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from slurm_asrpt.core.timing.speed import at_speed, slowest
 from slurm_asrpt.core.topology import blocks_in
 from slurm_asrpt.predict.sensitivity import NOTHING, Sensitivity, Timed
 from slurm_asrpt.sim.description import RETRAIN_S
-from slurm_asrpt.sim.engine import OnStart, PlainRun, Progress, Runner, Scheduler
+from slurm_asrpt.sim.engine import PlainRun, Runner, Scheduler, Simulation
 from slurm_asrpt.sim.job_table import Floats, JobTable
 from slurm_asrpt.sim.predictors import JobKeys
 
@@ -69,22 +70,7 @@ def unnamed(
     sensitivity: what is known before; it learns from these runs.
     """
     known = sensitivity or Sensitivity(slowest_server_s(fabric))
-
-    class Run(_Unnamed):
-        def __init__(
-            self,
-            policy: Scheduler,
-            nodes_: Sequence[Node],
-            table: JobTable,
-            progress: Progress | None,
-            on_start: OnStart | None,
-        ) -> None:
-            self.truth = _Truth(real, nodes, fabric)
-            teller = None if measured is None else _Teller(policy, self.truth, measured, known)
-            super().__init__(teller or policy, nodes_, table, progress, on_start)
-            self.teller = teller
-
-    return Run
+    return partial(_Unnamed, truth=_Truth(real, nodes, fabric), measured=measured, known=known)
 
 
 class _Truth:
@@ -109,8 +95,10 @@ class _Truth:
 
 
 class _Unnamed(PlainRun):
-    truth: _Truth
-    teller: _Teller | None
+    def __init__(self, of: Simulation, truth: _Truth, measured: Measured | None, known: Sensitivity) -> None:
+        self.truth = truth
+        self.teller = None if measured is None else _Teller(of.policy, truth, measured, known)
+        super().__init__(of if self.teller is None else of._replace(policy=self.teller))
 
     def _begin(self, start: Start, now: float) -> None:
         row = int(start.job.id)

@@ -13,7 +13,7 @@ from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Preempt, PreemptibleRun, Start
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
-from slurm_asrpt.sim.engine import PolicyError, simulate
+from slurm_asrpt.sim.engine import PolicyError, Simulation, simulate
 from slurm_asrpt.sim.interruptions import InterruptedRun, interrupting
 from slurm_asrpt.sim.job_table import JobTable
 from tests.benches.gated import unchecked_policy
@@ -152,9 +152,7 @@ def test_hlas_preempts_too():
 
 
 def test_a_policy_that_preempts_others_than_it_may_is_an_error():
-    run = InterruptedRun(
-        unchecked_policy("hlas"), [Node("n0", 1, 0)], table(LONG), None, None, consenting={5}, costs=COSTS
-    )
+    run = InterruptedRun(Simulation(unchecked_policy("hlas"), [Node("n0", 1, 0)], table(LONG)), {5}, COSTS)
     run.run_to_end()
     with pytest.raises(PolicyError, match="does not consent"):
         run._interrupt(0, 1.0)
