@@ -39,7 +39,7 @@ def _known(words: Words) -> list[str]:
 
 def my_jobs() -> Iterable[str]:
     """IDs of the user's jobs that asrptd knows."""
-    from slurm_asrpt_cli.status.selection import own_name
+    from slurm_asrpt_cli._app.users import own_name
     from slurm_asrpt_cli.status.status_file import published, status_folder
 
     me = own_name()

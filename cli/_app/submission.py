@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_asrpt_cli.admin.access import find_user, read_file
+from slurm_asrpt_cli._app.users import find_user
 
+from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.attachments import read_attachments
 from slurm_asrpt.hook.job_script import directives, gpus_asked, job_name
 from slurm_asrpt.profile.sizes import Sizes
@@ -43,12 +44,20 @@ class Submission:
     sizes: Sizes
 
 
+def read_script(path: Path) -> bytes:
+    """The contents of a job script. Raises InputError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot read ({error.strerror}); give the job script to submit") from None
+
+
 def as_submitted(settings: Settings, script: Path, given: AsSbatch) -> Submission:
     """Raises InputError."""
     from slurm_asrpt.hook.group import attached, describe, parse_comment
     from slurm_asrpt.predict.evidence import PredictionInput
 
-    text = read_file(script)
+    text = read_script(script)
     hints = parse_comment(os.fsencode(directives(text).get("comment", "") if given.comment is None else given.comment))
     uid, user_name = find_user(given.user)
     name = given.name or job_name(text, script)

@@ -1,9 +1,8 @@
-"""Access to the settings, the history, Slurm, job scripts and users for the commands of asrpt-admin."""
+"""Access to the settings, the history and Slurm for the commands of asrpt-admin."""
 
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from slurm_asrpt_cli._app.progress import patience
 
-from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.errors import AsrptError
 
 if TYPE_CHECKING:
     from slurm_asrpt.config.settings import Settings
@@ -55,29 +54,3 @@ def asking_slurm(settings: Settings) -> Iterator[CliClient]:
 
     with patience("waiting for Slurm"):
         yield CliClient(settings.slurm)
-
-
-def read_file(path: Path) -> bytes:
-    """The contents of a job script. Raises InputError."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read ({error.strerror}); give the job script to submit") from None
-
-
-def find_user(user: str | None) -> tuple[int, str]:
-    """User ID and name. Raises InputError for a user unknown to this machine."""
-    try:
-        if user is None or (user.isascii() and user.isdigit()):
-            uid = os.getuid() if user is None else int(user)
-            return uid, _name_of(uid)
-        return pwd.getpwnam(user).pw_uid, user
-    except (KeyError, ValueError):
-        raise InputError(f"--user {user}: no such user on this machine; give a user name or ID") from None
-
-
-def _name_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except (KeyError, OverflowError):
-        return str(uid)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
-from slurm_asrpt_cli.admin.access import find_user, read_file
+from slurm_asrpt_cli._app.submission import read_script
+from slurm_asrpt_cli._app.users import find_user
 
 from slurm_asrpt.errors import InputError, printable
 from slurm_asrpt.hook.job_script import directives, gpus_asked, job_name
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def add_commands(app: typer.Typer) -> None:
     """Put group into asrpt-admin."""
-    app.command("group", short_help="Show the recurrence group of job scripts.")(group_command)
+    app.command("group")(group_command)
 
 
 def group_command(
@@ -67,7 +68,7 @@ def group_command(
 def _dissect(path: Path, name: str | None, uid: int, settings: Settings) -> Dissected:
     from slurm_asrpt.hook.group import dissect, parse_comment
 
-    script = read_file(path)
+    script = read_script(path)
     hints = parse_comment(os.fsencode(directives(script).get("comment", "")))
     job = os.fsencode(name or job_name(script, path))
     return dissect(uid, job, script, hints.dataset.encode(), gpus_asked(script), settings.group)

@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.help import Tool, seldom
+from slurm_asrpt_cli._app.users import own_name
 from slurm_asrpt_cli.status.selection import (
     Selection,
     check_users,
     ordered,
-    own_name,
     read_jobs,
     read_sort,
     read_states,

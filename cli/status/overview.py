@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from slurm_asrpt_cli._app.tables import Line, clip, print_lines, safe, table_lines
-from slurm_asrpt_cli.status.selection import own_name
+from slurm_asrpt_cli._app.users import own_name
 from slurm_asrpt_cli.status.status_file import screenful, warn_if_stale
 from slurm_asrpt_cli.status.table import SHORT, Field, columns, fit, start_note
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slurm_asrpt_cli._app.tables import safe
+from slurm_asrpt_cli._app.users import is_user
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.errors import AsrptError, InputError
@@ -64,16 +64,6 @@ class Selection:
         )
 
 
-def own_name() -> str:
-    """The name of the user who runs the command; the user ID where it has no name, as in some containers."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
 def check_users(chosen: Selection, found: Status) -> None:
     """Raises InputError if nobody knows any of the users that the selection names."""
     unknown = _unknown_users(chosen, found)
@@ -82,7 +72,7 @@ def check_users(chosen: Selection, found: Status) -> None:
 
 
 def _unknown_users(chosen: Selection, found: Status) -> list[str]:
-    return [name for name in sorted(chosen.users - {job.user for job in found.jobs}) if not _is_user(name)]
+    return [name for name in sorted(chosen.users - {job.user for job in found.jobs}) if not is_user(name)]
 
 
 def unknown_names(chosen: Selection, found: Status) -> list[str]:
@@ -95,16 +85,6 @@ def unknown_names(chosen: Selection, found: Status) -> list[str]:
             for name in sorted(chosen.partitions - partitions)
         ),
     ]
-
-
-def _is_user(name: str) -> bool:
-    import pwd
-
-    try:
-        pwd.getpwnam(name)
-    except (KeyError, ValueError):  # ValueError: it has a null byte
-        return name == own_name()
-    return True
 
 
 def words(text: str) -> list[str]:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli._app.submission import AsSbatch, Submission, as_submitted
+from slurm_asrpt_cli._app.submission import AsSbatch, Submission, as_submitted, read_script
 from slurm_asrpt_cli._app.tables import clock_interval, fold_nodes, print_facts, safe
-from slurm_asrpt_cli.admin.access import read_file
 from slurm_asrpt_cli.status.status_file import staleness
 from slurm_asrpt_cli.status.table import date, durations, gpus_in_words, learned_from
 
@@ -100,7 +99,7 @@ class WhatIf:
 def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_json: bool) -> None:
     """Print the answer. words: sbatch's options and the script's arguments. Raises InputError, AsrptError."""
     settings = load_settings(config)
-    text = read_file(script)
+    text = read_script(script)
     if not text.startswith(b"#!"):
         raise InputError(f"{script}: not a job script; its first line must begin with #!, as in #!/bin/bash")
     asked = read_submission(text, words)
