@@ -20,7 +20,7 @@ from slurm_asrpt_cli.admin.access import asking_slurm, of_asrptd, read_history
 
 from slurm_asrpt.audit.trail import jobs_and_modes
 from slurm_asrpt.daemon.profiles import Profiles
-from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, SlurmError, one_line
+from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.profile.documents import load_named
@@ -29,8 +29,6 @@ from slurm_asrpt.slurm.notation import read_past
 if TYPE_CHECKING:
     from slurm_asrpt.config.settings import Settings
     from slurm_asrpt.sim import shadow, what_if
-    from slurm_asrpt.sim.what_if import KnownSite
-    from slurm_asrpt.slurm.limits import SiteLimits
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -64,6 +62,8 @@ def shadow_command(
       asrpt-admin shadow-report
       asrpt-admin shadow-report --since 30days --html w.html
     """
+    from slurm_asrpt_cli._app.known_site import known_site, limits_of
+
     from slurm_asrpt.reporting import shadow as shadow_page
     from slurm_asrpt.sim import shadow, what_if
 
@@ -74,8 +74,8 @@ def shadow_command(
         raise InputError("give only one of --limits and --no-limits")
     begin = int(read_past(since, time.time()))
     runs, servers = _runs(settings, begin), _servers(settings)
-    site, trouble = _site(settings, slurm)
-    held_to = None if no_limits else _limits(site, limits)
+    site, trouble = known_site(slurm, settings.slurm)
+    held_to = None if no_limits else limits_of(site, limits)
     with progress(f"replaying under {settings.policy.name}", 2 * len(runs)) as tell:
         found = shadow.report(runs, servers, settings.policy, lambda done, jobs, clock: tell(done), held_to, site)
     notes, modes = _notes(settings, found, begin)
@@ -113,29 +113,6 @@ def _servers(settings: Settings) -> shadow.Servers:
     fabric = settings.fabric.to_core()
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
     return shadow.Servers([node.gpus for node in nodes], fabric, profiles.get)
-
-
-def _site(settings: Settings, file: Path | None) -> tuple[KnownSite | None, str]:
-    """The site in a file, else that of the Slurm that answers; and why it is unknown. Raises InputError."""
-    from slurm_asrpt.sim.what_if import KnownSite
-    from slurm_asrpt.traces.accounting import parse_site, read_text
-
-    if file:
-        return KnownSite(parse_site(read_text(file), str(file)), str(file)), ""
-    try:
-        with asking_slurm(settings) as slurm:
-            return KnownSite(slurm.site(), "scontrol show config", time.time()), ""
-    except SlurmError as error:
-        return None, one_line(error)
-
-
-def _limits(site: KnownSite | None, file: Path | None) -> SiteLimits | None:
-    """The limits in a file, else those of the site, if any. Raises InputError."""
-    from slurm_asrpt.traces.accounting import parse_limits, read_text
-
-    if file:
-        return parse_limits(read_text(file), str(file))
-    return site.site.limits if site and site.site.limits.any else None
 
 
 def _notes(settings: Settings, found: shadow.Report, begin: int) -> tuple[list[str], set[str]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import secrets
 import shlex
 import time
@@ -13,19 +11,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import typer
+from slurm_asrpt_cli._app.known_site import known_site, limits_of
 from slurm_asrpt_cli._app.options import check_folder
 from slurm_asrpt_cli._app.progress import Told, progress
 from slurm_asrpt_cli._app.shares import show_shares
 from slurm_asrpt_cli._app.tables import Column, print_prose, print_table, terminal_width
+from slurm_asrpt_cli._app.users import own_name
 from slurm_asrpt_cli.sim.options import fit, print_json, retrain_seconds, say
 
 from slurm_asrpt.config.settings import SlurmSettings, load_settings
-from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, SlurmError, one_line
+from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.reporting import what_if as whatif_page
 from slurm_asrpt.sim import what_if as whatif
-from slurm_asrpt.slurm.cli import CliClient
-from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.traces import Trace, accounting
 
 GIVES_WAY = (
@@ -64,11 +62,9 @@ def replay_past_jobs(
     live = load_settings().slurm if source.sacct else None
     trace = _jobs(live, source.dump, source.since, source.partition)
     past = whatif.replay(trace, _node_gpus(source, live), history, seed, again)
-    site, past = _site(past, source.slurm, live)
-    if not source.no_limits:
-        past = _under_limits(past, source.limits, site)
+    past = _as_site(past, source, live)
     if source.sacct:
-        past = replace(past, notes={**past.notes, "only_user": accounting.only_user(trace, _user())})
+        past = replace(past, notes={**past.notes, "only_user": accounting.only_user(trace, own_name())})
     with progress("simulating", len(names) * len(past.table)) as bar:
         outcomes, interrupted = whatif.compare(past, names, _counted(bar))
     if output:
@@ -81,14 +77,6 @@ def replay_past_jobs(
     if interrupted:
         say("interrupted; some policies are missing")
         raise typer.Exit(EXIT_INTERRUPTED)
-
-
-def _user() -> str:
-    """The name of the user who runs the command; the user ID if there is no name."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
 
 
 def _jobs(live: SlurmSettings | None, dump: Path | None, since: str, partition: str) -> Trace:
@@ -138,25 +126,15 @@ def _node_gpus(source: Source, live: SlurmSettings | None) -> list[int]:
     return [node.gpus for node in accounting.parse_sinfo(accounting.ask_sinfo(live, source.partition))]
 
 
-def _site(past: whatif.Past, file: Path | None, live: SlurmSettings | None) -> tuple[Site | None, whatif.Past]:
-    """The Slurm in a file, else the one that answers, and the jobs with it; without either, Slurm's defaults."""
-    if file:
-        site, source, asked_at = accounting.parse_site(accounting.read_text(file), str(file)), str(file), None
-    elif live is None:
-        return None, past
-    else:
-        try:
-            site, source, asked_at = CliClient(live).site(), "scontrol show config", time.time()
-        except SlurmError as error:
-            return None, replace(past, notes={**past.notes, "limits_unread": one_line(error)})
-    return site, whatif.under_slurm(past, site, source, asked_at)
-
-
-def _under_limits(past: whatif.Past, file: Path | None, site: Site | None) -> whatif.Past:
-    """The jobs under the limits in a file, else those that this Slurm enforces now; without either, as they are."""
-    if file:
-        return whatif.under_limits(past, accounting.parse_limits(accounting.read_text(file), str(file)))
-    return whatif.under_limits(past, site.limits) if site and site.limits.any else past
+def _as_site(past: whatif.Past, source: Source, live: SlurmSettings | None) -> whatif.Past:
+    """The jobs with the Slurm and the limits of the site, as far as these are known."""
+    site, trouble = known_site(source.slurm, live)
+    if trouble:
+        past = replace(past, notes={**past.notes, "limits_unread": trouble})
+    if site:
+        past = whatif.under_slurm(past, *site)
+    limits = None if source.no_limits else limits_of(site, source.limits)
+    return past if limits is None else whatif.under_limits(past, limits)
 
 
 def _counted(bar: Told) -> Callable[[str, int, int], None]:
