@@ -245,7 +245,10 @@ class _Commands(Mapping[str, Any]):
         self._listed = listed
 
     def __getitem__(self, name: str) -> Any:
-        return _in_module(self._listed[name].module)[name]
+        listed = self._listed[name]
+        command = _in_module(listed.module)[name]
+        command.short_help = listed.summary  # for the shells' completion
+        return command
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._listed)

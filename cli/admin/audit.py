@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from slurm_asrpt_cli._app.options import ConfigOption, JsonOption, check_folder
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli._app.tables import GAP, Column, fold_nodes, print_prose, safe, show_table
+from slurm_asrpt_cli._app.tables import GAP, Column, fold_nodes, print_prose, safe, show_table, terminal_width
 from slurm_asrpt_cli.admin.access import of_asrptd
 from slurm_asrpt_cli.status.selection import Wanted, read_jobs, words
 from slurm_asrpt_cli.status.table import gpu_hours
@@ -61,7 +60,7 @@ class Asked:
 
 def add_commands(app: typer.Typer) -> None:
     """Add audit to asrpt-admin."""
-    app.command("audit", short_help="Show what asrptd decided, and why.")(audit_command)
+    app.command("audit")(audit_command)
 
 
 def audit_command(
@@ -155,21 +154,19 @@ NOTHING_OF_IT = "no entries for that job: asrptd did not manage it, or the audit
 
 def _show(found: Sequence[Entry], nothing: str) -> None:
     """nothing: the message if there are no entries."""
-    from rich.console import Console
-
     if not found:
         print_prose(nothing)
         return
     days = {_day(entry) for entry in found}
     rows = [_row(entry, len(days) > 1) for entry in found]
-    cells = zip(*_wrapped(rows, Console().width if sys.stdout.isatty() else 0), strict=True)
+    cells = zip(*_wrapped(rows, terminal_width()), strict=True)
     show_table([Column(title, column) for title, column in zip(TITLES, cells, strict=True)])
 
 
-def _wrapped(rows: Sequence[Sequence[str]], width: int) -> Iterator[Sequence[str]]:
-    """On a terminal, long texts wrap."""
+def _wrapped(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[Sequence[str]]:
+    """On a terminal, long texts wrap. width: None: it is none."""
     before = sum(max(len(row[at]) for row in (TITLES, *rows)) + len(GAP) for at in range(4))
-    room = max(LEAST_TEXT, width - before)
+    room = max(LEAST_TEXT, (width or 0) - before)
     for *head, text in rows:
         first, *more = textwrap.wrap(text, room) if width and text else [text]
         yield (*head, first)

@@ -46,7 +46,7 @@ class TooFewError(AsrptError):
 
 def add_commands(app: typer.Typer) -> None:
     """Add calibrate and calibration to asrpt-admin."""
-    app.command("calibrate", short_help="Fit bandwidths to reported iteration times.")(calibrate_command)
+    app.command("calibrate")(calibrate_command)
     app.command("calibration")(calibration_command)
 
 

@@ -14,7 +14,7 @@ HISTORY = "history"
 
 def add_commands(app: typer.Typer) -> None:
     """Add evaluate to asrpt-admin."""
-    app.command("evaluate", short_help="Compare predictors on unseen jobs.")(evaluate)
+    app.command("evaluate")(evaluate)
 
 
 def evaluate(

@@ -47,7 +47,7 @@ Examples:
 
 def add_commands(tool: typer.Typer) -> None:
     """Add history to asrpt-admin."""
-    tool.add_typer(app, name="history", short_help="Import, export and inspect past runs.")
+    tool.add_typer(app, name="history")
 
 
 class Form(StrEnum):
@@ -105,13 +105,15 @@ def import_(
         --column job_id=Id --column elapsed=Seconds
     """
     from slurm_asrpt.history.importing import Importer
+    from slurm_asrpt.traces.sources import column_titles
 
     settings = of_asrptd(config, trusted=True)
     _one_of(sacct=sacct, dump=dump, csv=csv, jsonl=jsonl, trace=trace)
     _only_with("--sacct", sacct, since=since, partition=partition)
     _only_with("--csv", csv, column=column)
     _only_with("--trace", trace, begin=begin, format=fmt != AUTO, processors_as_gpus=processors_as_gpus)
-    rows = _rows(dump, csv, jsonl, trace, _columns(column or []), fmt, processors_as_gpus, _instant(begin))
+    titles = column_titles(column or [], "job_id=JobNumber")
+    rows = _rows(dump, csv, jsonl, trace, titles, fmt, processors_as_gpus, _instant(begin))
     now, interrupted = time.time(), False
     with _target(settings, dry_run) as history:
         into = Importer(history, maintenance.oldest_kept(settings.predict.keep_days, now), not dry_run, now)
@@ -188,15 +190,6 @@ def _take(into: Importer, rows: Iterable[Row]) -> None:
 
     with progress("reading runs") as bar:
         import_rows(rows, into, lambda read: bar(read, f"({read:,})"))
-
-
-def _columns(words: list[str]) -> dict[str, str]:
-    """``NAME=TITLE`` as a mapping. Raises InputError."""
-    pairs = [word.partition("=") for word in words]
-    for (name, sign, title), word in zip(pairs, words, strict=True):
-        if not (name and sign and title):
-            raise InputError(f"--column {printable(word)[:60]}: write NAME=TITLE, e.g. job_id=JobNumber")
-    return {name: title for name, _, title in pairs}
 
 
 def _instant(text: str) -> int:

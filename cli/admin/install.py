@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
-from slurm_asrpt_cli._app.options import ConfigOption
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.tables import Column, safe, show_table
 from slurm_asrpt_cli.admin.access import asking_slurm
@@ -37,7 +37,7 @@ GUESSED = (
 
 def add_commands(app: typer.Typer) -> None:
     """Put install into asrpt-admin."""
-    app.command("install", short_help="Install on the controller, or uninstall.")(install_command)
+    app.command("install")(install_command)
 
 
 def install_command(
@@ -53,7 +53,7 @@ def install_command(
     units: Annotated[Path, seldom(metavar="DIR", help="Directory of the systemd units.")] = DEFAULT_UNITS,
     user: Annotated[str, seldom(metavar="USER", help="User of asrptd; default: SlurmUser.")] = "",
     config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Install on the controller: hook, prologs, units, directories.
 

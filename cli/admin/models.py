@@ -34,8 +34,8 @@ Examples:
 
 def add_commands(tool: typer.Typer) -> None:
     """Add retrain and models to asrpt-admin."""
-    tool.command("retrain", short_help="Learn from completed jobs.")(retrain_command)
-    tool.add_typer(app, name="models", short_help="List the stored models, activate one, roll back.")
+    tool.command("retrain")(retrain_command)
+    tool.add_typer(app, name="models")
 
 
 def retrain_command(

@@ -47,8 +47,8 @@ DOUBT = (
 
 def add_commands(app: typer.Typer) -> None:
     """Add list, show, diff, validate and convert to asrpt-profile."""
-    app.command("list", short_help="List the available profiles.")(list_command)
-    app.command("show", short_help="Show a profile and where the time goes.")(show_command)
+    app.command("list")(list_command)
+    app.command("show")(show_command)
     app.command("diff")(diff_command)
     app.command("validate")(validate_command)
     app.command("convert")(convert_command)

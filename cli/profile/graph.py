@@ -27,7 +27,7 @@ MAX_DRAWN = 1024
 
 def add_commands(app: typer.Typer) -> None:
     """Add graph to asrpt-profile."""
-    app.command("graph", short_help="Draw which GPUs communicate, and where Heavy-Edge puts them.")(graph_command)
+    app.command("graph")(graph_command)
 
 
 def graph_command(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from slurm_asrpt_cli._app.tables import Column, print_facts, print_table, safe, terminal_width
+from slurm_asrpt_cli._app.tables import Column, print_facts, safe, show_table
 from slurm_asrpt_cli.sim.options import AUTO, Columns, Format, Json, Processors
 from slurm_asrpt_cli.sim.options import Trace as TraceName
 
@@ -30,9 +30,9 @@ GENERATED_JOBS, DAYS = 100_000, 60.0
 
 def add_commands(app: typer.Typer) -> None:
     """Add import, describe, generate and formats to asrpt-sim."""
-    app.command("import", short_help="Convert a trace to the CSV format that is read fastest.")(import_)
-    app.command(short_help="Summarize a trace, and plot it.")(describe)
-    app.command(short_help="Generate a trace like that of Alibaba's PAI.")(generate)
+    app.command("import")(import_)
+    app.command()(describe)
+    app.command()(generate)
     app.command()(formats)
 
 
@@ -250,4 +250,4 @@ def _print_sizes(found: Mapping[str, Any]) -> None:
         Column("% JOBS", [f"{100 * size['job_share']:.1f}" for size in sizes], right=True),
         Column("% GPU TIME", [f"{100 * size['gpu_time_share']:.1f}" for size in sizes], right=True),
     ]
-    print_table(columns, True, terminal_width())
+    show_table(columns)

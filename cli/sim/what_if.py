@@ -12,7 +12,7 @@ from slurm_asrpt_cli.sim.options import RETRAIN, Json, Retrain
 
 def add_commands(app: typer.Typer) -> None:
     """Add what-if to asrpt-sim."""
-    app.command("what-if", short_help="Replay past jobs of Slurm with other policies.")(what_if)
+    app.command("what-if")(what_if)
 
 
 def what_if(

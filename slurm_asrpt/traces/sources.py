@@ -71,13 +71,13 @@ def no_jobs(spec: str, trace: Trace) -> str:
     return f"{spec}: no usable job in {counted(trace.rows, 'row')}; {left or 'the file has no rows'}"
 
 
-def column_titles(pairs: Iterable[str]) -> dict[str, str]:
+def column_titles(pairs: Iterable[str], example: str = "submit_s=SubmitTime") -> dict[str, str]:
     """``NAME=TITLE`` arguments as our column -> the file's title. Raises InputError."""
     chosen: dict[str, str] = {}
     for pair in pairs:
         name, equals, title = pair.partition("=")
         if not (equals and name.strip() and title.strip()):
-            raise InputError(f"--column {pair}: write NAME=TITLE, e.g. --column submit_s=SubmitTime")
+            raise InputError(f"--column {pair}: write NAME=TITLE, e.g. --column {example}")
         chosen[name.strip()] = title
     return chosen
 
