@@ -190,11 +190,18 @@ HelpAll = Annotated[bool, help_all_option("the seldom used commands")]
 class Listed(NamedTuple):
     """A command as --help of its tool lists it."""
 
-    module: str
-    """It has ``add_commands``, and is imported when the command is called: all together take up to a second."""
+    where: str
+    """``MODULE:FUNCTION``, or ``MODULE:APP`` for commands below it. The module is imported when the command is called:
+    all together take up to a second."""
     summary: str
     seldom: bool = False
     """Whether only --help-all lists it."""
+    up_to_script: bool = False
+    """Whether its options end at a script, as those of sbatch: what follows are the script's arguments."""
+
+    @property
+    def module(self) -> str:
+        return self.where.partition(":")[0]
 
 
 class Tools(App):
@@ -245,10 +252,7 @@ class _Commands(Mapping[str, Any]):
         self._listed = listed
 
     def __getitem__(self, name: str) -> Any:
-        listed = self._listed[name]
-        command = _in_module(listed.module)[name]
-        command.short_help = listed.summary  # for the shells' completion
-        return command
+        return _loaded(name, self._listed[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._listed)
@@ -258,7 +262,12 @@ class _Commands(Mapping[str, Any]):
 
 
 @cache
-def _in_module(module: str) -> Mapping[str, Any]:
-    app = App()
-    import_module(f"slurm_asrpt_cli.{module}").add_commands(app)
-    return typer.main.get_group(app).commands
+def _loaded(name: str, listed: Listed) -> Any:
+    app, found = App(), getattr(import_module(f"slurm_asrpt_cli.{listed.module}"), listed.where.partition(":")[2])
+    # the summary is also what the shells' completion shows
+    how: dict[str, Any] = {"name": name, "short_help": listed.summary}
+    if isinstance(found, App):
+        app.add_typer(found, **how)
+    else:
+        app.command(**how, context_settings={"allow_interspersed_args": not listed.up_to_script})(found)
+    return typer.main.get_group(app).commands[name]

@@ -58,11 +58,6 @@ class Asked:
         return not (self.jobs and job) or any(wanted.names(job) for wanted in self.jobs)
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add audit to asrpt-admin."""
-    app.command("audit")(audit_command)
-
-
 def audit_command(
     job: Annotated[
         str,

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from slurm_asrpt.slurm.cli import CliClient
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add boost to asrpt-admin."""
-    app.command("boost")(boost_command)
-
-
 def boost_command(
     job: Annotated[str, typer.Argument(metavar="JOB", help="12, 12_3 or 12_[3-5]; 12 is all of an array.")],
     undo: Annotated[bool, typer.Option("--undo", help="The job goes before others no longer.")] = False,

@@ -44,12 +44,6 @@ class TooFewError(AsrptError):
     """Too few runs for a fit."""
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add calibrate and calibration to asrpt-admin."""
-    app.command("calibrate")(calibrate_command)
-    app.command("calibration")(calibration_command)
-
-
 def calibrate_command(
     since: Annotated[str, typer.Option(metavar="WHEN", help="Use runs that ended since then.")] = "30d",
     shortest: Annotated[

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from slurm_asrpt.doctor import Here
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add doctor to asrpt-admin."""
-    app.command("doctor")(doctor_command)
-
-
 def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Find problems and say how to fix them.
 

@@ -12,11 +12,6 @@ from slurm_asrpt_cli.sim.options import AUTO, SeldomColumns, SeldomFormat, Seldo
 HISTORY = "history"
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add evaluate to asrpt-admin."""
-    app.command("evaluate")(evaluate)
-
-
 def evaluate(
     data: Annotated[
         str,

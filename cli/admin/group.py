@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from slurm_asrpt.hook.group import Dissected
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Put group into asrpt-admin."""
-    app.command("group")(group_command)
-
-
 def group_command(
     scripts: Annotated[list[Path], typer.Argument(metavar="SCRIPT", help="Job scripts.")],
     diff: Annotated[bool, typer.Option("--diff", help="Show why two scripts are in different groups.")] = False,

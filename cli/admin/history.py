@@ -45,11 +45,6 @@ Examples:
 )
 
 
-def add_commands(tool: typer.Typer) -> None:
-    """Add history to asrpt-admin."""
-    tool.add_typer(app, name="history")
-
-
 class Form(StrEnum):
     CSV = "csv"
     JSONL = "jsonl"

@@ -35,11 +35,6 @@ GUESSED = (
 )
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Put install into asrpt-admin."""
-    app.command("install")(install_command)
-
-
 def install_command(
     look: Annotated[bool, typer.Option("--check", help="Show what is installed and what is missing.")] = False,
     put: Annotated[bool, typer.Option("--apply", help="Install what is missing or differs.")] = False,

@@ -32,12 +32,6 @@ Examples:
 )
 
 
-def add_commands(tool: typer.Typer) -> None:
-    """Add retrain and models to asrpt-admin."""
-    tool.command("retrain")(retrain_command)
-    tool.add_typer(app, name="models")
-
-
 def retrain_command(
     force: Annotated[bool, typer.Option("--force", help="Activate the new model even if it is worse.")] = False,
     config: ConfigOption = None,

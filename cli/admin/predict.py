@@ -84,16 +84,6 @@ class Prediction:
     table: str
 
 
-# As with sbatch, options end at the script: what follows are its arguments.
-UP_TO_SCRIPT = {"allow_interspersed_args": False}
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Add predict and explain-prediction to asrpt-admin."""
-    app.command("predict", context_settings=UP_TO_SCRIPT)(predict_command)
-    app.command("explain-prediction", context_settings=UP_TO_SCRIPT)(explain_command)
-
-
 @with_options(_as_sbatch)
 def predict_command(
     given: AsSbatch,

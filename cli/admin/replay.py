@@ -24,12 +24,6 @@ PATIENCE_S = 60.0
 _OUTCOMES = {"start": "starts", "interrupt": "is preempted", "wait": "waits"}
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add snapshot and replay to asrpt-admin."""
-    app.command("snapshot")(snapshot_command)
-    app.command("replay")(replay_command)
-
-
 def snapshot_command(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Output file.")] = Path(
         "snapshot.json"

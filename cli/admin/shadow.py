@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     from slurm_asrpt.sim import shadow, what_if
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add shadow-report to asrpt-admin."""
-    app.command("shadow-report")(shadow_command)
-
-
 def shadow_command(
     since: Annotated[str, typer.Option(metavar="WHEN", help="Start: 7d, 2weeks or a date.")] = "7days",
     limits: Annotated[

@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 DISABLED = "asrptd writes nothing more to Slurm"
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add disable, release and enable to asrpt-admin."""
-    app.command("disable")(disable_command)
-    app.command("release")(release_command)
-    app.command("enable")(enable_command)
-
-
 def disable_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Hand all waiting jobs back to Slurm now.
 

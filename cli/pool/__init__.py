@@ -8,11 +8,11 @@ from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.help import Listed, Tools
 
 COMMANDS = {
-    "run": Listed("pool.run", "Run the trainings of a sweep file on this job's slots."),
-    "replay": Listed("pool.replay", "Check that the simulator decides as a recorded pool did."),
-    "status": Listed("pool.status", "Show how far a pool is."),
-    "add": Listed("pool.control", "Add the trainings of another file to a pool."),
-    "stop": Listed("pool.control", "Write checkpoints and end a pool."),
+    "run": Listed("pool.run:run_command", "Run the trainings of a sweep file on this job's slots."),
+    "replay": Listed("pool.replay:replay_command", "Check that the simulator decides as a recorded pool did."),
+    "status": Listed("pool.status:status_command", "Show how far a pool is."),
+    "add": Listed("pool.control:add_command", "Add the trainings of another file to a pool."),
+    "stop": Listed("pool.control:stop_command", "Write checkpoints and end a pool."),
 }
 
 app = Tools(

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.text import counted
 
-if TYPE_CHECKING:
-    pass
-
 SweepArgument = Annotated[Path, typer.Argument(metavar="SWEEP", help="Sweep file of the pool.")]
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Add add and stop to asrpt-pool."""
-    app.command("add")(add_command)
-    app.command("stop")(stop_command)
 
 
 def add_command(

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from slurm_asrpt.sim.rounds_replay import Difference
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add replay to asrpt-pool."""
-    app.command("replay")(replay_command)
-
-
 def replay_command(path: SweepArgument) -> None:
     """Check that the simulator decides as a recorded pool did.
 

@@ -30,11 +30,6 @@ REQUEUE_WAIT_S = 60.0
 """How long the script stays alive for Slurm to end it; were it to end by itself, the job could count as completed."""
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add run to asrpt-pool."""
-    app.command("run")(run_command)
-
-
 def run_command(
     path: Annotated[Path, typer.Argument(metavar="SWEEP", help="Sweep file.")],
     slots: Annotated[int | None, typer.Option(min=1, metavar="N", help="Slots outside of a job; default: 1.")] = None,

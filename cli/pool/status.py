@@ -29,11 +29,6 @@ FIRST = ("running", "failed", "waiting", "done")
 STYLES = {"done": "green", "failed": "red", "waiting": "dim"}
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add status to asrpt-pool."""
-    app.command("status")(status_command)
-
-
 def status_command(
     path: SweepArgument,
     as_json: JsonOption = False,

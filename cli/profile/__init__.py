@@ -8,15 +8,15 @@ from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.help import Listed, Tools
 
 COMMANDS = {
-    "run": Listed("profile.run", "Measure the time and bytes of each block of a model."),
-    "plan": Listed("profile.plan", "List the fastest ways to distribute a model over GPUs."),
-    "attach": Listed("profile.attach", "Attach a profile to jobs; without options, list them."),
-    "list": Listed("profile.files", "List the available profiles."),
-    "show": Listed("profile.files", "Show a profile and where the time goes."),
-    "graph": Listed("profile.graph", "Draw which GPUs communicate, and where Heavy-Edge puts them."),
-    "diff": Listed("profile.files", "Show how two profiles differ; exit status 1 if they do."),
-    "validate": Listed("profile.files", "Check profile files; print all errors, with line and fix."),
-    "convert": Listed("profile.files", "Write a profile as TOML or JSON, or a model cut into stages."),
+    "run": Listed("profile.run:run_command", "Measure the time and bytes of each block of a model."),
+    "plan": Listed("profile.plan:plan_command", "List the fastest ways to distribute a model over GPUs."),
+    "attach": Listed("profile.attach:attach_command", "Attach a profile to jobs; without options, list them."),
+    "list": Listed("profile.files:list_command", "List the available profiles."),
+    "show": Listed("profile.files:show_command", "Show a profile and where the time goes."),
+    "graph": Listed("profile.graph:graph_command", "Draw which GPUs communicate, and where Heavy-Edge puts them."),
+    "diff": Listed("profile.files:diff_command", "Show how two profiles differ; exit status 1 if they do."),
+    "validate": Listed("profile.files:validate_command", "Check profile files; print all errors, with line and fix."),
+    "convert": Listed("profile.files:convert_command", "Write a profile as TOML or JSON, or a model cut into stages."),
 }
 
 app = Tools(

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from slurm_asrpt.config.settings import Settings
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add attach to asrpt-profile."""
-    app.command("attach")(attach_command)
-
-
 def attach_command(
     profile: Annotated[str | None, typer.Argument(metavar="PROFILE", help="A name from asrpt-profile list.")] = None,
     group: Annotated[str | None, typer.Option(metavar="ID", help="Jobs of this group (see asrpt-admin group).")] = None,

@@ -45,15 +45,6 @@ DOUBT = (
 )
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add list, show, diff, validate and convert to asrpt-profile."""
-    app.command("list")(list_command)
-    app.command("show")(show_command)
-    app.command("diff")(diff_command)
-    app.command("validate")(validate_command)
-    app.command("convert")(convert_command)
-
-
 def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the available profiles: this site's, then the shipped ones.
 

@@ -25,11 +25,6 @@ MAX_DRAWN = 1024
 """GPUs of a job in a picture."""
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add graph to asrpt-profile."""
-    app.command("graph")(graph_command)
-
-
 def graph_command(
     profile: ProfileArgument,
     output: Annotated[

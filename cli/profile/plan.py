@@ -38,11 +38,6 @@ class PlanError(AsrptError):
     """No plan fits."""
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add plan to asrpt-profile."""
-    app.command("plan")(plan_command)
-
-
 def plan_command(
     profile: ProfileArgument,
     gpus: Annotated[

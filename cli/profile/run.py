@@ -49,11 +49,6 @@ class FactoryError(AsrptError):
     """The user's code failed."""
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add run to asrpt-profile."""
-    app.command("run")(run_command)
-
-
 def run_command(
     factory: Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="Function that returns the model.")],
     batch: Annotated[int, typer.Option(min=0, metavar="N", help="Call the factory with batch=N.")] = 0,

@@ -8,15 +8,15 @@ from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.help import Listed, Tools
 
 COMMANDS = {
-    "run": Listed("sim.runs", "Simulate one policy on a trace."),
-    "compare": Listed("sim.runs", "Simulate several policies on the same jobs and rank them."),
-    "sweep": Listed("sim.sweep", "Simulate policies over a grid of workloads."),
-    "report": Listed("sim.sweep", "Plot results into an HTML file, with PNG files beside it."),
-    "import": Listed("sim.traces", "Convert a trace to the CSV format that is read fastest."),
-    "describe": Listed("sim.traces", "Summarize a trace, and plot it."),
-    "generate": Listed("sim.traces", "Generate a trace like that of Alibaba's PAI."),
-    "formats": Listed("sim.traces", "List the trace formats that can be read."),
-    "what-if": Listed("sim.what_if", "Replay past jobs of Slurm with other policies."),
+    "run": Listed("sim.runs:run", "Simulate one policy on a trace."),
+    "compare": Listed("sim.runs:compare", "Simulate several policies on the same jobs and rank them."),
+    "sweep": Listed("sim.sweep:sweep", "Simulate policies over a grid of workloads."),
+    "report": Listed("sim.sweep:report", "Plot results into an HTML file, with PNG files beside it."),
+    "import": Listed("sim.traces:import_", "Convert a trace to the CSV format that is read fastest."),
+    "describe": Listed("sim.traces:describe", "Summarize a trace, and plot it."),
+    "generate": Listed("sim.traces:generate", "Generate a trace like that of Alibaba's PAI."),
+    "formats": Listed("sim.traces:formats", "List the trace formats that can be read."),
+    "what-if": Listed("sim.what_if:what_if", "Replay past jobs of Slurm with other policies."),
 }
 
 app = Tools(

@@ -26,12 +26,7 @@ Output = Annotated[
 ]
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add run and compare to asrpt-sim."""
-    app.command()(with_scenario(run))
-    app.command()(with_scenario(compare))
-
-
+@with_scenario
 def run(
     scenario: Scenario,
     policy: Annotated[
@@ -56,6 +51,7 @@ def run(
     simulate_one(scenario, policy, settings or [], output, as_json)
 
 
+@with_scenario
 def compare(
     scenario: Scenario,
     policies: Policies = COMPARED,

@@ -21,12 +21,7 @@ else:
     Scenario = Any  # its import is slow, and typer evaluates annotations
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add sweep and report to asrpt-sim."""
-    app.command()(with_perhaps_a_scenario(sweep))
-    app.command()(report)
-
-
+@with_perhaps_a_scenario
 def sweep(
     scenario: Scenario | None,
     policies: Policies = DEFAULT_POLICY,

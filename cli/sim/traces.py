@@ -28,14 +28,6 @@ GENERATED_JOBS, DAYS = 100_000, 60.0
 """Those of the trace pai-like."""
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add import, describe, generate and formats to asrpt-sim."""
-    app.command("import")(import_)
-    app.command()(describe)
-    app.command()(generate)
-    app.command()(formats)
-
-
 def import_(
     trace: TraceName,
     output: Output,

@@ -10,11 +10,6 @@ from slurm_asrpt_cli._app.help import seldom
 from slurm_asrpt_cli.sim.options import RETRAIN, Json, Retrain
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add what-if to asrpt-sim."""
-    app.command("what-if")(what_if)
-
-
 def what_if(
     sacct: Annotated[bool, typer.Option("--sacct", help="Query sacct and sinfo on this machine.")] = False,
     since: Annotated[

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from slurm_asrpt_cli.sim.what_if import add_commands
+from slurm_asrpt_cli.sim import app
 from typer.testing import CliRunner
 
 from slurm_asrpt.core.multifactor import Leaf, Usage
@@ -234,11 +233,9 @@ def test_jobs_get_the_nodes_that_their_owners_asked_for():
 
 @pytest.fixture
 def ask(tmp_path):
-    commands = typer.Typer()
-    add_commands(commands)
     (tmp_path / "jobs.txt").write_text("\n".join((TITLES, row(1), row(2, "bob", submit=1010, wait=90))))
-    words = ("--dump", str(tmp_path / "jobs.txt"), "--servers", "1", "--json")
-    return lambda *more: CliRunner().invoke(commands, [*words, *more])
+    words = ("what-if", "--dump", str(tmp_path / "jobs.txt"), "--servers", "1", "--json")
+    return lambda *more: CliRunner().invoke(app, [*words, *more])
 
 
 def test_slurm_from_a_file(ask, tmp_path):

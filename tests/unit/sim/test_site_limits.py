@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from slurm_asrpt_cli.sim import app
-from slurm_asrpt_cli.sim.what_if import add_commands
 from typer.testing import CliRunner
 
 from slurm_asrpt.core.policies import policy_names
@@ -119,9 +117,7 @@ def test_a_file_that_has_no_limits():
 
 @pytest.fixture
 def ask():
-    commands = typer.Typer()
-    add_commands(commands)
-    return lambda *words: CliRunner().invoke(commands, list(words))
+    return lambda *words: CliRunner().invoke(app, ["what-if", *words])
 
 
 def test_limits_from_a_file(ask, tmp_path):

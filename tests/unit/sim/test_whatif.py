@@ -11,8 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-import typer
-from slurm_asrpt_cli.sim.what_if import add_commands
+from slurm_asrpt_cli.sim import app
 from typer.testing import CliRunner
 
 from slurm_asrpt.config.settings import SlurmSettings
@@ -319,9 +318,6 @@ def ask(monkeypatch):
 
     monkeypatch.setattr(accounting, "parse_jobs", parse)
     monkeypatch.setattr(accounting, "sacct_fields", lambda: ("JobID", "User"))
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    add_commands(app)
     return lambda *words: CliRunner().invoke(app, ["what-if", *words])
 
 

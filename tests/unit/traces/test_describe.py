@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 from slurm_asrpt_cli._app.errors import run_app
-from slurm_asrpt_cli.sim.traces import add_commands
+from slurm_asrpt_cli.sim import app
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.reporting.trace_plot import draw
@@ -104,8 +103,6 @@ def test_a_figure_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    add_commands(app)
     monkeypatch.setattr(sys, "argv", ["asrpt-sim", *map(str, arguments)])
     with pytest.raises(SystemExit) as caught:
         run_app(app)
