@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.doctor.checks import Finding, State
+from slurm_asrpt.doctor.checks import Finding, failure, ok, warning
 from slurm_asrpt.errors import AsrptError, one_line, printable
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.history.store import DamagedError, History, HistoryError
@@ -29,16 +29,16 @@ def _hook(settings: Settings, now: float) -> Iterator[Finding]:
         until = hook_conf.valid_until(path.read_bytes())
     except OSError as error:
         text, remedy = f"{path}: {error.strerror}", "start asrptd, which writes this file every cycle"
-        yield Finding("hook", State.FAILURE, text, remedy)
+        yield failure("hook", text, remedy)
         return
     except ValueError as error:
-        yield Finding("hook", State.FAILURE, f"{path}: {error}", "start asrptd, which replaces this file every cycle")
+        yield failure("hook", f"{path}: {error}", "start asrptd, which replaces this file every cycle")
         return
     if until < now:
         text = f"asrptd's heartbeat expired {now - until:.0f} s ago: the hook tags jobs, but writes no leases"
-        yield Finding("hook", State.FAILURE, text, "systemctl status asrptd, then systemctl restart asrptd")
+        yield failure("hook", text, "systemctl status asrptd, then systemctl restart asrptd")
     else:
-        yield Finding("hook", State.OK, "asrptd's heartbeat is fresh")
+        yield ok("hook", "asrptd's heartbeat is fresh")
 
 
 def _table(settings: Settings, now: float) -> Iterator[Finding]:
@@ -48,44 +48,42 @@ def _table(settings: Settings, now: float) -> Iterator[Finding]:
         data, written = path.read_bytes(), path.stat().st_mtime
         entries = len(table.parse_table(table.in_seconds(data)))
     except OSError as error:
-        yield Finding("table", State.WARNING, f"{path}: {error.strerror}: every job counts as unseen", remedy)
+        yield warning("table", f"{path}: {error.strerror}: every job counts as unseen", remedy)
         return
     except ValueError as error:
-        yield Finding("table", State.FAILURE, f"{path}: {error}: every job counts as unseen", remedy)
+        yield failure("table", f"{path}: {error}: every job counts as unseen", remedy)
         return
     if now - written > STALE_TABLE_S:
         text = f"{path} was written {counted(round((now - written) / 86400), 'day')} ago"
         remedy = (
             "systemctl enable --now asrpt-retrain.timer; if it is active, asrpt-admin models list says why it failed"
         )
-        yield Finding("table", State.WARNING, text, remedy)
+        yield warning("table", text, remedy)
     else:
-        yield Finding("table", State.OK, counted(entries, "prediction"))
+        yield ok("table", counted(entries, "prediction"))
 
 
 def _model(settings: Settings, now: float) -> Iterator[Finding]:
     try:
         name = active_name(models_folder(settings))
         if not name:
-            yield Finding("model", State.WARNING, "no model is active", "asrpt-admin retrain")
+            yield warning("model", "no model is active", "asrpt-admin retrain")
             return
         model = load_model(models_folder(settings), name)
     except ModelError as error:
-        yield Finding("model", State.FAILURE, printable(error.trouble), error.remedy)
+        yield failure("model", printable(error.trouble), error.remedy)
         return
     except AsrptError as error:
-        yield Finding("model", State.FAILURE, one_line(error))
+        yield failure("model", one_line(error), "")
         return
     except OSError as error:
-        yield Finding(
-            "model", State.FAILURE, f"{error.filename}: {error.strerror}", "run this as root or the daemon's user"
-        )
+        yield failure("model", f"{error.filename}: {error.strerror}", "run this as root or the daemon's user")
         return
-    yield Finding("model", State.OK, f"{name}: {model.info.predictor}, {counted(model.info.rows, 'run')}")
+    yield ok("model", f"{name}: {model.info.predictor}, {counted(model.info.rows, 'run')}")
     path = settings.paths.hook / table.FILE_NAME
     if path.exists() and path.read_bytes() != model.data:
         text = "the hook's table is not that of the active model"
-        yield Finding("model", State.WARNING, text, f"asrpt-admin models activate {name}")
+        yield warning("model", text, f"asrpt-admin models activate {name}")
 
 
 def _drift(settings: Settings, now: float) -> Iterator[Finding]:
@@ -93,25 +91,21 @@ def _drift(settings: Settings, now: float) -> Iterator[Finding]:
         found = recent_drift(settings)
     except HistoryError as error:
         remedy = "asrpt-admin history check" if isinstance(error, DamagedError) else ""
-        yield Finding("drift", State.WARNING, one_line(error), remedy)
+        yield warning("drift", one_line(error), remedy)
         return
     except (AsrptError, OSError):  # ``_model`` reports it
         return
     if found.warning:
-        yield Finding(
-            "drift", State.WARNING, found.warning, "asrpt-admin evaluate, then asrpt-admin retrain or models rollback"
-        )
+        yield warning("drift", found.warning, "asrpt-admin evaluate, then asrpt-admin retrain or models rollback")
     elif found.error is None:
-        yield Finding(
-            "drift", State.OK, f"{counted(found.runs, 'run')} so far, too few to measure the predictions' error"
-        )
+        yield ok("drift", f"{counted(found.runs, 'run')} so far, too few to measure the predictions' error")
     else:
         text = f"the last {found.runs} predictions: error {found.error:.0%} of the mean, {found.unseen:.0%} unseen"
         if found.error > ROUGH:
             remedy = "asrpt-admin evaluate compares predictors; see docs/predictions.md for what else helps"
-            yield Finding("drift", State.WARNING, f"predictions are rough: {text}", remedy)
+            yield warning("drift", f"predictions are rough: {text}", remedy)
         else:
-            yield Finding("drift", State.OK, text)
+            yield ok("drift", text)
 
 
 def recent_drift(settings: Settings) -> Drift:

@@ -94,23 +94,19 @@ def foreign_uid(user: str) -> int:
     return -2 - int(digest(user.encode(errors="replace"))[:8], 16) if user else -1
 
 
-def write_csv(file: Output, runs: Iterable[Run]) -> int:
-    """Write a header line and all columns of each run. Returns the number of runs."""
+def write_csv(file: Output, runs: Iterable[Run]) -> None:
+    """Write a header line and all columns of each run."""
     writer = csv.writer(file, lineterminator="\r\n")  # with a bare \n, a \r in a name would not be quoted
     writer.writerow(NAMES)
-    count = 0
-    for count, run in enumerate(runs, start=1):  # noqa: B007 the last one counts
+    for run in runs:
         cells = zip(NAMES, row_of(run), strict=True)
         writer.writerow(_escape_formula(value) if name in _TEXTS else value for name, value in cells)
-    return count
 
 
-def write_json_lines(file: Output, runs: Iterable[Run]) -> int:
-    """Write one JSON object per run and line, in ASCII. Returns the number of runs."""
-    count = 0
-    for count, run in enumerate(runs, start=1):  # noqa: B007 the last one counts
+def write_json_lines(file: Output, runs: Iterable[Run]) -> None:
+    """Write one JSON object per run and line, in ASCII."""
+    for run in runs:
         file.write(json.dumps({name: getattr(run, name) for name in NAMES}) + "\n")
-    return count
 
 
 def _escape_formula(text: str) -> str:

@@ -361,9 +361,7 @@ class History:
 
     def known(self, job_id: str, start_time: int) -> bool:
         """Whether asrptd has recorded this run."""
-        query = "SELECT 1 FROM runs WHERE job_id = ? AND start_time = ? AND origin = ?"
-        with _named(self.path):
-            return self._db.execute(query, (job_id, start_time, Origin.ASRPTD.value)).fetchone() is not None
+        return self.count("job_id = ? AND start_time = ? AND origin = ?", (job_id, start_time, Origin.ASRPTD.value)) > 0
 
     def find(self, keys: Iterable[Key]) -> dict[Key, Run]:
         """The runs with these keys, as far as they exist."""
@@ -379,7 +377,7 @@ class History:
                 yield _run(row)
 
     def select(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The result of a query over the table ``runs``. query: a constant of this program."""
+        """The result of a query. query: a constant of this program."""
         with _named(self.path):
             return self._db.execute(query, values).fetchall()
 
@@ -395,9 +393,8 @@ class History:
 
     def mark(self, name: str) -> int:
         """The time stored under a name, 0 for none."""
-        with _named(self.path):
-            row = self._db.execute("SELECT time FROM marks WHERE name = ?", (name,)).fetchone()
-        return int(row[0]) if row else 0
+        rows = self.select("SELECT time FROM marks WHERE name = ?", (name,))
+        return int(rows[0][0]) if rows else 0
 
     def set_mark(self, name: str, time: int) -> None:
         """Store a time, unless a later one is stored."""
@@ -424,27 +421,24 @@ class History:
 
     def runs(self, since: int = 0, limit: int = -1) -> list[Run]:
         """Runs that ended at or after ``since``, latest first."""
-        query = _SELECT + "WHERE end_time >= ? ORDER BY end_time DESC, job_id LIMIT ?"
-        with _named(self.path):
-            return [_run(row) for row in self._db.execute(query, (since, limit))]
+        return self.runs_where("end_time >= ?", (since,), limit)
 
     def runs_where(self, condition: str, values: Sequence[Any], limit: int = -1) -> list[Run]:
         """The runs for which a condition holds, latest first. condition: a constant of this program."""
         query = f"{_SELECT}WHERE {condition} ORDER BY end_time DESC, job_id LIMIT ?"
-        return [_run(row) for row in self.select(query, (*values, limit))]
+        with _named(self.path):
+            return [_run(row) for row in self._db.execute(query, (*values, limit))]
 
-    def samples(self, *, completed: bool = True) -> list[Sample]:
-        """Runs with known group and iterations, in a deterministic order; only completed ones unless
-        ``completed`` is False."""
+    def samples(self) -> list[Sample]:
+        """Runs with known group and iterations, in a deterministic order."""
         query = (
             "SELECT group_id, uid, iterations, program, gpus, features, end_time, state, origin IN (?, ?), "
             "work_s, iterations_of, profile, iterations_source, alpha, end_time - start_time FROM runs "
-            "WHERE iterations > 0 AND length(group_id) = 16 AND (state = ? OR NOT ?) "
+            "WHERE iterations > 0 AND length(group_id) = 16 "
             "ORDER BY end_time, job_id, start_time"
         )
         with _named(self.path):
-            rows = self._db.execute(query, (*_FROM_SLURM, COMPLETED, completed))
-            return [_sample(*row) for row in rows]
+            return [_sample(*row) for row in self._db.execute(query, _FROM_SLURM)]
 
 
 def _sample(

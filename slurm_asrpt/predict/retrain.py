@@ -73,7 +73,7 @@ def retrain(settings: Settings, now: float, progress: Progress = silent, force: 
         models = models_folder(settings)
         with History(settings.paths.state / HISTORY_NAME) as history:
             prune(history, settings.predict.keep_days, now)
-            samples = training_samples(history.samples(completed=False))
+            samples = training_samples(history.samples())
             beliefs = to_bytes(learn(history, settings.fabric.to_core())) if settings.predict.communication else b""
         fit = _fitter(settings.predict, progress)
         entries = fit(samples)

@@ -333,7 +333,7 @@ def test_history(data: bytes) -> None:
             history, _ = open_or_set_aside(path, 1e9)
             with history:
                 history.runs()
-                history.samples(completed=False)
+                history.samples()
 
         or_our_error(read)
 

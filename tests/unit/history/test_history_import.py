@@ -292,7 +292,7 @@ def test_a_trace(history: History, trace: Path) -> None:
     assert max(run.uid for run in (one, two, four)) < -1
     assert one.group_id == two.group_id
     assert four.group_id == fallback_group(four.uid, "", 4)
-    assert [sample.iterations for sample in history.samples(completed=False)] == [60, 30, 20]
+    assert [sample.iterations for sample in history.samples()] == [60, 30, 20]
 
 
 def test_runs_without_a_group_count_for_user_and_cluster(history: History, tmp_path: Path) -> None:
