@@ -182,13 +182,13 @@ class Lab:
         self.start_slurmctld()
         self.wait_for_nodes()
 
-    def wait_for_nodes(self, timeout_s: float = 60.0) -> None:
+    def wait_for_nodes(self) -> None:
         """Wait until no node is unknown or not responding (``*``). Raises MachineError."""
 
         def known() -> bool:
             return not any("unknown" in state or "*" in state for state in self.node_states())
 
-        self._wait("every node has answered", known, [], self.paths.log / "slurmctld.log", timeout_s)
+        self._wait("every node has answered", known, [], self.paths.log / "slurmctld.log", 60.0)
 
     def start_node(self, name: str) -> Daemon:
         """Start the slurmd of a node in slurm.conf."""

@@ -15,7 +15,7 @@ import shutil
 import socket
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from slurm_asrpt.errors import EXIT_BAD_INPUT, InputError, MachineError
@@ -37,6 +37,8 @@ CLOCK_PROGRAMS = ("faketime",)
 ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db")
 _PLUGIN_PACKAGES = {False: "slurm-wlm-basic-plugins", True: "slurm-wlm-mysql-plugin"}
 
+MOST_NAMED = 3
+"""Ports that an error names."""
 MARK = "asrpt-lab test user"
 REGISTRY = Path("/run/asrpt-labs")
 
@@ -118,10 +120,9 @@ def _free(port: int) -> bool:
     return True
 
 
-def _some(items: Iterable[str], limit: int = 3) -> str:
-    listed = list(items)
-    more = f" and {len(listed) - limit} more" if len(listed) > limit else ""
-    return ", ".join(listed[:limit]) + more
+def _some(items: Sequence[str]) -> str:
+    more = f" and {len(items) - MOST_NAMED} more" if len(items) > MOST_NAMED else ""
+    return ", ".join(items[:MOST_NAMED]) + more
 
 
 @contextlib.contextmanager

@@ -118,9 +118,9 @@ def _read_json(text: str, source: str) -> Table:
         raise InputError(f"{source}: invalid JSON: {error}; fix that line") from error
 
 
-def format_document(document: Document, comment: str = "") -> str:
+def format_document(document: Document) -> str:
     """As TOML."""
-    return format_uncut(document, comment) if isinstance(document, UncutFile) else format_profile(document, comment)
+    return format_uncut(document) if isinstance(document, UncutFile) else format_profile(document)
 
 
 def to_values(document: Document) -> dict[str, Any]:

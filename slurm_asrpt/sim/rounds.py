@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,6 @@ from slurm_asrpt.core.rounds.policy import RoundPolicy
 
 FREED, ENDED, ARRIVED = range(3)
 """Order of simultaneous events: GPUs become free, rounds end, jobs arrive."""
-TELL_EVERY = 4096
 
 
 @dataclass(frozen=True)
@@ -143,11 +142,10 @@ def simulate_rounds(
     jobs: Sequence[RoundJob],
     settings: Mapping[str, float] | None = None,
     switch_s: Mapping[str, float] | None = None,
-    on_progress: Callable[[int], None] = lambda rounds: None,
 ) -> RoundResult:
     """Simulate the jobs under a policy. switch_s: seconds to load a job of each model onto a GPU; none by default.
 
-    on_progress: called now and then with the number of ended rounds. Ctrl-C ends the simulation and keeps the results.
+    Ctrl-C ends the simulation and keeps the results.
     Raises ValueError for an unknown policy or setting, jobs without ``rounds``, and a policy that leaves jobs waiting.
     """
     if any(job.rounds is None for job in jobs):
@@ -159,7 +157,7 @@ def simulate_rounds(
     for job in jobs:
         run.push(job.arrival_s, ARRIVED, job)
     made.freed(range(len(fleet.kind)), 0.0)
-    first_s, events, interrupted = _loop(run, on_progress)
+    first_s, events, interrupted = _loop(run)
     if not interrupted and np.isnan(run.end_s).any():
         raise ValueError(f"{policy} left {int(np.isnan(run.end_s).sum())} jobs waiting forever")
     return RoundResult(
@@ -175,15 +173,14 @@ def simulate_rounds(
     )
 
 
-def _loop(run: Run, on_progress: Callable[[int], None]) -> tuple[float, int, bool]:
+def _loop(run: Run) -> tuple[float, int, bool]:
+    """CPU seconds of the policy for the first instant, the instants, and whether Ctrl-C ended the simulation."""
     steps, first_s = 0, 0.0
     try:
         while run.heap:
             run.step()
             steps += 1
             first_s = first_s or run.policy_s
-            if not steps % TELL_EVERY:
-                on_progress(run.rounds)
     except KeyboardInterrupt:
         return first_s, steps, True
     return first_s, steps, False

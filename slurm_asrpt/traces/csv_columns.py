@@ -100,16 +100,10 @@ def _chosen(found: TraceFile, wanted: Mapping[str, str]) -> dict[str, str]:
     return chosen
 
 
-def read_csv_columns(
-    found: TraceFile, columns: Mapping[str, str], unit_s: float = 1.0, changed: Mapping[str, pd.Series] | None = None
-) -> Trace:
+def read_csv_columns(found: TraceFile, columns: Mapping[str, str], unit_s: float = 1.0) -> Trace:
     """Read the given columns of a file. Rows without an ID are numbered. unit_s: seconds per unit of numeric times
     and durations."""
-    titles = sorted(set(columns.values()))
-    try:
-        rows = read_rows(found.path, titles, [])
-    except InputError as error:
-        raise error if str(found.path) in str(error) else InputError(f"{found.path}: {error}") from None
+    rows = read_rows(found.path, sorted(set(columns.values())), [])
     frame = pd.DataFrame({column: rows.frame[title] for column, title in columns.items()})
     if "job_id" not in frame:
         frame["job_id"] = [str(number) for number in range(1, len(frame) + 1)]
@@ -126,7 +120,7 @@ def read_csv_columns(
     gpus, rounded = whole_gpus(numbers(frame["gpus"]))
     frame["gpus"] = gpus
     _derive(frame)
-    return clean(found.name, frame, {ROUNDED: rounded, **(changed or {})}, rows.faults, midnights=midnights)
+    return clean(found.name, frame, {ROUNDED: rounded}, rows.faults, midnights=midnights)
 
 
 def _derive(frame: pd.DataFrame) -> None:

@@ -133,13 +133,13 @@ def _tail(duration: Floats, work: Floats) -> dict[str, Any]:
     return {**shares, "hill_index": hill_index(duration)}
 
 
-def hill_index(values: Floats, share: float = TAIL) -> float | None:
-    """Hill's estimate of the index a in P(X > x) ~ x^-a from the largest ``share`` of ``values``; below 2 the tail
+def hill_index(values: Floats) -> float | None:
+    """Hill's estimate of the index a in P(X > x) ~ x^-a from the largest TAIL of ``values``; below 2 the tail
     is heavy.
 
     None with fewer than ten such values, or if they are all equal.
     """
-    count = int(len(values) * share)
+    count = int(len(values) * TAIL)
     if count < 10:
         return None
     largest = np.sort(values)[::-1][: count + 1]
