@@ -103,8 +103,8 @@ class DaemonSettings(Section):
     forecast_s: Annotated[float, Field(ge=0, le=86400)] = Field(
         60.0,
         description="How often the start times of waiting jobs are estimated. A separate process does this, with a "
-        "quarter of a core at most. Estimates that take long are made less often: they run for a tenth of the time at "
-        "most. 0: no estimates.",
+        "quarter of a core at most. Estimates that take long are made less often: they run for a tenth of the time on "
+        "average. 0: no estimates.",
     )
     lease_s: Annotated[int, Field(ge=5, le=86400)] = Field(
         600,

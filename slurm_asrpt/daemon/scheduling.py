@@ -48,7 +48,8 @@ from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.switch import OperatingMode
 
-ADJUSTMENT, STARTUP_DELAY, CHECKPOINT_TIMES = "forecast_margins", "startup_delay", "checkpoint_times"
+ADJUSTMENT, ESTIMATES = "forecast_margins", "estimates"
+STARTUP_DELAY, CHECKPOINT_TIMES = "startup_delay", "checkpoint_times"
 """Keys of state.json: the conformal adjustment of start times, and what has been learned of nodes and jobs."""
 
 
@@ -110,14 +111,20 @@ def assemble(
     reports = EndedReports(Waits())
     runs = RunRecorder(history, recent, progress, reports, cluster)
     lifecycle = JobLifecycle(settings, jobs, cluster, feed, profiles, audit, mode, runs)
+    preemption = Preemption(settings, policy, jobs, cluster, rules, checkpoints, client, audit, mode)
+    communication = LearnedCommunication(models_folder(settings), settings.predict.communication)
+    snapshots = SnapshotMaker(
+        settings, policy, jobs, cluster, progress, recent, rules.limits, communication, preemption.preemptible
+    )
+    private, estimates = slurm.private_jobs, saved.get(ESTIMATES)
+    forecaster = Forecaster(settings, jobs, cluster, recent, snapshots, mode, private, saved=estimates)
     learned = {
         ADJUSTMENT: recent.dump_adjustment,
+        ESTIMATES: forecaster.dump,
         STARTUP_DELAY: cluster.startup_delay.dump,
         CHECKPOINT_TIMES: checkpoints.dump,
     }
     saver = StateSaver(store, saved, feed, jobs, lifecycle.ended, learned, mode)
-    preemption = Preemption(settings, policy, jobs, cluster, rules, checkpoints, client, audit, mode)
-    communication = LearnedCommunication(models_folder(settings), settings.predict.communication)
     cpu_jobs = CpuJobs(jobs, cluster, feed, audit, policy.bands)
     leases = Leases(settings, jobs, client, mode, clock)
     rank_maps = RankMaps(settings.paths.spool, cluster, client, clock)
@@ -130,8 +137,6 @@ def assemble(
     writer = _writer(shared, saver, leases, rank_maps, preemption, cpu_jobs)
     scheduler = Scheduler(reader, eligibility, decider, writer, saver, rank_maps, audit, clock)
 
-    snapshots = SnapshotMaker(settings, policy, jobs, cluster, progress, recent, communication, preemption.preemptible)
-    forecaster = Forecaster(settings, jobs, cluster, recent, snapshots, mode, slurm.private_jobs)
     rows = JobRows(cluster, profiles, recent, preemption, cpu_jobs, rules.limits, settings.policy.fairshare_bands)
     status = StatusBuilder(settings, policy, jobs, cluster, rows, progress, reports, mode, store.leader.name)
     return Scheduling(scheduler, jobs, snapshots, forecaster, status, leases)

@@ -70,7 +70,7 @@ class StatusBuilder:
     def build(self, now: float, forecaster: Forecaster) -> Status:
         """The status, with running jobs first, then the others in the order in which they should start."""
         queue = self._policy.queue(now)
-        able = (str(job_id) for job_id, why in queue if not self._is_too_large(str(job_id), why, now))
+        able = (str(job_id) for job_id, why in queue if not self._never_starts(str(job_id), why, now))
         ranks = {job_id: rank for rank, job_id in enumerate(able, start=1)}
         reasons = {str(job_id): with_cause(why, self._jobs) for job_id, why in queue}
         observed = self._progress.look(self._jobs.running_since())
@@ -106,10 +106,12 @@ class StatusBuilder:
             release=__version__,
         )
 
-    def _is_too_large(self, job_id: str, why: Reason, now: float) -> bool:
-        """Whether the job never has its turn; but it has if only a reservation keeps its nodes."""
-        job = self._jobs.get(job_id) if why.kind == "capacity" else None
-        return job is not None and unless_reserved(job, why, self._cluster, now).kind == "capacity"
+    def _never_starts(self, job_id: str, why: Reason, now: float) -> bool:
+        """Whether the job never has its turn: it is too large, not for a reservation alone, or alone over a limit."""
+        job = self._jobs.get(job_id)
+        if job is None or job.exceeds_limit_alone:
+            return job is not None
+        return why.kind == "capacity" and unless_reserved(job, why, self._cluster, now).kind == "capacity"
 
     def report_ended(self, run_dir: Path, now: float) -> None:
         """Write the jobs that have ended since the last call for their owners. Raises OSError; then none is lost."""
@@ -140,9 +142,9 @@ class StatusBuilder:
 
 def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: float) -> None:
     """Add the forecast of a pending job's start, or why there is none."""
-    found = forecaster.current(job, now)
+    never = row.reason == "capacity" or job.exceeds_limit_alone
+    found = None if never else forecaster.current(job, now)
     if found is None:
-        never = row.reason == "capacity"
         row.start_unknown = row.text if never else forecaster.why_not(job, row.text, row.rank)
         return
     row.start_earliest, row.start_median, row.start_latest = found.earliest, found.median, found.latest

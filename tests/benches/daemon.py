@@ -124,10 +124,10 @@ class Bench:
     def listen(self, event: str, facts: Mapping[str, Any]) -> None:
         """Called for each event of the audit trail; tests may replace it."""
 
-    def forecaster(self, begin: Callable[[bytes, float], Computation] = Process) -> Forecaster:
-        """Another forecaster beside this daemon's. begin: starts a computation."""
-        jobs, cluster = self.scheduling.jobs, self.scheduler.decider.cluster
-        return Forecaster(self.settings, jobs, cluster, self.recent, self.scheduling.snapshots, self.mode, False, begin)
+    def forecaster(self, begin: Callable[[bytes, float], Computation] = Process, saved: Any = None) -> Forecaster:
+        """Another forecaster beside this daemon's. begin: starts a computation. saved: of one before a restart."""
+        jobs, cluster, snapshots = self.scheduling.jobs, self.scheduler.decider.cluster, self.scheduling.snapshots
+        return Forecaster(self.settings, jobs, cluster, self.recent, snapshots, self.mode, False, begin, saved)
 
     def status(self, now: float, forecaster: Forecaster | None = None) -> Status:
         return self.scheduling.status.build(now, forecaster or self.scheduling.forecaster)

@@ -2,7 +2,8 @@
 
 A process gets the share BUDGET of ``daemon.forecast_s`` as CPU time, at low priority, and at most that share of a core.
 One process runs at a time, and nothing waits for it. The pause after a long computation is longer, so that forecasts
-take at most the share DUTY of a core on average.
+take at most the share DUTY of a core on average. Where most jobs of the queue are new, a quick computation does not
+wait for the end of that pause: its futures are shorter, but the jobs at the head of the queue soon have an estimate.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from slurm_asrpt.throttle import Throttle
 LOG = logging.getLogger("asrptd")
 BUDGET = 0.25
 DUTY = 0.1
+QUICK = 0.2
+"""The budget of a quick computation, as a share of that of others."""
 TIMEOUT = 10
 """Timeout of a process, in multiples of ``forecast_s``."""
 
@@ -94,10 +97,12 @@ class Process:
 
 @dataclass
 class _Running:
-    """A running computation: when it began, and what each job asked for then."""
+    """A running computation: when it began, and what each job asked for then. waiting: all that waited then."""
 
     made: float
     jobs: dict[str, Any]
+    waiting: frozenset[str]
+    quick: bool
     work: Computation
 
 
@@ -117,13 +122,19 @@ class Forecaster:
         mode: OperatingMode,
         private_jobs: bool,
         begin: Callable[[bytes, float], Computation] = Process,
+        saved: Any = None,
     ) -> None:
-        """private_jobs: users may see only their own jobs. begin: starts a computation with a budget in seconds."""
+        """private_jobs: users may see only their own jobs. begin: starts a computation with a budget in seconds.
+
+        saved: what ``dump`` returned before a restart.
+        """
         self.every_s, self._mode = settings.daemon.forecast_s, mode
         self._run, self._private, self._begin = settings.paths.run, private_jobs, begin
         self._jobs, self._cluster, self._recent, self._snapshots = jobs, cluster, recent, snapshots
+        self._saved = saved
         self._running: _Running | None = None
-        self._due = self._publish_due = -math.inf
+        self._due = self._soonest = self._publish_due = -math.inf
+        self._seen: frozenset[str] = frozenset()  # the jobs that waited when the last answer was computed
         self._publishing = Throttle(time.monotonic)
         self._published: object = None  # the queue at that time
         self._known: dict[str, tuple[Any, Forecast]] = {}  # with what the job asked for then
@@ -143,10 +154,11 @@ class Forecaster:
         if not self._mode.enforcing:
             self._forget()
             return
+        self._restore()
         try:
             self._pick_up(now)
-            if self._running is None and now >= self._due:
-                self._start_computation(now)
+            if self._running is None and now >= self._soonest:
+                self._start_if_due(now)
         except (OSError, ValueError) as error:  # scheduling continues without forecasts; the next attempt may succeed
             LOG.warning("start-time forecasts failed: %s", one_line(error))
             self._running = None
@@ -173,16 +185,21 @@ class Forecaster:
         """What what-ifs depend on: the jobs' states and the free GPUs."""
         return {job_id: job.state for job_id, job in self._jobs.items()}, dict(self._cluster.view.free)
 
-    def _start_computation(self, now: float) -> None:
-        if not any(_waits(job) for job in self._jobs.values()):
-            return
-        self._due = now + self.every_s
+    def _start_if_due(self, now: float) -> None:
+        waiting = frozenset(name for name, job in self._jobs.items() if _waits(job))
+        quick = 2 * len(waiting - self._seen) > len(waiting)
+        if waiting and (quick or now >= self._due):
+            self._start_computation(waiting, quick, now)
+
+    def _start_computation(self, waiting: frozenset[str], quick: bool, now: float) -> None:
+        self._soonest = now + self.every_s
         snapshot = self._snapshots.make(now)
         jobs = {str(each.job.id): self._jobs[each.job.id].made_from for each in snapshot.waiting}
         for rest in snapshot.arrays:
             for name in rest.asked:
                 jobs[str(name)] = self._jobs[name if name in self._jobs else rest.job.id].made_from
-        self._running = _Running(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
+        budget_s = BUDGET * self.every_s * (QUICK if quick else 1.0)
+        self._running = _Running(now, jobs, waiting, quick, self._begin(to_json(snapshot), budget_s))
 
     def _pick_up(self, now: float) -> None:
         running = self._running
@@ -192,10 +209,11 @@ class Forecaster:
         if answer is not None:
             self._running = None
             adjustment, answered = self._adjustment(running.made), json.loads(answer)
-            self._due = max(self._due, running.made + answered["cpu_s"] / DUTY)
+            self._due = max(self._due, running.made) + answered["cpu_s"] / DUTY
             found = {job_id: _shown(times, running.made, adjustment) for job_id, times in answered["starts"].items()}
-            self._known = {job_id: (running.jobs[job_id], forecast) for job_id, forecast in found.items()}
-            self._without = running.jobs.keys() - found.keys()
+            kept = self._known if running.quick else {}  # its shorter futures may leave out jobs that had an estimate
+            self._known = kept | {name: (running.jobs[name], forecast) for name, forecast in found.items()}
+            self._without, self._seen = running.jobs.keys() - found.keys(), running.waiting
         elif now > running.made + TIMEOUT * self.every_s:
             running.work.stop()
             raise OSError(f"no answer within {TIMEOUT * self.every_s:g} s")
@@ -269,10 +287,36 @@ class Forecaster:
             return f"only the first {MAX_JOBS} jobs in the queue get an estimate"
         return "no estimate yet; the next ones include it"
 
+    def dump(self) -> Any:
+        """The estimates, to be saved: after a restart they are shown until there are new ones. In whole seconds."""
+        if self._saved is not None:
+            return self._saved
+        known = ((name, self._asking(name), forecast) for name, (_, forecast) in self._known.items())
+        return {name: [job.record.submit_time, *_row(each)] for name, job, each in known if job and _waits(job)}
+
+    def _restore(self) -> None:
+        """Take up the estimates from before a restart, of the jobs that there still are."""
+        saved, self._saved = self._saved, None
+        if saved is None:
+            return
+        try:
+            rows = {name: (float(row[0]), _from_row(row[1:])) for name, row in saved.items()}
+        except (ValueError, TypeError, IndexError, AttributeError):
+            return
+        for name, (submit_time, forecast) in rows.items():
+            job = self._asking(name)
+            if job is not None and job.record.submit_time == submit_time:
+                self._known[name] = (job.made_from, forecast)
+        self._seen = frozenset(self._known)
+
+    def _asking(self, name: str) -> ManagedJob | None:
+        """The job that an estimate is of: for a task that has no record of its own yet, its array."""
+        return self._jobs.get(name) or self._jobs.get(name.partition("_")[0])
+
     def _forget(self) -> None:
         """Slurm decides now: what was estimated for asrptd's decisions no longer holds."""
         self.close()
-        self._known, self._without = {}, set()
+        self._known, self._without, self._seen, self._saved = {}, set(), frozenset(), None
 
     def close(self) -> None:
         if self._running is not None:
@@ -287,6 +331,21 @@ def _waits(job: ManagedJob) -> bool:
 
 def _nameless(jobs: Sequence[_Named]) -> tuple[_Named, ...]:
     return tuple(replace(each, job=replace(each.job, user="", group="")) for each in jobs)
+
+
+def _row(forecast: Forecast) -> list[Any]:
+    """What ``_from_row`` reads."""
+    times = (forecast.made, forecast.earliest, forecast.median, forecast.latest, *forecast.simulated)
+    return [forecast.open_end, *(None if time is None else round(time) for time in times)]
+
+
+def _from_row(row: Sequence[Any]) -> Forecast:
+    """Raises ValueError, TypeError, IndexError for anything else."""
+    open_end, *times = row
+    made, earliest, median, latest, *simulated = (None if time is None else float(time) for time in times)
+    if made is None or earliest is None or len(simulated) not in (0, 3):
+        raise ValueError("not an estimate")
+    return Forecast(made, earliest, median, latest, tuple(simulated), str(open_end))
 
 
 def _shown(times: Sequence[float | None], made: float, adjustment: StartConformal) -> Forecast:

@@ -19,6 +19,7 @@ from slurm_asrpt.daemon.communication import LearnedCommunication
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.run_lengths import iterations_of, run_of
 from slurm_asrpt.daemon.jobs.arrays import TaskCounts
+from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
@@ -47,13 +48,14 @@ class SnapshotMaker:
         cluster: ClusterState,
         progress: ProgressWatch,
         recent: RecentJobs,
+        limits: LimitsWatch,
         communication: LearnedCommunication,
         preemptible: Callable[[], Iterable[tuple[ManagedJob, PreemptibleRun]]],
     ) -> None:
         """preemptible: the jobs that the policy may preempt now."""
         self.communication, self._preemptible = communication, preemptible
         self._settings, self._policy, self._jobs, self._cluster = settings, policy, jobs, cluster
-        self._progress, self._recent = progress, recent
+        self._progress, self._recent, self._limits = progress, recent, limits
 
     def make(self, now: float) -> Snapshot:
         """The state as of now."""
@@ -62,9 +64,9 @@ class SnapshotMaker:
         seen = self._progress.look(self._jobs.running_since())
         unknown = recent.arrivals.run_times([now - j.record.start_time for j in holding if j.state is JobState.RUNNING])
         held = [self._running(job, seen.get(str(job.record.number)), unknown, now) for job in holding]
-        running = with_room([*held, *self._not_up()], view.nodes)
-        able = [job_id for job_id, why in self._policy.queue(now) if why.kind != "capacity"]
-        first = [self._jobs[job_id] for job_id in able[:MAX_JOBS]]
+        running = with_room([*held, *self._not_up(), *self._others(holding, unknown, now)], view.nodes)
+        queue = [(self._jobs[job_id], why) for job_id, why in self._policy.queue(now)]
+        first = [job for job, why in queue if why.kind != "capacity" and not job.exceeds_limit_alone][:MAX_JOBS]
         waiting = tuple(self._waiting(job, job.job, unknown) for job in first if job.job)
         arrivals, window_s = recent.arrivals.recent(now, unknown, LEAST_PERIODS * settings.daemon.forecast_s)
         return Snapshot(
@@ -78,6 +80,7 @@ class SnapshotMaker:
             free_cpus=view.free_cpus,
             free_memory=view.free_memory,
             free_gres=view.free_gres,
+            headroom=self._limits.headroom(self._jobs.in_state(JobState.PINNED)).room,
             indexes=self._indexes(running),
             running=tuple(running),
             waiting=waiting,
@@ -97,6 +100,16 @@ class SnapshotMaker:
         for name in sorted(self._cluster.not_up):
             if free[name]:
                 yield Running(JobId(f"power:{name}"), {name: free[name]}, Request(), 0.0, span, math.inf)
+
+    def _others(self, holding: Sequence[ManagedJob], unknown: Quantiles, now: float) -> Iterator[Running]:
+        """Jobs that asrptd does not manage and that count against limits; whose GPUs they hold is not known."""
+        known = {job.record.job_id for job in holding}
+        for record in self._limits.running:
+            charges = self._limits.charges(record)
+            if charges and record.job_id not in known:
+                ran_s = max(0.0, now - record.start_time)
+                limit_s = max(0.0, record.time_limit - ran_s) if record.time_limit else math.inf
+                yield Running(JobId(record.job_id), {}, Request(), ran_s, unknown, limit_s, charges)
 
     def _waiting(self, job: ManagedJob, admitted: Job, unknown: Quantiles) -> Waiting:
         done = job.service.past / (admitted.gpus * self._alpha(admitted)) if admitted.interruptible else 0.0
@@ -204,6 +217,7 @@ class SnapshotMaker:
             ran_s=over_s,
             span=span,
             limit_s=max(0.0, record.time_limit - ran_s) if record.time_limit else math.inf,
+            charges=self._limits.charges(record) if begun else job.charges or self._limits.charges(record),
             indexes={name: each for name, each in record.gpu_indexes.items() if name in self._cluster.view.by_name},
         )
 

@@ -81,6 +81,11 @@ class LimitsWatch:
             self._holders = holders
         self._reads = self._reader.reads
 
+    @property
+    def running(self) -> Sequence[JobRecord]:
+        """The jobs that use limits now, managed or not."""
+        return self._running
+
     def most_nodes(self, record: JobRecord) -> int | None:
         """The least MaxNodes of the partitions of a job that it fits into; None without one."""
         known = self._reader.site.partitions

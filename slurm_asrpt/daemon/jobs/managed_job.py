@@ -166,6 +166,11 @@ class ManagedJob(SavedJob):
         return asked.charges if asked is not None else ()
 
     @property
+    def exceeds_limit_alone(self) -> bool:
+        """Whether a limit of the site keeps it from starting even if no other job counts against it."""
+        return any(math.isinf(amount) for _, amount in self.charges)
+
+    @property
     def forgotten(self) -> bool:
         """Whether slurmctld was killed before it saved a requeue, and shows the ended run as running or failed."""
         return self.record.state in ("RUNNING", KILLED) and self.was_requeued(self.record)

@@ -9,12 +9,14 @@ import pytest
 from slurm_asrpt import throttle
 from slurm_asrpt.core.job import JobId, Request
 from slurm_asrpt.daemon.forecasts.snapshot import with_room
+from slurm_asrpt.daemon.jobs.saved_state import Forecast
 from slurm_asrpt.forecast.calibration import Calibration, calibration
 from slurm_asrpt.forecast.conformal import MIN_STARTS, ConformityScore, OpenEnd, StartConformal, StartInterval
 from slurm_asrpt.forecast.sampling import UNKNOWN_S
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Running, from_json
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook.tag import Tag
+from slurm_asrpt.slurm.limits import Qos, SiteLimits
 from slurm_asrpt.status.document import withdrawn_after
 from slurm_asrpt.status.ended import read_ended
 from tests.benches.fake_slurm import GROUP
@@ -50,8 +52,14 @@ class ForecastBench:
         self.bench, self.computations, self.slurm = bench, computations, bench.slurm
         self.start()
 
-    def start(self):
-        self.forecaster = self.bench.forecaster(self.computations)
+    def start(self, saved=None):
+        self.forecaster = self.bench.forecaster(self.computations, saved)
+
+    def restart(self):
+        """With what is saved, as JSON."""
+        saved = json.loads(json.dumps(self.forecaster.dump()))
+        self.bench.restart()
+        self.start(saved)
 
     def cycle(self, seconds=1.0):
         now = self.slurm.now
@@ -161,7 +169,35 @@ def test_a_snapshot_has_the_current_jobs_and_recent_arrivals(forecasts, computat
     assert (each.job.id, each.span.low, each.span.middle, each.span.high) == (waiting, 30, 50, 90)
     assert sum(snapshot.free.values()) == 0
     assert [job.job.id for job in snapshot.recent] == ["1", waiting]
-    assert computations.budget_s == EVERY_S / 4
+
+
+def test_a_quick_computation_comes_first_and_where_most_jobs_are_new(forecasts, computations, waiting):
+    """It does not wait until the pause after a long one is over, but that pause becomes longer by it."""
+    budgets = []
+    computations.cpu_s = 0.1 * 4 * EVERY_S
+    for cycle in range(13):
+        computations.answers.append({})
+        if cycle == 5:
+            forecasts.slurm.submit(4, 50)
+            forecasts.slurm.submit(4, 50)
+        before = len(computations.snapshots)
+        forecasts.cycle(EVERY_S)
+        budgets += [computations.budget_s if len(computations.snapshots) > before else None]
+    made = [round(each.now - computations.snapshots[0].now) / EVERY_S for each in computations.snapshots]
+    assert computations.snapshots[0].waiting[0].job.id == waiting
+    assert made == [0, 4, 5, 12]
+    assert [budget for budget in budgets if budget] == [EVERY_S / 4, EVERY_S / 20, EVERY_S / 4]
+
+
+def test_a_quick_computation_keeps_the_estimates_that_it_does_not_make(forecasts, computations, waiting):
+    forecasts.estimate(waiting, forecasts.slurm.now + 3000, None, None)
+    forecasts.slurm.tick(EVERY_S)
+    new = [forecasts.slurm.submit(4, 50) for _ in range(2)]
+    forecasts.cycle()
+    computations.answers.append({new[0]: [forecasts.slurm.now + 60, None, None]})
+    forecasts.cycle()
+    assert [forecasts.row(each).start_earliest is not None for each in (waiting, *new)] == [True, True, False]
+    assert forecasts.row(new[1]).start_unknown.startswith("it starts in too few simulations")
 
 
 @pytest.fixture
@@ -258,6 +294,89 @@ def test_the_first_estimate_survives_a_restart(forecasts, waiting):
     assert why == "no estimate yet; the next ones include it"
     last = forecasts.forecaster.why_not(forecasts.bench.job(waiting), "", MAX_JOBS + 1)
     assert last == f"only the first {MAX_JOBS} jobs in the queue get an estimate"
+
+
+def test_estimates_are_shown_after_a_restart_until_there_are_new_ones(forecasts, computations, waiting):
+    begin = forecasts.slurm.now
+    forecasts.estimate(waiting, begin + 80, begin + 90, None)
+    computations.budget_s = 0
+    forecasts.restart()
+    assert forecasts.forecaster.dump() != {}, "saved again before it is taken up"
+    forecasts.cycle()
+    row = forecasts.row(waiting)
+    assert (row.start_earliest, row.start_median, row.start_latest, row.start_open) == (
+        *(begin + 80, begin + 90, None),
+        OpenEnd.HORIZON,
+    )
+    assert computations.budget_s == EVERY_S / 4, "nothing is new"
+    forecasts.restart()
+    forecasts.slurm.tick(withdrawn_after(EVERY_S))
+    forecasts.cycle()
+    assert forecasts.row(waiting).start_earliest is None
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        None,
+        "",
+        [],
+        {"2": None},
+        {"2": []},
+        {"2": ["x", "", 1, 2, 3, 4]},
+        {"2": [0.0, "", 1000001, 1000090, 1000100, None]},
+        {"2": [1000001.0, "", None, 1000090, 1000100, None]},
+        {"2": [1000001.0, "", 1000001, 1000090, 1000100, None, 7]},
+    ],
+    ids=str,
+)
+def test_estimates_of_other_jobs_or_that_are_damaged_are_not_taken_up(forecasts, waiting, saved):
+    assert (waiting, forecasts.bench.job(waiting).record.submit_time) == ("2", 1000001.0)
+    forecasts.bench.restart()
+    forecasts.start(saved)
+    forecasts.cycle()
+    assert forecasts.row(waiting).start_earliest is None
+
+
+def test_asrptd_saves_its_estimates(bench_gated):
+    bench_gated.cycle(1)
+    bench_gated.slurm.submit(12, 100)
+    waiting = bench_gated.slurm.submit(12, 100)
+    bench_gated.cycle(1)
+    forecaster, job = bench_gated.scheduling.forecaster, bench_gated.job(waiting)
+    now = bench_gated.slurm.now
+    forecaster._known[waiting] = (job.made_from, Forecast(now, now + 60, None, None, (now + 60, None, None), "horizon"))
+    bench_gated.cycle(1)
+    bench_gated.restart()
+    bench_gated.cycle(1)
+    after = bench_gated.scheduling.forecaster
+    after.step(bench_gated.slurm.now)
+    after.close()
+    assert after.current(bench_gated.job(waiting), bench_gated.slurm.now).earliest == round(now) + 60
+
+
+def test_simulations_know_the_limits_of_the_site(forecasts, computations):
+    """What running jobs use of them, managed or not, and that a job exceeds one by itself: it is not simulated."""
+    small = SiteLimits(qos={"small": Qos("small", user={"MaxTRESPU=gres/gpu": 4.0})})
+    forecasts.slurm.site_limits = small
+    running = forecasts.slurm.submit(2, 100, qos="small")
+    forecasts.cycle(3)
+    forecasts.cycle(3)
+    other = forecasts.slurm.submit(1, 100, qos="small", partition="other", state="RUNNING", leased=False)
+    waiting, alone = (forecasts.slurm.submit(gpus, 50, qos="small") for gpus in (2, 5))
+    forecasts.cycle()
+    snapshot = computations.snapshots[-1]
+    (name,) = snapshot.headroom
+    assert name.startswith("MaxTRESPU=gres/gpu of QOS small")
+    assert snapshot.headroom[name] == 1
+    assert {run.job_id: run.charges for run in snapshot.running} == {
+        running: ((name, 2.0),),
+        other: ((name, 1.0),),
+    }
+    assert [each.job.id for each in snapshot.waiting] == [waiting]
+    row = forecasts.row(alone)
+    assert (row.rank, row.start_earliest, row.reason) == (None, None, "over-limit")
+    assert row.start_unknown == row.text
 
 
 def test_a_forecast_process_that_fails_or_hangs_is_logged_and_retried(forecasts, computations, waiting, caplog):
