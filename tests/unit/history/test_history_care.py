@@ -189,7 +189,7 @@ def test_the_learnable_runs_in_statistics_are_those_that_retrain_uses(path: Path
     states = sorted({*TRAINING_STATES, "CANCELLED", "PREEMPTED", "NODE_FAIL", "REQUEUED"})
     write(path, *(replace(RUN, job_id=state, state=state) for state in states))
     with History(path, read_only=True) as history:
-        learnable, samples = statistics(history).learnable, training_samples(history.samples(completed=False))
+        learnable, samples = statistics(history).learnable, training_samples(history.samples())
     assert learnable == len(samples) == len(TRAINING_STATES)
 
 
