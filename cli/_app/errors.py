@@ -45,8 +45,9 @@ def _run(app: Callable[..., int | None], command: str) -> int | None:
 
 
 def _report_usage(command: str, error: typer.BadParameter) -> int:
-    """Print what is wrong with the options or arguments; a command without any shows its help."""
-    if sys.argv[1:]:
+    """Print what is wrong with the options or arguments; a command or group without any shows its help."""
+    is_help = error.ctx is not None and error.message == error.ctx.get_help()  # of a group without a subcommand
+    if sys.argv[1:] and not is_help:
         where = error.ctx.command_path if error.ctx else command
         message = printable(" ".join(error.format_message().split()).rstrip("."))
         print(f"{where}: {message}; {_advice(where, message)}", file=sys.stderr)

@@ -65,11 +65,18 @@ _NOTES = {
 
 def summary(found: Status, width: int) -> list[Line]:
     """The free GPUs, and the mode, policy and leader of asrptd, in two lines."""
-    free = f"{found.gpus_free} of {counted(found.gpus_total, 'GPU')} free"
+    free = free_gpus(found)
     note = _NOTES.get(found.mode, "")
     second = _with(found.leader, f"Mode {safe(found.mode)}, policy {safe(found.policy)}", width)
     lines: list[Line] = [((clip(f"{free}.{note}", width), "bold"),), ((clip(second, width), "dim"),)]
     return lines
+
+
+def free_gpus(found: Status) -> str:
+    """The free GPUs in words, and how many are on nodes where Slurm starts no jobs now."""
+    away = sum(node.gpus for node in found.nodes if not node.usable)
+    free = f"{found.gpus_free} of {counted(found.gpus_total, 'GPU')} free"
+    return f"{free}, {away} more reserved, draining or down" if away > 0 else free
 
 
 def _with(leader: str, text: str, width: int) -> str:

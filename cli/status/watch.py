@@ -20,7 +20,7 @@ from types import FrameType
 from typing import NoReturn
 
 from slurm_asrpt_cli._app.tables import Line, clip, safe, table_lines
-from slurm_asrpt_cli.status.overview import by_state
+from slurm_asrpt_cli.status.overview import by_state, free_gpus
 from slurm_asrpt_cli.status.selection import Selection, check_users, missing_jobs, ordered, unknown_names
 from slurm_asrpt_cli.status.status_file import published, staleness
 from slurm_asrpt_cli.status.table import SHORT, columns, fit, start_note
@@ -28,7 +28,6 @@ from slurm_asrpt_cli.status.table import SHORT, columns, fit, start_note
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.status.document import FILE_NAME, JobStatus, Status
-from slurm_asrpt.text import counted
 
 SORTS = ("", "gpus", "user", "name", "submitted", "start", "time_left")
 """The columns that key s cycles through; "": asrptd's order."""
@@ -139,7 +138,7 @@ def _help_line(key: str, text: str, width: int) -> Line:
 
 def _head(found: Status, rows: Sequence[JobStatus], width: int, now: float) -> list[Line]:
     clock = time.strftime("%H:%M:%S", time.localtime(now))
-    free = f"{clock}  {found.gpus_free} of {counted(found.gpus_total, 'GPU')} free"
+    free = f"{clock}  {free_gpus(found)}"
     mode = f", mode {safe(found.mode)}, policy {safe(found.policy)}"
     old = staleness(found, now)
     second = (clip(old, width), "red") if old else (clip(by_state(rows, width), width), "")

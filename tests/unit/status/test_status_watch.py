@@ -135,6 +135,13 @@ def test_jobs_that_are_starting_are_not_counted_as_running(tmp_path: Path) -> No
     assert "Queue: 1 running, 2 starting, 1 waiting" in texts(overview(read(tmp_path, jobs), ME, 50, 24))
 
 
+def test_gpus_of_nodes_that_are_not_usable_are_named_beside_the_free_ones(tmp_path: Path) -> None:
+    nodes = [NodeStatus("n1", 8, 3), NodeStatus("n2", 8, 0, usable=False), NodeStatus("n3", 4, 0, other_gres=True)]
+    found = replace(read(tmp_path, []), nodes=nodes, gpus_total=8, gpus_free=3)
+    assert texts(summary(found, 80))[0] == "3 of 8 GPUs free, 8 more reserved, draining or down."
+    assert texts(summary(replace(found, nodes=nodes[::2]), 80))[0] == "3 of 8 GPUs free."
+
+
 def test_the_line_about_asrptd_is_shortened_to_fit(tmp_path: Path) -> None:
     found = replace(read(tmp_path, []), leader="controller pid 26095 since 2026-11-22T17:11:23")
     said = {width: texts(summary(found, width))[1] for width in (40, 60, 80, 90)}
