@@ -101,6 +101,10 @@ def read_het_request(components: Sequence[JobRecord], nodes: Nodes, partitions: 
         candidates=frozenset[str]().union(*names),
         gres_per_node=_most_of([one.request.gres_per_node for one in found]),
     )
+    able = [part for node in nodes for part in node.parts if part.name in (request.candidates or ())]
+    if sum([_served_gpus(node, request) for node in able]) < gpus:
+        request = request.bare  # components differ too much: Slurm alone knows whether there is room
+    request = _on_able_nodes(request, gpus, able)
     return JobRequest(gpus, request, one_task_per_gpu=False, by_slurm="het")
 
 

@@ -27,8 +27,9 @@ COUNTS = {
     "--gpus-per-task={}": (1, 1, 2, 3, 4),
     "--gpus=8 --gpus-per-node={}": (2, 4, 8),
     "--gpus-per-socket={} --sockets-per-node=1": (1, 2),
+    "": (0,),
 }
-"""Forms of requests for GPUs."""
+"""Forms of requests for GPUs; "": none."""
 TASKS = ("", "", "-n1", "-n2", "-n3", "-n4", "-n6", "-n8", "-n12")
 NODES = ("", "", "", "-N1", "-N1", "-N2", "-N1-2", "-N2-4", "-N3")
 OTHERS = (
@@ -60,9 +61,9 @@ PLAIN_S, ASRPTD_S = 150.0, 240.0
 """How long the jobs of a side have: asrptd waits before it tries a refused start again."""
 
 
-def request(rng: random.Random) -> list[str]:
-    """The options of a random job."""
-    form = rng.choice(list(COUNTS))
+def request(rng: random.Random, gpus: bool) -> list[str]:
+    """The options of a random job. gpus: whether it may ask for GPUs."""
+    form = rng.choice(list(COUNTS) if gpus else [""])
     parts = [rng.choice(TASKS), rng.choice(NODES), form.format(rng.choice(COUNTS[form]))]
     parts += rng.sample(OTHERS, rng.choice((0, 1, 1, 2)))
     return " ".join(parts).split()
@@ -135,11 +136,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the requests")
     parser.add_argument("--jobs", type=int, default=120, help="how many")
     parser.add_argument("--site", choices=SITES, default="plain", help="what the cluster is like")
+    parser.add_argument("--no-gpus", action="store_true", help="only jobs without GPUs")
     parser.add_argument("--nodes", action="store_true", help="also print other numbers of nodes")
     parser.add_argument("--port", type=int, default=27800, help="the first of 20 ports")
     asked = parser.parse_args()
     rng = random.Random(asked.seed)
-    jobs = [request(rng) for _ in range(asked.jobs)]
+    jobs = [request(rng, not asked.no_gpus) for _ in range(asked.jobs)]
     with tempfile.TemporaryDirectory(prefix="asrpt-requests-") as folder:
         Path(folder).chmod(0o755)  # the jobs' users have to get in
         nodes = "2x8:h100,2x8:a100" if asked.site == "types" else "4x8"

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from slurm_asrpt.slurm.records import GpuType, JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import LeftToSlurm, read_any_request, read_request, resources_of
+from slurm_asrpt.slurm.request import LeftToSlurm, read_any_request, read_het_request, read_request, resources_of
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 
@@ -125,6 +125,21 @@ def test_a_job_has_as_many_nodes_as_the_cpus_and_the_memory_for_its_gpus_need(fi
     """A node has 8 GPUs, 64 CPUs and 1,000 MiB."""
     record = dataclasses.replace(BASE, **{"tres_per_job": "gres:gpu:8", **fields})
     assert read_request(record, [node(number) for number in range(1, 6)], ["gpu"]).request.min_nodes == least
+
+
+@pytest.mark.parametrize(
+    ("parts", "cpus_per_gpu", "least"),
+    [
+        (({"tres_per_job": "gres:gpu:8", "cpus": 8}, {"tres_per_job": "gres:gpu:2", "cpus": 4}), 2, 2),
+        (({"tres_per_job": "gres:gpu:8", "cpus_per_gpu": 16}, {"tres_per_job": "gres:gpu:1"}), 16, 3),
+        (({"tres_per_job": "gres:gpu:8"}, {"tres_per_job": "gres:gpu:1", "cpus": 60}), 0, 2),
+    ],
+)
+def test_the_components_of_a_heterogeneous_job_count_as_the_largest_if_the_nodes_have_that(parts, cpus_per_gpu, least):
+    """Nodes of 8 GPUs and 64 CPUs: nine GPUs with 60 CPUs each would never have room, and Slurm starts them at once."""
+    components = [dataclasses.replace(BASE, tasks=1, **{"cpus": 1, **part}) for part in parts]
+    found = read_het_request(components, [node(number) for number in range(1, 5)], ["gpu"]).request
+    assert (found.cpus_per_gpu, found.min_nodes) == (cpus_per_gpu, least)
 
 
 def test_nodes_without_the_other_generic_resources_of_a_job_are_left_out():
