@@ -87,7 +87,8 @@ def read_het_request(components: Sequence[JobRecord], nodes: Nodes, partitions: 
 
     Raises LeftToSlurm if asrptd cannot plan one of the components, or none has GPUs.
     """
-    each = [_on_enough_nodes(replace(part, het=False), nodes) for part in components if not asks_for_no_gpus(part)]
+    with_gpus = [n for n in nodes if n.gpus]
+    each = [_on_enough_nodes(replace(part, het=False), with_gpus) for part in components if not asks_for_no_gpus(part)]
     if not each:
         raise LeftToSlurm("het")
     found = [read_any_request(part, nodes, partitions) for part in each]
@@ -184,7 +185,7 @@ def _contiguous(found: JobRequest, nodes: Nodes) -> Request:
 def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> JobRequest:
     """The job's request. Raises LeftToSlurm for requests that asrptd cannot place as the user expects."""
     _refuse_what_slurm_keeps(job, partitions)
-    job = _on_enough_nodes(job, nodes)
+    job = _on_enough_nodes(job, [n for n in nodes if n.gpus])
     kind, gpus, per_node, unit = _gpus(job)
     if job.min_nodes > gpus // unit:
         raise LeftToSlurm("shape")  # more nodes than GPUs: some would have none
@@ -261,10 +262,12 @@ def _on_enough_nodes(job: JobRecord, nodes: Nodes) -> JobRecord:
     """The job with at least as many nodes as its tasks need: for their CPUs and memory, and by --ntasks-per-node."""
     if job.tasks == 1 or job.min_nodes == job.max_nodes:
         return job
-    cpus, names = max(1, job.cpus // job.tasks), set(job.partition.split(","))
-    memory = job.memory_per_cpu * cpus
-    able = [n for n in nodes if n.gpus and names & n.partitions]
-    fit = [min(n.cpus // job.task_cpus(n.threads), int(n.memory // memory) if memory else job.tasks) for n in able]
+    memory = job.memory_per_cpu * max(1, job.cpus // job.tasks)
+    fit = [
+        min(n.cpus // job.task_cpus(n.threads), int(n.memory // memory) if memory else job.tasks)
+        for n in nodes
+        if not set(job.partition.split(",")).isdisjoint(n.partitions)
+    ]
     most = min(max(fit, default=0), job.tasks_per_node or job.tasks)
     least = -(-job.tasks // most) if most else 1
     return replace(job, min_nodes=max(job.min_nodes, min(least, job.max_nodes or least)))
@@ -449,6 +452,7 @@ def _cpu_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> Cpu
     if job.exclusive not in ("", "node"):
         raise LeftToSlurm("exclusive")
     able = _union([_with(_allowed(job, nodes), name, job.features) for name in job.partition.split(",")])
+    job = _on_enough_nodes(job, able)
     least, most = job.min_nodes, job.max_nodes
     if job.required_nodes:
         count = len(_names(job.required_nodes, "nodelist"))

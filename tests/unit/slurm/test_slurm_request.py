@@ -5,7 +5,14 @@ import dataclasses
 import pytest
 
 from slurm_asrpt.slurm.records import GpuType, JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import LeftToSlurm, read_any_request, read_het_request, read_request, resources_of
+from slurm_asrpt.slurm.request import (
+    LeftToSlurm,
+    read_any_request,
+    read_cpu_request,
+    read_het_request,
+    read_request,
+    resources_of,
+)
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 
@@ -140,6 +147,22 @@ def test_the_components_of_a_heterogeneous_job_count_as_the_largest_if_the_nodes
     components = [dataclasses.replace(BASE, tasks=1, **{"cpus": 1, **part}) for part in parts]
     found = read_het_request(components, [node(number) for number in range(1, 5)], ["gpu"]).request
     assert (found.cpus_per_gpu, found.min_nodes) == (cpus_per_gpu, least)
+
+
+@pytest.mark.parametrize(
+    ("fields", "least"),
+    [
+        ({"tasks": 4, "tasks_per_node": 3}, 2),
+        ({"tasks": 4, "cpus": 132}, 4),  # a node of 64 CPUs has room for one task of 33
+        ({"tasks": 4, "cpus": 128}, 2),
+        ({"tasks": 4, "memory_per_cpu": 400.0, "cpus": 4}, 2),
+        ({"tasks": 8, "tasks_per_node": 2, "max_nodes": 2}, 2),
+    ],
+)
+def test_a_job_without_gpus_has_as_many_nodes_as_its_tasks_need(fields, least):
+    nodes = [dataclasses.replace(node(number), gpus=0) for number in range(1, 6)]
+    record = dataclasses.replace(BASE, **{"tres_per_job": "", "cpus": 4, **fields})
+    assert read_cpu_request([record], nodes, ["gpu"]).min_nodes == least
 
 
 def test_nodes_without_the_other_generic_resources_of_a_job_are_left_out():
