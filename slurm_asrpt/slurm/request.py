@@ -451,6 +451,8 @@ def _cpu_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> Cpu
     _refuse_what_slurm_keeps(job, partitions)
     if job.exclusive not in ("", "node"):
         raise LeftToSlurm("exclusive")
+    if gres_per_node(job):
+        raise LeftToSlurm("gres")
     able = _union([_with(_allowed(job, nodes), name, job.features) for name in job.partition.split(",")])
     job = _on_enough_nodes(job, able)
     least, most = job.min_nodes, job.max_nodes

@@ -189,9 +189,11 @@ def test_other_generic_resources_are_taken_on_each_node(fields, amounts):
     assert resources_of(record, 1).gres_per_node == amounts, "what the job gives back at its end"
 
 
-def test_other_generic_resources_of_tasks_are_left_to_slurm():
+def test_other_generic_resources_of_tasks_and_without_gpus_are_left_to_slurm():
     with pytest.raises(LeftToSlurm, match="generic"):
         ask(tres_per_node="gres:gpu:1", tres_per_task="gres:nvme:1")
+    with pytest.raises(LeftToSlurm, match="generic"):
+        read_cpu_request([dataclasses.replace(BASE, tres_per_job="", tres_per_node="gres:nvme:1")], NODES, ["gpu"])
 
 
 def test_preferred_nodes_are_looked_at_before_all_others():
