@@ -397,38 +397,25 @@ def label(lab: Lab) -> None:
 
 def two_sockets(lab: Lab) -> None:
     """Half of each node's cores and GPUs are on either socket; the nodes keep four cores for themselves."""
-    lab.stop_slurmctld()
     conf, gres = lab.slurm_conf, lab.paths.etc / "gres.conf"
     text = re.sub(r"Sockets=1 CoresPerSocket=(\d+)", _halved, conf.read_text(encoding="utf-8"))
     text = text.replace(" State=UNKNOWN", " CoreSpecCount=4 MemSpecLimit=12000 State=UNKNOWN")
     conf.write_text(text, encoding="utf-8")
     bound = r"\1[0-3] Cores=0-31\n\1[4-7] Cores=32-63"
     gres.write_text(re.sub(r"(?m)^(.*)\[0-7\]$", bound, gres.read_text(encoding="utf-8")), encoding="utf-8")
-    _restart_nodes(lab)
+    lab.restart()
     label(lab)
 
 
 def local_disks(lab: Lab) -> None:
     """All nodes have 800 GB of local scratch, and two of them two NVMe disks each."""
-    lab.stop_slurmctld()
     conf, gres = lab.slurm_conf, lab.paths.etc / "gres.conf"
     text = re.sub("(?m)^GresTypes=.*$", "GresTypes=gpu,nvme,scratch", conf.read_text(encoding="utf-8"))
     text = re.sub("(?m)^(NodeName=n[23] .*Gres=gpu:8)", r"\1,nvme:2", text)
     conf.write_text(re.sub("(?m)^(NodeName=.*Gres=gpu:8[^ ]*)", r"\1,scratch:800G", text), encoding="utf-8")
     with gres.open("a", encoding="utf-8") as file:
         file.write("NodeName=n[1-4] Name=scratch Count=800G Flags=CountOnly\nNodeName=n[2,3] Name=nvme Count=2\n")
-    _restart_nodes(lab)
-
-
-def _restart_nodes(lab: Lab) -> None:
-    """Start slurmctld and all slurmds, which read their configuration again."""
-    names = [node.name for node in lab.spec.node_list]
-    for name in names:
-        lab.stop_node(name)
-    lab.start_slurmctld()
-    for name in names:
-        lab.start_node(name)
-    lab.wait_for_nodes()
+    lab.restart()
 
 
 def _halved(cores: re.Match[str]) -> str:

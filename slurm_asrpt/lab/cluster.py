@@ -182,6 +182,17 @@ class Lab:
         self.start_slurmctld()
         self.wait_for_nodes()
 
+    def restart(self) -> None:
+        """Restart slurmctld and all slurmds, which read their configuration anew. Raises MachineError."""
+        names = [node.name for node in self.spec.node_list]
+        self.stop_slurmctld()
+        for name in names:
+            self.stop_node(name)
+        self.start_slurmctld()
+        for name in names:
+            self.start_node(name)
+        self.wait_for_nodes()
+
     def wait_for_nodes(self) -> None:
         """Wait until no node is unknown or not responding (``*``). Raises MachineError."""
 

@@ -143,18 +143,12 @@ def test_jobs_with_other_generic_resources_of_their_nodes_start_in_their_turn_wh
     """Only n2 has NVMe disks, two of them: at most two such jobs run at once, and those behind them do not wait."""
     with own_cluster(580, "2x4", {**QUICK, "policy": {"name": "asrpt-gated"}}) as own:
         lab = own.lab
-        lab.stop_slurmctld()
         text = re.sub("(?m)^GresTypes=.*$", "GresTypes=gpu,nvme,scratch", lab.slurm_conf.read_text())
         text = re.sub("(?m)^(NodeName=n2 .*Gres=gpu:4)", r"\1,nvme:2", text)
         lab.slurm_conf.write_text(re.sub("(?m)^(NodeName=.*Gres=gpu:4[^ ]*)", r"\1,scratch:800G", text))
         with (lab.paths.etc / "gres.conf").open("a") as file:
             file.write("NodeName=n2 Name=nvme Count=2\nNodeName=n[1-2] Name=scratch Count=800G Flags=CountOnly\n")
-        for name in ("n1", "n2"):
-            lab.stop_node(name)
-        lab.start_slurmctld()
-        for name in ("n1", "n2"):
-            lab.start_node(name)
-        lab.wait_for_nodes()
+        lab.restart()
         own.start_daemon()
         disks = [own.submit("--gres=gpu:1,nvme:1", "-n1", script="sleep 8") for _ in range(3)]
         wide = own.submit("--gpus=4", "-N2", "--gres=scratch:500G", script="sleep 3")

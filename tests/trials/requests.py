@@ -71,18 +71,11 @@ def request(rng: random.Random, gpus: bool) -> list[str]:
 
 def prepare(lab: Lab, site: str) -> None:
     """Two nodes have feature fast, two slow; the site's changes in slurm.conf."""
-    lab.stop_slurmctld()
     conf = lab.slurm_conf.read_text(encoding="utf-8")
     for names, feature in (("n[12]", "fast"), ("n[34]", "slow")):
         conf = re.sub(rf"(?m)^(NodeName={names} .*) State=UNKNOWN", rf"\1 Features={feature} State=UNKNOWN", conf)
     lab.slurm_conf.write_text(SITES[site](conf), encoding="utf-8")
-    names = [node.name for node in lab.spec.node_list]
-    for name in names:
-        lab.stop_node(name)
-    lab.start_slurmctld()
-    for name in names:
-        lab.start_node(name)
-    lab.wait_for_nodes()
+    lab.restart()
 
 
 def play(lab: Lab, jobs: Sequence[Sequence[str]], seconds: float) -> list[tuple[str, str]]:
