@@ -247,6 +247,7 @@ def _facts(job: JobStatus) -> Facts:
         "dependency",
         "until",
         "tasks",
+        "gres",
     }
     said |= {UNUSED_PROFILE, PREEMPTED_BY_NONE, COMMUNICATION, DRAWN_BY, RESERVED_IN}
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from slurm_asrpt_cli.status.table import date, durations, gpus_in_words, learned
 
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
 from slurm_asrpt.core.capacity import too_large
-from slurm_asrpt.core.cluster import Node, with_reference_gpus
+from slurm_asrpt.core.cluster import Node, host_of, with_reference_gpus
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.best_alpha import BestAlphas, fits
 from slurm_asrpt.core.reasons import Phase
@@ -148,7 +149,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         known |= {"predicted_low": low, "predicted_high": high}
         if record.array_tasks and status.mode != Mode.ENFORCE:
             raise LeftToSlurm("array")
-        job, unused, chosen_by_slurm = _admitted(settings, record, tag, status)
+        job, unused, chosen_by_slurm = _admitted(settings, record, tag, status, snapshot.free_gres or {})
         if chosen_by_slurm and not fits(job, snapshot.nodes):
             raise LeftToSlurm(chosen_by_slurm)
         job = _communicating(job, submission, snapshot)
@@ -241,13 +242,20 @@ def _same_queue(status: Status, snapshot: Snapshot) -> bool:
     }
 
 
-def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -> tuple[Job, str, str]:
+def _admitted(
+    settings: Settings, record: JobRecord, tag: Tag, status: Status, gres: Mapping[str, Mapping[str, int]]
+) -> tuple[Job, str, str]:
     """The job as asrptd would admit it, why asrptd would ignore its profile, and why Slurm would choose its nodes.
+
+    gres: what is free of other generic resources (``ClusterView``); how much there is in all is not known here.
 
     Raises LeftToSlurm.
     """
     parts = [
-        NodeRecord(n.name, i, n.gpus, 0, n.gpu_type, 0, 0, 0, 0, n.state, frozenset(n.partitions), n.other_gres)
+        NodeRecord(
+            *(n.name, i, n.gpus, 0, n.gpu_type, 0, 0, 0, 0, n.state, frozenset(n.partitions), n.other_gres),
+            gres={name: sys.maxsize for name, free in gres.items() if host_of(n.name) in free},
+        )
         for i, n in enumerate(status.nodes)
     ]
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))

@@ -56,7 +56,7 @@ WORDS = {
         "running jobs must end; a request for fewer CPUs or less memory may start sooner",
     ),
     "gres": Wording(
-        "needs {GPUs}, {free} free for it, but not enough of its other generic resources ({gres}) there",
+        "needs {GPUs}, {free} free for it, but no {gres} left there",
         "a job starts when its GPUs and its other generic resources are free on the same nodes",
         "running jobs must end; a request for less of these may start sooner",
     ),
@@ -321,7 +321,7 @@ LEFT_WORDS = {
     "contiguous": "it asks for contiguous nodes",
     "switches": "it asks for a number of switches",
     "arbitrary": "it asks for an arbitrary distribution of its tasks (-m arbitrary)",
-    "constraints": "Slurm does not start it with a list of nodes (BadConstraints)",
+    "constraints": "Slurm does not start it with a list of nodes",
     "segment": "it may ask for segments of blocks (--segment)",
     "block": "no block or tree of Slurm's topology can hold it",
     "gres": "it asks for shards, MPS, several GPU types, or other generic resources without GPUs or by task",

@@ -75,7 +75,7 @@ class FakeSlurm:
     writes: list[Update] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
     fixed_nodes: set[str] = field(default_factory=set)  # -m arbitrary: from 23.11 on, Slurm refuses a node list
-    refused_lists: set[str] = field(default_factory=set)  # jobs that Slurm starts only without a node list
+    refused_lists: dict[str, str] = field(default_factory=dict)  # of jobs that start only without: Slurm's reason
     answers: bool = True
     starts_jobs: bool = True
     states: dict[str, str] = field(default_factory=dict)
@@ -389,7 +389,7 @@ class FakeSlurm:
             self.records[job.job_id] = dataclasses.replace(job, reason="JobArrayTaskLimit")
             return
         if job.required_nodes and job.job_id in self.refused_lists:
-            self.records[job.job_id] = dataclasses.replace(job, reason="BadConstraints")
+            self.records[job.job_id] = dataclasses.replace(job, reason=self.refused_lists[job.job_id])
             return
         if job.min_cpus_per_node and job.cpus > job.tasks:
             self.records[job.job_id] = dataclasses.replace(job, reason="BadConstraints", priority=0)

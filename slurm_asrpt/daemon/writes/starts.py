@@ -31,6 +31,9 @@ NODE_LOST = "NodeDown"
 """Slurm's reason for a node that is down, drained or gone."""
 FIXED_NODES = "Requested operation not supported on this system"
 """Slurm's answer, from 23.11 on, to a node list for a job with an arbitrary distribution of its tasks."""
+MOST_LISTS = 4
+"""After so many lists of nodes with which Slurm did not start a job, it chooses the nodes. With --prefer, its reason is
+Resources or ReqNodeNotAvail where it would be BadConstraints."""
 NEVER = "BadConstraints"
 """Slurm's reason for a job that it will never start as it is."""
 CLOSED = ("PartitionDown", "PartitionInactive")
@@ -106,8 +109,8 @@ class StartWithdrawal:
     def did_not_start(self, job: ManagedJob, why: str, now: float) -> None:
         """Return the job to the queue: at once the first time unless a limit holds it, then after growing pauses."""
         self._listener.gone(job.record.job_id, now)  # it holds no GPUs; it returns when it may
-        if why == NEVER and job.failures:
-            job.refuses_nodes("constraints")  # it may be any node list that it cannot have
+        if _may_be_any_list(why, job.failures):
+            job.refuses_nodes("constraints")
         waits = reason(Phase.WAITING, self._kind(why), slurm_reason=why)
         several = "," in job.record.partition  # of these, Slurm tells no reason: the nodes may be of the wrong one
         avoid = several or why not in ("Resources", "Priority", "None")
@@ -217,6 +220,12 @@ class Starts:
                 job.refuses_nodes("arbitrary")
             job.pin_written(now + self._leases.late_s)
         self._pins.written(fenced)
+
+
+def _may_be_any_list(why: str, failures: int) -> bool:
+    """Whether a job that did not start probably starts with no list of nodes. failures: those before this one."""
+    others = is_limit(why) or why in CLOSED or why == NODE_LOST
+    return failures + 1 >= (2 if why == NEVER else MOST_LISTS) and not others
 
 
 def with_patience(settings: DaemonSettings, start_delay_s: float) -> DaemonSettings:

@@ -149,7 +149,7 @@ def test_a_job_without_its_other_generic_resources_waits_and_says_so():
     assert bench.decide() == {"1": {"n0": 1}, "3": {"n0": 1}}
     ((waits, why),) = bench.policy.queue(0.0)
     assert waits == "2"
-    assert "not enough of its other generic resources (nvme:1) there" in text_of(why)
+    assert "but no nvme:1 left there" in text_of(why)
     bench.end("1", 5.0)
     assert bench.decide(5.0) == {"2": {"n0": 1}}
 

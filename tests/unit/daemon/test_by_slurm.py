@@ -323,13 +323,16 @@ def test_a_job_that_cannot_end_before_its_deadline_is_handed_to_slurm_which_canc
     assert "cannot end before its deadline" in gated.status(gated.slurm.now).jobs[-1].text
 
 
-def test_slurm_chooses_the_nodes_of_a_job_that_it_does_not_start_with_two_node_lists(gated: Bench) -> None:
+@pytest.mark.parametrize(("why", "lists"), [("BadConstraints", 2), ("ReqNodeNotAvail", 4)])
+def test_slurm_chooses_the_nodes_of_a_job_that_it_does_not_start_with_node_lists(
+    gated: Bench, why: str, lists: int
+) -> None:
     """As with both --gpus and --gpus-per-node: each start was withdrawn, and the job never ran."""
     job_id = gated.slurm.submit(1, 50)
-    gated.slurm.refused_lists.add(job_id)
-    gated.cycle(40)
+    gated.slurm.refused_lists[job_id] = why
+    gated.cycle(200)
     assert gated.slurm.records[job_id].state == "RUNNING"
-    assert [each["why"] for each in gated.audit("not-started", job_id)] == ["BadConstraints"] * 2
+    assert [each["why"] for each in gated.audit("not-started", job_id)] == [why] * lists
 
 
 @pytest.mark.parametrize("fields", [{}, {"tres_per_task": "", "cpus": 2}])
