@@ -6,12 +6,13 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from slurm_asrpt_cli._app.tables import Line, clip, print_lines, safe, table_lines
 from slurm_asrpt_cli._app.users import own_name
 from slurm_asrpt_cli.status.status_file import screenful, warn_if_stale
-from slurm_asrpt_cli.status.table import SHORT, Field, columns, fit, start_note
+from slurm_asrpt_cli.status.table import SHORT, Field, columns, date, fit, start_note
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import JobStatus, Status, counted_gpus
@@ -81,9 +82,18 @@ def free_gpus(found: Status) -> str:
 
 def _with(leader: str, text: str, width: int) -> str:
     """``text`` and as much of the leader (host, PID, start time) as fits; the PID is dropped first, the host last."""
-    host, _, rest = safe(leader).partition(" pid ")
-    said = [safe(leader), f"{host} since {rest.rpartition(' since ')[2]}", host] if leader else []
+    process, _, since = safe(leader).rpartition(" since ")
+    host, began = process.partition(" pid ")[0], _in_local_time(since)
+    said = [f"{process} since {began}", f"{host} since {began}", host] if leader else []
     return next((whole for on in said if len(whole := f"{text}, asrptd on {on}") <= width), text)
+
+
+def _in_local_time(text: str) -> str:
+    """A time with its offset from UTC, as Slurm writes local times; another text (of an earlier release) as it is."""
+    try:
+        return date(datetime.fromisoformat(text).timestamp())
+    except ValueError:
+        return text
 
 
 _WORDS = {Phase.RUNNING: "running", Phase.STARTING: "starting", Phase.LEFT: "left to Slurm"}

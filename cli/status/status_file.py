@@ -22,6 +22,7 @@ from slurm_asrpt.status.document import (
     withdrawn_after,
 )
 from slurm_asrpt.status.ended import read_ended
+from slurm_asrpt.status.reason_texts import in_local_time
 from slurm_asrpt.text import slurm_time
 
 
@@ -37,12 +38,12 @@ def status_folder(config: Path | None) -> Path:
 
 def published(folder: Path, now: float) -> Status:
     """The whole status, without expired start estimates. Raises AsrptError."""
-    return _without_old_estimates(read_status(folder), now)
+    return _as_shown(read_status(folder), now)
 
 
 def screenful(folder: Path, now: float, user: str, rows: int) -> Status:
     """The same with the user's jobs and as many others as fit on a screen with ``rows`` lines. Raises AsrptError."""
-    return _without_old_estimates(read_screenful(folder, user, rows), now)
+    return _as_shown(read_screenful(folder, user, rows), now)
 
 
 def staleness(found: Status, now: float) -> str:
@@ -63,17 +64,17 @@ def warn_if_stale(found: Status, now: float) -> None:
 
 def of_users(folder: Path, now: float, users: Iterable[str]) -> Status:
     """The status with only the jobs of these users. Raises AsrptError."""
-    return _without_old_estimates(read_users(folder, users), now)
+    return _as_shown(read_users(folder, users), now)
 
 
 def of_jobs(folder: Path, now: float, job_ids: Iterable[str]) -> Status:
     """The status with only these jobs and arrays. Raises AsrptError."""
-    return _without_old_estimates(read_jobs(folder, job_ids), now)
+    return _as_shown(read_jobs(folder, job_ids), now)
 
 
 def around(folder: Path, now: float, job_id: str) -> Status:
     """The status with only the jobs that an explanation of ``job_id`` needs. Raises AsrptError."""
-    return _without_old_estimates(read_around(folder, job_id), now)
+    return _as_shown(read_around(folder, job_id), now)
 
 
 def ended(folder: Path) -> list[JobStatus]:
@@ -87,11 +88,17 @@ def ended_of(folder: Path, job_id: str) -> list[JobStatus]:
     return [job for job in found if job.job_id == job_id][:1] or found
 
 
-def _without_old_estimates(found: Status, now: float) -> Status:
-    """asrptd withdraws expired start estimates; if asrptd is down, they are withdrawn here."""
+def _as_shown(found: Status, now: float) -> Status:
+    """Without expired start estimates, which asrptd withdraws unless it is down, and with times in the local zone."""
     oldest = now - withdrawn_after(found.forecast_s)
     jobs = [job if job.start_made is None or job.start_made >= oldest else _withdrawn(job) for job in found.jobs]
-    return replace(found, jobs=jobs)
+    return replace(found, jobs=[_in_local_time(job) if "until" in job.facts else job for job in jobs])
+
+
+def _in_local_time(job: JobStatus) -> JobStatus:
+    text = in_local_time(job.reason, job.text, job.facts)
+    unknown = text if job.start_unknown == job.text else job.start_unknown  # the same reason, told once
+    return replace(job, text=text, start_unknown=unknown)
 
 
 def _withdrawn(job: JobStatus) -> JobStatus:

@@ -98,7 +98,7 @@ def held(folder: Path) -> bool:
 
 
 def _name(now: float) -> str:
-    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
+    since = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(now))  # users in other time zones read it
     return printable(f"{socket.gethostname()} pid {os.getpid()} since {since}")[:_LONGEST_NAME]
 
 

@@ -398,6 +398,14 @@ def in_words(kind: str, facts: Mapping[str, Any]) -> str:
     return _filled(_wording(kind, facts).text, facts)
 
 
+def in_local_time(kind: str, text: str, facts: Mapping[str, Any]) -> str:
+    """A text of asrptd with its time in the time zone of this process, which may be another one than asrptd's."""
+    before, time, after = WORDS[kind].text.partition("{begins}") if kind in WORDS else ("", "", "")
+    if not time or "until" not in facts or after not in text:
+        return text
+    return before + _begins(facts["until"]) + text[text.index(after) :]
+
+
 def rule_of(kind: str, facts: Mapping[str, Any]) -> str:
     """The rule behind a reason; "" for an unknown kind."""
     return _wording(kind, facts).rule if kind in WORDS else ""

@@ -18,6 +18,7 @@ from slurm_asrpt_cli.status.table import SHORT, columns, date, fit
 
 from slurm_asrpt.core.policies.base import Phase
 from slurm_asrpt.status.document import JobStatus, NodeStatus, Status, withdrawn_after, write_status
+from slurm_asrpt.status.reason_texts import by_slurm_text, in_words
 from slurm_asrpt.text import slurm_time
 from tests.benches.in_process import in_process
 
@@ -192,6 +193,24 @@ def test_a_job_without_a_lease_says_why(settings: Path) -> None:
         write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[job]))
         said = run(settings, "--explain", job.job_id).stdout
         assert ("Lease            none: it is among the next jobs" in said) == ahead
+
+
+def test_texts_of_asrptd_have_the_times_of_the_callers_zone(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    until = 1_700_000_000.0  # 22:13:20 in UTC, where asrptd runs
+    facts, chosen = {"until": until}, by_slurm_text("contiguous")
+    text = in_words("begin", facts).replace(date(until), "2023-11-14T22:13:20") + chosen
+    job = replace(WAITING, rank=None, reason="begin", text=text, facts=facts, start_unknown=text)
+    write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[job]))
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        said = [run(settings, *options).stdout for options in ((), ("--json",), ("--explain", job.job_id))]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert all("not before 2023-11-15T07:13:20 (--begin" in each and chosen in each for each in said)
+    assert "2023-11-14" not in "".join(said)
+    assert "Expected start" not in said[-1]  # it says no more than Why
 
 
 def test_an_expired_estimate_is_not_shown(settings: Path) -> None:

@@ -155,6 +155,18 @@ def test_the_line_about_asrptd_is_shortened_to_fit(tmp_path: Path) -> None:
     assert texts(summary(read(tmp_path, []), 80))[1] == policy
 
 
+def test_the_start_of_asrptd_is_shown_in_local_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = replace(read(tmp_path, []), leader="controller pid 26095 since 2026-11-22T17:11:23+0100")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        said = texts(summary(found, 90))[1]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert said.endswith("asrptd on controller pid 26095 since 2026-11-23T01:11:23")
+
+
 def test_keys_sort_reverse_and_filter_the_view() -> None:
     view = View(ME)
     assert shown_jobs(EVERY, view) == EVERY
