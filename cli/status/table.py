@@ -32,7 +32,8 @@ from slurm_asrpt.text import UNKNOWN, slurm_time
 REASON_WIDTH = 28
 """Cells that the last column should get on a terminal; other columns give way until it has them."""
 LEAST_REASON = 12
-"""A reason cut to fewer cells says nothing; then START and NAME give way, too."""
+"""A reason cut to fewer cells says nothing; then these give way, too: first STATE, which nodes and reasons imply."""
+LAST_TO_GO = ("STATE", "NAME", "START")
 BATCH = 500
 """Rows that --parsable formats at a time: formatting 10,000 at once takes twice as long, as their memory is new."""
 STYLES: dict[str, str] = {
@@ -194,7 +195,7 @@ def fit(every: Sequence[Column], width: int) -> list[Column]:
             kept[place] = replace(kept[place], cap=NARROW_NAME)
         else:
             del kept[place]
-    for title in ("START", "NAME"):
+    for title in LAST_TO_GO:
         if width - _before(kept) < min(LEAST_REASON, kept[-1].width):
             kept = [column for column in kept if column.title != title]
     return kept

@@ -50,7 +50,7 @@ def test_the_note_names_each_reason_once_and_only_those_that_apply() -> None:
     assert open_note([replace(each, state="ended") for each in ALL]) == ""  # their START is when they started
 
 
-@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("columns", [80, 30])
 def test_the_table_has_the_note_on_a_terminal_that_shows_the_column(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

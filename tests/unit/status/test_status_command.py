@@ -486,11 +486,29 @@ def test_each_row_fits_the_terminal(width: int) -> None:
     lines = plain(table_lines(made, True, width))
     assert len(lines) == 1 + len(jobs)
     assert max(len(line) for line in lines) <= width
-    wanted = {"RANK", "JOBID", "GPUS", "STATE", "NODES/REASON"} | ({"NAME"} if width >= 60 else set())
+    wanted = {"RANK", "JOBID", "GPUS", "NAME", "NODES/REASON"} | ({"STATE"} if width >= 60 else set())
     assert wanted <= set(lines[0].split())
     if width == 80:
         assert "USER" in lines[0].split()
         assert lines[1].split()[5] == "delayed"
+
+
+@pytest.mark.parametrize(
+    ("width", "titles"),
+    [
+        (50, ["RANK", "JOBID", "GPUS", "START", "NODES/REASON"]),
+        (60, ["RANK", "JOBID", "NAME", "GPUS", "START", "NODES/REASON"]),
+        (70, ["RANK", "JOBID", "NAME", "GPUS", "START", "STATE", "NODES/REASON"]),
+    ],
+)
+def test_on_a_narrow_terminal_the_start_and_a_short_reason_stay(width: int, titles: list[str]) -> None:
+    noon = time.mktime((*time.localtime()[:3], 12, 0, 0, 0, 0, -1))
+    waiting = replace(WAITING, start_earliest=noon, start_latest=noon + 60.0)
+    made = fit(columns(SHORT, [RUNNING, waiting]), width)
+    assert [column.title for column in made] == titles
+    row = plain(table_lines(made, True, width))[2]
+    assert "12:00-12:01" in row
+    assert "needs 16" in row
 
 
 def test_a_long_user_name_shrinks_before_other_columns_go() -> None:
