@@ -297,6 +297,13 @@ ALL_USED_UP = Wording(
     "an admin must raise the limit or reset its usage, or the usage must decay (PriorityDecayHalfLife)",
 )
 _OF_MINUTES = ("GrpTRESMins=", "GrpWall ")
+REFUSED_REQUEST = Wording(
+    "Slurm does not start what it asks for: {limit}",
+    "the limits of partitions, accounts and QOS always apply; other jobs go first meanwhile",
+    "the owner must change its request (scontrol update job=ID timelimit=..., partition=...), or an admin the limit",
+)
+"""The texts for a limit that Slurm refused a job for by its request, whatever runs."""
+_OF_REQUESTS = ("PartitionTimeLimit", "PartitionNodeLimit", "Invalid", "AccountNotAllowed", "QOSNotAllowed")
 
 COMPONENT = Wording(
     "{why}",
@@ -421,6 +428,8 @@ def _wording(kind: str, facts: Mapping[str, Any]) -> Wording:
         if not str(facts["limit"]).startswith(_OF_MINUTES):
             return OVER_LIMIT_ALONE
         return OVER_WHAT_IS_LEFT if facts["asks"] else ALL_USED_UP
+    if kind == "over-limit" and str(facts.get("limit", "")).startswith(_OF_REQUESTS):
+        return REFUSED_REQUEST
     if kind == "left" and facts.get("word") == "component":
         return COMPONENT
     return CAPACITY_WORDS.get(str(facts.get("lacks")), WORDS[kind]) if kind == "capacity" else WORDS[kind]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_asrpt.core.limits import Charges
 from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.text import slurm_time
 
 FIRST_PROBE_S, LAST_PROBE_S = 15.0, 300.0
 """After so long one more job of a refused scope is tried, if none ends before; twice as long after each refusal."""
@@ -35,6 +36,17 @@ _FIELDS: Sequence[tuple[str, Fields]] = (
     ("^Assoc(Grp|MaxJobs)|^Association(Job|Resource)Limit", ("user", "account")),
 )
 """What jobs share that a refusal is about, by Slurm's reason; the first that matches counts."""
+_IN_WORDS: Mapping[str, str] = {
+    "user": "of user {}",
+    "account": "of account {}",
+    "partition": "in partition {}",
+    "qos": "in QOS {}",
+    "time_limit": "with a time limit of {}",
+    "min_nodes": "on at least {} nodes",
+    "max_nodes": "on at most {} nodes",
+    "licenses": "with licenses {}",
+}
+"""Jobs with such a value, in the order in which users read it."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,16 @@ class Scope:
     @property
     def name(self) -> str:
         """As users see it, beside the names of known limits."""
-        return f"{self.why} ({', '.join(f'{field} {value}' for field, value in self.values)})"
+        known = {field: _shown(field, value) for field, value in self.values}
+        words = [text.format(known[field]) for field, text in _IN_WORDS.items() if known.get(field)]
+        return f"{self.why} ({' '.join(['jobs', *words])})"
+
+
+def _shown(field: str, value: str) -> str:
+    """A value as users write it; empty if the job has none."""
+    if field == "time_limit":
+        return slurm_time(float(value)) if float(value) else "UNLIMITED"
+    return "" if field == "max_nodes" and value == "0" else value
 
 
 def scope_of(why: str, record: JobRecord) -> Scope | None:

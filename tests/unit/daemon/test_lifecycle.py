@@ -194,5 +194,5 @@ def test_a_job_blocked_by_an_association_limit_frees_its_gpus_at_once(bench):
     assert bench.slurm.records[limited].required_nodes == ""
     bench.cycle()
     why = bench.job(limited).reason
-    assert (why.kind, why.facts["limit"]) == ("over-limit", "AssocGrpGRES (user asrpt1, account )")
+    assert (why.kind, why.facts["limit"]) == ("over-limit", "AssocGrpGRES (jobs of user asrpt1)")
     assert bench.audit("not-started", limited)[0]["why"] == "AssocGrpGRES"

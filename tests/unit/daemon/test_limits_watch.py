@@ -175,6 +175,22 @@ def test_a_refusal_is_about_the_jobs_that_share_its_limit(why, fields):
 
 
 @pytest.mark.parametrize(
+    ("why", "changed", "shown"),
+    [
+        ("PartitionTimeLimit", {"qos": "", "time_limit": 60.0}, "jobs in partition gpu with a time limit of 00:01:00"),
+        ("PartitionTimeLimit", {}, "jobs in partition gpu in QOS normal with a time limit of UNLIMITED"),
+        ("PartitionNodeLimit", {"min_nodes": 3}, "jobs in partition gpu in QOS normal on at least 3 nodes"),
+        ("QOSMaxJobsPerUserLimit", {}, "jobs of user ann in QOS normal"),
+        ("Licenses", {"licenses": "matlab:2"}, "jobs with licenses matlab:2"),
+    ],
+)
+def test_the_jobs_of_a_refusal_are_named_in_words(why, changed, shown):
+    scope = scope_of(why, replace(WAITING, **changed))
+    assert scope is not None
+    assert scope.name == f"{why} ({shown})"
+
+
+@pytest.mark.parametrize(
     "why",
     [
         *("QOSMaxGRESPerJob", "QOSMaxWallDurationPerJobLimit", "JobArrayTaskLimit"),
@@ -191,7 +207,7 @@ def test_a_refusal_of_one_job_alone_teaches_nothing_about_others(watch, why):
 def test_after_a_refusal_as_many_jobs_of_the_scope_may_run_as_did_then(watch):
     watch.follow([WAITING, RUNNING], 0.0)
     assert watch.refused(WAITING, "QOSGrpCpuLimit", 0.0)
-    limit = "QOSGrpCpuLimit (qos normal)"
+    limit = "QOSGrpCpuLimit (jobs in QOS normal)"
     assert watch.charges(WAITING)[-1] == (limit, 1.0)
     assert watch.charges(replace(WAITING, qos="high")) == ()
     assert room(watch, limit) == 0
@@ -203,7 +219,7 @@ def running(count: int) -> list[JobRecord]:
     return [replace(RUNNING, job_id=str(10 + number)) for number in range(count)]
 
 
-REFUSED = "QOSGrpCpuLimit (qos normal)"
+REFUSED = "QOSGrpCpuLimit (jobs in QOS normal)"
 
 
 def test_a_refused_scope_is_probed_by_one_job(watch):
@@ -246,7 +262,7 @@ def test_two_limits_of_one_scope_are_learned_and_forgotten_by_themselves(watch):
     watch.refused(WAITING, "QOSGrpCpuLimit", 0.0)
     watch.follow([WAITING, *running(2)], 1.0)
     watch.refused(WAITING, "QOSGrpNodeLimit", 1.0)
-    assert (room(watch, REFUSED), room(watch, "QOSGrpNodeLimit (qos normal)")) == (2, 0)
+    assert (room(watch, REFUSED), room(watch, "QOSGrpNodeLimit (jobs in QOS normal)")) == (2, 0)
 
 
 def test_limits_of_a_user_who_was_away_when_they_were_read_are_read_again(watch, client, monkeypatch):
