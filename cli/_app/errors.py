@@ -61,6 +61,8 @@ def _advice(where: str, message: str) -> str:
         return "options for sbatch follow after -- (asrpt-status --what-if JOBSCRIPT -- --gpus=8)"
     if where.endswith(" evaluate") and "unexpected extra argument" in message:
         return "name a trace by --data (asrpt-admin evaluate --data jobs.csv)"
+    if where.endswith(" history import") and "unexpected extra argument" in message:
+        return "say what the file is: --csv FILE, --jsonl FILE, --dump FILE (output of sacct) or --trace FILE"
     return f"{where} --help lists the options"
 
 

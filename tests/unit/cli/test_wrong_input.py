@@ -109,6 +109,12 @@ def test_a_file_for_evaluate_needs_an_option(tmp_path, monkeypatch, capfd):
     assert "name a trace by --data (asrpt-admin evaluate --data jobs.csv)" in err
 
 
+def test_a_file_for_history_import_needs_an_option(tmp_path, monkeypatch, capfd):
+    code, err = run_command(["asrpt-admin", "history", "import", "jobs.csv"], tmp_path, monkeypatch, capfd)
+    assert code == 2
+    assert "say what the file is: --csv FILE, --jsonl FILE" in err
+
+
 @pytest.mark.parametrize(
     "words",
     [
