@@ -477,9 +477,9 @@ def _begins(until: float | None) -> str:
 
 
 def _when(in_s: float | None) -> str:
-    """When a reservation of asrptd or Slurm begins. Unknown if it depends on a job without a time limit."""
+    """When a reservation of asrptd or Slurm begins. Unknown if it depends on jobs without a time limit or GPUs."""
     if in_s is None or not math.isfinite(in_s):
-        return "as soon as they are free (a job there has no time limit, so the time is unknown)"
+        return "as soon as they are free (a job there has no time limit or no GPUs, so the time is unknown)"
     if in_s < 1:  # the job there has exceeded its limit, or is not managed
         return "as soon as they are free"
     return f"about {slurm_time(in_s)} from now"

@@ -91,6 +91,10 @@ class RunningJobs:
         self.free_at[at] = self._last_end[at]
         self._due = min(self._due, self.free_at[at])
 
+    def on(self, mask: int) -> Iterator[tuple[JobId, RunningJob]]:
+        """The jobs on these nodes, a mask; one on several of them more than once."""
+        return (item for at, runs in enumerate(self._on) if mask >> at & 1 for item in runs.items())
+
     def is_estimate(self, time: float) -> bool:
         """Whether this end is an estimate. It is not for a job without a time limit."""
         return time not in self._unlimited.values()

@@ -248,7 +248,7 @@ def test_jobs_delayed_by_the_reservation_have_that_reason():
 def test_a_reservation_of_unknown_time_has_a_reason_text(in_s):
     why = reason(Phase.WAITING, "reservation", head=JobId("7"), need=8, in_s=in_s)
     assert text_of(why).startswith("would delay job 7, which has 8 GPUs reserved as soon as they are free (")
-    assert text_of(why).endswith("has no time limit, so the time is unknown)")
+    assert text_of(why).endswith("has no time limit or no GPUs, so the time is unknown)")
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])

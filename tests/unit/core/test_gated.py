@@ -347,7 +347,19 @@ def test_a_job_that_outlives_its_prediction_is_expected_to_run_half_as_long_agai
     bench.decide(0.0)
     bench.decide(200.0)
     assert bench.policy.reservation.time == pytest.approx(200 + 100 + 1)
-    assert bench.decisions[-1].reason.facts["in_s"] == pytest.approx(101)
+    assert bench.decisions[-1].reason.facts["in_s"] == 0.0, "users are told that it has reached its time limit"
+
+
+def test_users_are_told_of_no_end_after_the_time_limits_of_the_running_jobs():
+    """The reservation goes by predictions all the same."""
+    bench = Bench(4, 4)
+    bench.submit(*(replace(job(number, 3, 100), time_limit=250.0) for number in "45")).decide()
+    bench.submit(job("1", 2, 10))
+    for now, told in ((50.0, 50.0), (120.0, 61.0), (200.0, 50.0), (260.0, 0.0)):
+        bench.decide(now)
+        assert bench.policy.reservation.time >= now + told
+        assert [why.facts["in_s"] for _, why in bench.policy.queue(now)] == [told]
+    assert bench.policy.reservation.time > 260.0
 
 
 # 4. patience

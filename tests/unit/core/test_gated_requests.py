@@ -123,6 +123,18 @@ def test_a_job_short_of_cpus_reserves_servers_whose_end_is_known():
     assert bench.decide(90.0) == {"1": {"n1": 4}}
 
 
+def test_when_a_server_has_cpus_that_no_known_job_holds_is_unknown():
+    """Jobs without GPUs hold them; a day is assumed, which users are not told."""
+    bench = Bench(4, 4)
+    bench.view.free_cpus = {"n0": 3, "n1": 3}
+    for name in bench.view.free:
+        bench.occupy(name, 100.0, **{name: 1})
+    bench.submit(job("1", 2, 10, cpus_per_gpu=8), job("2", 2, 1e6), job("3", 2, 1e6)).decide()
+    assert bench.policy.reservation.time == 86400.0
+    assert dict(bench.why()) == {"1": "resources", "3": "reservation"}
+    assert dict(bench.policy.queue(0.0))["3"].facts["in_s"] is None
+
+
 def test_a_job_that_cannot_start_even_on_idle_servers_gets_no_reservation():
     bench = Bench(4, 4, patience_s=0.0)
     bench.view.free_cpus = {"n0": 3, "n1": 3}

@@ -19,6 +19,11 @@ SHORT_S = 86400.0
 _KINDS = 4096  # size of the cache: a daemon runs for years
 
 
+def is_unknown(time: float, now: float) -> bool:
+    """Whether this time, as of ``now``, is the assumed one of a server that lacks what no known job on it has."""
+    return time == now + SHORT_S
+
+
 def _last(servers: Sequence[tuple[int, float, int]]) -> float:
     """When the last of these is free. Each is what it lacks of the largest size, when it is free, its place."""
     return max([time for _, time, _ in servers])

@@ -185,6 +185,17 @@ class Jobs:
         elif known.gpus != gpus:  # Slurm allocated other GPUs than planned
             self.running.began(job_id, replace(known, gpus=dict(gpus)))
 
+    def limit_end(self, mask: int) -> float:
+        """When the last job on these servers, a mask, reaches its time limit, seconds; infinity for none."""
+        ends = (self._limit_end(job_id, run) for job_id, run in self.running.on(mask))
+        return max(ends, default=_INF)
+
+    def _limit_end(self, job_id: JobId, run: RunningJob) -> float:
+        started = self.started.get(job_id)
+        if started is not None:
+            return run.start + started.known.limit
+        return run.end if run.end - run.start < NO_END_S else _INF  # as it was ``seen``
+
     def ended(self, job_id: JobId, now: float) -> None:
         """A running job has ended; others may be estimated again by its runtime, unless it was preempted."""
         self.late.advance(now)

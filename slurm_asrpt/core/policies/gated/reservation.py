@@ -9,9 +9,10 @@ from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.policies.base import Phase, Wait, lacks_room, no_room, reason
 from slurm_asrpt.core.policies.gated.decision import OneDecision
-from slurm_asrpt.core.policies.gated.free_times import FreeTimes
+from slurm_asrpt.core.policies.gated.free_times import FreeTimes, is_unknown
 from slurm_asrpt.core.policies.gated.gpu_types import Choice, able_mask, covering
 from slurm_asrpt.core.policies.gated.idle_time import shared
+from slurm_asrpt.core.policies.gated.jobs import Jobs
 from slurm_asrpt.core.policies.gated.queue import Waiting
 from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
 from slurm_asrpt.core.policies.gated.start_now import placement_on
@@ -42,7 +43,7 @@ def reserve(decision: OneDecision, entry: Waiting) -> Placement | None:
         decision.put_back[job.id] = entry.key_with(work_with_idle(decision, entry, held))
         return None
     decision.reservation = held
-    coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=seconds_until(held, running, decision.now))
+    coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=seconds_until(held, decision.jobs, decision.now))
     decision.waits[job.id] = Wait(job, lacks_room(job, plan) or coming, held.time)
     return None
 
@@ -118,6 +119,11 @@ def _idle_time(decision: OneDecision, held: Reservation) -> float:
     return sum([node.speed * idle_until(held.time, at, min(most, free[node.name]), now) for at, node in nodes])
 
 
-def seconds_until(held: Reservation, running: RunningJobs, now: float) -> float | None:
-    """Seconds until a reservation begins; None if that is the end of a job without a time limit."""
-    return max(0.0, held.time - now) if running.is_estimate(held.time) else None
+def seconds_until(held: Reservation, jobs: Jobs, now: float) -> float | None:
+    """Seconds until a reservation begins, as users are told: by predictions, but not after the time limits there.
+
+    None if unknown: it is the end of a job without a time limit, or servers lack what no known job there has.
+    """
+    if is_unknown(held.time, now) or not jobs.running.is_estimate(held.time):
+        return None
+    return max(0.0, min(held.time, jobs.limit_end(held.mask)) - now)
