@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -173,27 +173,35 @@ def _show(steps: Sequence[Step], wanted: Sequence[Line], take: bool, root: Path,
         if step.note:
             print(printable(f"{step.where}: {step.note}"))
     _show_lines(wanted, take, site)
-    if not take and root == Path("/"):
-        show_next(steps, wanted, site)
+    if not take:
+        for trouble in site.troubles():
+            print(f"\n{printable(trouble)}")
+        if root == Path("/"):
+            show_next(steps, wanted, site)
 
 
 def _show_lines(wanted: Sequence[Line], take: bool, site: Site) -> None:
-    from slurm_asrpt.install.slurm_conf import State
+    from slurm_asrpt.install.slurm_conf import State, wanted_lines
 
     conf = site.slurm / "slurm.conf"
+    scripts = site.settings.paths.scripts
     if not site.config:
-        snippet = "etc/slurm.conf.snippet of the source"
-        todo = f"remove the lines of {snippet} from {conf}" if take else f"{snippet} has the lines that {conf} needs"
-        print(f"\nSlurm was not asked; {todo}.")
+        print(f"\nSlurm was not asked. {conf} {'must no longer have' if take else 'needs'} these lines:")
+        every = wanted_lines({}, scripts)
+        _print_lines([line for line in every if not take or str(scripts) in line.text], take)
         return
     shown = [line for line in wanted if (line.state is State.PRESENT) == take]
-    ours = [line for line in shown if not take or str(site.settings.paths.scripts) in line.text]
+    ours = [line for line in shown if not take or str(scripts) in line.text]
     if not ours:
         return
     print(f"\n{'Remove these lines from' if take else 'Add these lines to'} {conf}, which this command never writes:")
-    for line in ours:
-        note = "" if take else f"   # {'differs: ' if line.state is State.DIFFERS else ''}{line.why}"
-        print(printable(f"  {line.text}{note}"))
+    differ = [replace(line, why=f"differs: {line.why}") if line.state is State.DIFFERS else line for line in ours]
+    _print_lines(differ, take)
+
+
+def _print_lines(some: Sequence[Line], take: bool) -> None:
+    for line in some:
+        print(printable(f"  {line.text}" + ("" if take else f"   # {line.why}")))
 
 
 def show_next(steps: Sequence[Step], wanted: Sequence[Line], site: Site) -> None:

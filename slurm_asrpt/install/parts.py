@@ -39,7 +39,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class Folder:
-    """A directory of the daemon's user or of root. Its content stays."""
+    """A directory of the daemon's user, or of root; the daemon could not write to the other's. Its content stays."""
 
     what: str
     path: Path
@@ -51,7 +51,7 @@ class Folder:
             return State.MISSING
         found = self.path.stat()
         loose = found.st_mode & 0o777 & ~self.mode
-        others = self.owner is not None and found.st_uid not in (self.owner[0], 0)
+        others = self.owner is not None and found.st_uid != self.owner[0]
         return State.DIFFERS if loose or others else State.PRESENT
 
     def put(self) -> str:
@@ -116,11 +116,13 @@ class FirstFile:
         if not self.path.exists():
             return State.MISSING
         self.check(self.path)
-        return State.PRESENT
+        others = self.owner is not None and self.path.stat().st_uid != self.owner[0]
+        return State.DIFFERS if others else State.PRESENT
 
     def put(self) -> str:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self.path, self.first(), 0o644)
+        if not self.path.exists():
+            replace_file(self.path, self.first(), 0o644)
         if self.owner:
             os.chown(self.path, *self.owner)
         return ""

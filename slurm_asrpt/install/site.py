@@ -6,7 +6,7 @@ import grp
 import os
 import pwd
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from slurm_asrpt.config.location import DEFAULT_PATH
 from slurm_asrpt.config.settings import PathSettings, Settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.install import job_submit
+from slurm_asrpt.install.parts import Owner
 from slurm_asrpt.shipped import ETC, HOOKS, shipped
 
 UNITS = ("asrptd.service", "asrpt-release.service", "asrpt-retrain.service", "asrpt-retrain.timer")
@@ -60,18 +61,29 @@ class Site:
         return self.root / path.relative_to("/")
 
     @property
-    def owner(self) -> tuple[int, int] | None:
-        """User and group ID of the daemon; None if files cannot be given to it (an image, or not root)."""
-        if os.geteuid() or self.root != Path("/"):
+    def owner(self) -> Owner:
+        """User and group ID of the daemon; None if files cannot be given to it (not root, or the image lacks it)."""
+        if os.geteuid():
             return None
+        if self.root != Path("/"):
+            return _ids_in(self.root / "etc/passwd", self.user)
         try:
             entry = pwd.getpwnam(self.user)
         except KeyError:
             raise InputError(f"no user {self.user} on this machine; give SlurmUser with --user") from None
         return entry.pw_uid, entry.pw_gid
 
+    def troubles(self) -> Iterator[str]:
+        """What an image lacks for asrptd to run there."""
+        if self.root == Path("/"):
+            return
+        if not os.geteuid() and self.owner is None:
+            yield f"{self.root} has no user {self.user}, so all belongs to root; create it there, then --apply again"
+        if not self.at(self.programs / "asrptd").exists():
+            yield f"{self.root} has no {self.programs}/asrptd, which the units run; install slurm-asrpt there, too"
+
     @property
-    def roots(self) -> tuple[int, int] | None:
+    def roots(self) -> Owner:
         """User and group ID of root, who owns the scripts; None if files cannot be given to root."""
         return None if self.owner is None else (0, 0)
 
@@ -120,6 +132,12 @@ class Site:
             return grp.getgrgid(pwd.getpwnam(self.user).pw_gid).gr_name
         except KeyError:
             return self.user
+
+
+def _ids_in(passwd: Path, user: str) -> Owner:
+    """User and group ID in the passwd file of an image; None if it does not have the user."""
+    rows = (line.split(":") for line in passwd.read_text().splitlines()) if passwd.exists() else ()
+    return next(((int(row[2]), int(row[3])) for row in rows if row[0] == user and len(row) > 3), None)
 
 
 def placed(name: str, paths: PathSettings) -> bytes:

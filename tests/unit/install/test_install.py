@@ -400,8 +400,33 @@ def test_installation_into_an_image_does_not_query_slurm(tmp_path: Path, monkeyp
     found = json.loads(run("--check", "--json", "--root", str(tmp_path)))
     assert {step["state"] for step in found["steps"]} == {"present"}
     assert found["slurm_conf"] == []
-    assert "remove the lines of etc/slurm.conf.snippet" in run("--remove", "--root", str(tmp_path))
+    assert "  GresTypes=gpu   # lets" in run("--check", "--root", str(tmp_path))
+    said = run("--remove", "--root", str(tmp_path))
+    assert "must no longer have these lines:\n  Prolog=/etc/slurm/asrpt/asrpt-prolog\n" in said
+    assert "GresTypes" not in said
     assert set(files(tmp_path)) == {"etc/slurm/asrpt.toml", "etc/slurm/job_submit.lua"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away, which takes root")
+def test_in_an_image_files_belong_to_the_images_own_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine may have another number for it, or no such user."""
+    monkeypatch.delenv("ASRPT_CONFIG", raising=False)
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/asrpt-admin"])
+    image = str(tmp_path)
+    said = run("--apply", "--root", image, "--user", "sched")
+    assert "has no user sched, so all belongs to root" in said
+    assert "has no /usr/bin/asrptd, which the units run" in said
+    for path, text in (("etc/passwd", "root:x:0:0::/:\nsched:x:4711:4712::/:\n"), ("usr/bin/asrptd", "")):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "var/lib/asrpt-hook/table.txt").write_text("learned")
+    run("--check", "--root", image, "--user", "sched", code=1)
+    assert "has no" not in run("--apply", "--root", image, "--user", "sched")
+    run("--check", "--root", image, "--user", "sched")
+    owners = {name: (tmp_path / name).stat().st_uid for name in ("var/lib/asrpt-hook", "etc/slurm/asrpt")}
+    assert owners == {"var/lib/asrpt-hook": 4711, "etc/slurm/asrpt": 0}
+    assert (tmp_path / "var/lib/asrpt-hook/wakeup").stat().st_uid == 4711
+    assert (tmp_path / "var/lib/asrpt-hook/table.txt").read_text() == "learned"
 
 
 def test_nothing_is_installed_if_slurm_does_not_answer(tmp_path: Path) -> None:
