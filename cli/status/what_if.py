@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from slurm_asrpt_cli.status.table import date, durations, gpus_in_words, learned
 
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
 from slurm_asrpt.core.capacity import too_large
-from slurm_asrpt.core.cluster import Node, host_of, with_reference_gpus
+from slurm_asrpt.core.cluster import Node, with_reference_gpus
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.best_alpha import BestAlphas, fits
 from slurm_asrpt.core.reasons import Phase
@@ -40,8 +39,9 @@ from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.predict.communication import rate_in
 from slurm_asrpt.predict.conformal import including, rounded_interval
 from slurm_asrpt.profile.documents import load_named
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord, joined
-from slurm_asrpt.slurm.request import LeftToSlurm, asked_gpus
+from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+from slurm_asrpt.slurm.request import LeftToSlurm, asked_gpus, served_gpus
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import Status, read_published, read_status, withdrawn_after
 from slurm_asrpt.status.reason_texts import LEFT_WORDS, in_words, text_of, why_open
@@ -49,6 +49,12 @@ from slurm_asrpt.text import counted, slurm_time
 
 BUDGET_S = 3.0
 """CPU seconds for the simulation; the rest takes one. In a long queue, the simulated futures are shorter then."""
+
+NO_GPUS = (
+    "jobs without GPUs are not simulated; they start by priority, then submission, on CPUs that waiting GPU jobs do "
+    "not need"
+)
+REJECTED = "sbatch would reject it: no node has the CPUs and memory that it needs with its GPUs"
 
 
 @dataclass(frozen=True)
@@ -149,12 +155,14 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         known |= {"predicted_low": low, "predicted_high": high}
         if record.array_tasks and status.mode != Mode.ENFORCE:
             raise LeftToSlurm("array")
-        job, unused, chosen_by_slurm = _admitted(settings, record, tag, status, snapshot.free_gres or {})
+        job, unused, chosen_by_slurm = _admitted(settings, record, tag, status.mode == Mode.ENFORCE, snapshot)
         if chosen_by_slurm and not fits(job, snapshot.nodes):
             raise LeftToSlurm(chosen_by_slurm)
         job = _communicating(job, submission, snapshot)
         job, tag = _predicted(job, tag, snapshot)
     except LeftToSlurm as verdict:
+        if verdict.why == "nogpu" and status.mode == Mode.ENFORCE:
+            return WhatIf(**known, trouble=NO_GPUS)
         missing = _unknown_partitions(settings, record, status) if verdict.why == "partition" else ""
         return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}", trouble=missing)
     except AsrptError as error:
@@ -163,6 +171,8 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     known |= {"communicates": job.communication_known and not job.profiled}
     known |= {"predicted_iterations": tag.iterations, "predicted_low": tag.low, "predicted_high": tag.high}
     known |= {"predicted_unit": Unit.ITERATIONS, "predicted_mean": tag.mean}
+    if _is_rejected(job, snapshot.slurm_nodes):
+        return WhatIf(**known, reason="capacity", why=REJECTED)
     held = _waits_for_slurm(record)
     if held:
         return WhatIf(**known, trouble=held)
@@ -222,6 +232,8 @@ def _published(settings: Settings) -> tuple[Status, Snapshot]:
         snapshot = from_json(read_published(settings.paths.run, PUBLISHED))
     except ValueError as error:
         raise AsrptError(f"{path} is damaged or from another release") from error
+    if not snapshot.slurm_nodes:
+        raise AsrptError(f"{path} is from another release; restart asrptd")
     if time.time() > snapshot.now + withdrawn_after(status.forecast_s):
         raise AsrptError(f"{path} is from {date(snapshot.now)}: asrptd may be down (systemctl status asrptd)")
     if old := staleness(status, time.time()):
@@ -243,28 +255,39 @@ def _same_queue(status: Status, snapshot: Snapshot) -> bool:
 
 
 def _admitted(
-    settings: Settings, record: JobRecord, tag: Tag, status: Status, gres: Mapping[str, Mapping[str, int]]
+    settings: Settings, record: JobRecord, tag: Tag, enforcing: bool, snapshot: Snapshot
 ) -> tuple[Job, str, str]:
     """The job as asrptd would admit it, why asrptd would ignore its profile, and why Slurm would choose its nodes.
 
-    gres: what is free of other generic resources (``ClusterView``); how much there is in all is not known here.
-
     Raises LeftToSlurm.
     """
-    parts = [
-        NodeRecord(
-            *(n.name, i, n.gpus, 0, n.gpu_type, 0, 0, 0, 0, n.state, frozenset(n.partitions), n.other_gres),
-            gres={name: sys.maxsize for name, free in gres.items() if host_of(n.name) in free},
-        )
-        for i, n in enumerate(status.nodes)
-    ]
-    profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
-    nodes, enforcing = joined(parts), status.mode == Mode.ENFORCE
+    nodes, profiles = snapshot.slurm_nodes, Profiles(lambda name: load_named(name, settings.paths.profiles))
+    record = _as_counted(record, snapshot)
     check_mark(tag, queued_marks(settings) if enforcing else ())
     requested = read_gpu_request([record], tag.left, enforcing, nodes, settings.slurm.partitions)
     job = policy_job(record, tag, requested, nodes, profiles)
     unused = "" if job.profiled else profiles.problem(tag, job.gpus) if tag.profile else ""
     return job, unused, requested.by_slurm
+
+
+def _as_counted(record: JobRecord, snapshot: Snapshot) -> JobRecord:
+    """The job with what its partition gives where it asks for nothing; ``--mem=0`` is all memory of a node."""
+    given = snapshot.gpu_defaults.get(record.partition.partition(",")[0], GpuDefaults())
+    found = given.applied(given.shown(record))
+    if math.isfinite(found.memory_per_node):
+        return found
+    own = found.partition.split(",")
+    sizes = [node.memory for node in snapshot.slurm_nodes if not node.partitions.isdisjoint(own)]
+    return replace(found, memory_per_node=float(max(sizes, default=0)))
+
+
+def _is_rejected(job: Job, nodes: Sequence[NodeRecord]) -> bool:
+    """Whether no node has the CPUs and the memory for the GPUs that it needs of one, even if it is idle."""
+    asked, parts = job.request, [part for node in nodes for part in node.parts]
+    least = job.gpus if asked.max_nodes == 1 else asked.per_node or asked.unit
+    large = [part for part in parts if part.gpus >= least and part.name in (asked.candidates or {part.name})]
+    able = [part for part in large if part.memory >= asked.memory_per_node and served_gpus(part, asked) >= least]
+    return bool(large) and not able
 
 
 def _unknown_partitions(settings: Settings, record: JobRecord, status: Status) -> str:

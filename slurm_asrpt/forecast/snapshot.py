@@ -16,6 +16,8 @@ from slurm_asrpt.forecast.arrays import PendingTasks
 from slurm_asrpt.forecast.conformal import StartConformal
 from slurm_asrpt.forecast.preemptions import PreemptionState
 from slurm_asrpt.forecast.sampling import UNKNOWN_S, Quantiles
+from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
+from slurm_asrpt.slurm.records import NodeRecord
 
 PUBLISHED = "forecast.json"
 """File in the run directory, for asrpt-status --what-if."""
@@ -59,6 +61,7 @@ class Snapshot(PolicySnapshot):
     rates: how much jobs without a profile communicate (``predict.communication.to_rates``); only published.
     moves: current offsets of the intervals of predictions, of every user; only published.
     preemption: the jobs that the policy may preempt, or has.
+    slurm_nodes: the nodes as Slurm shows them; only published. gpu_defaults: what partitions give; only published.
     rest_s: seconds from the end of a job to the next start on its GPUs, if a job waits for them.
     """
 
@@ -75,6 +78,8 @@ class Snapshot(PolicySnapshot):
     moves: IntervalOffsets = field(default_factory=IntervalOffsets)
     arrays: tuple[PendingTasks, ...] = ()
     preemption: PreemptionState = field(default_factory=PreemptionState)
+    slurm_nodes: tuple[NodeRecord, ...] = ()
+    gpu_defaults: Mapping[str, GpuDefaults] = field(default_factory=dict)
 
     def make_policy(self) -> Policy:
         """Raises ValueError for an invalid state."""

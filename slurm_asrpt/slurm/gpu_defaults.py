@@ -26,6 +26,12 @@ class GpuDefaults:
     per_cpu: float = 0.0
     per_node: float = 0.0
 
+    def shown(self, job: JobRecord) -> JobRecord:
+        """A job that is to be submitted as Slurm will show it."""
+        if job.memory_per_node or job.memory_per_cpu or job.memory_per_gpu:
+            return job
+        return replace(job, memory_per_cpu=self.per_cpu, memory_per_node=self.per_node)
+
     def applied(self, job: JobRecord) -> JobRecord:
         """A pending job as Slurm will count it.
 
@@ -46,9 +52,9 @@ def gpu_defaults_of(config: Mapping[str, str], partitions: Rows) -> dict[str, Gp
     found = {}
     for name, row in partitions.items():
         of_gpus = _defaults(config.get("JobDefaults", "")) | _defaults(row.get("JobDefaults", ""))
-        if of_gpus:
-            texts = row if any(_number(row.get(each, "")) for each in _MEMORY) else config
-            shown = [_number(texts.get(each, "")) for each in _MEMORY]
+        texts = row if any(_number(row.get(each, "")) for each in _MEMORY) else config
+        shown = [_number(texts.get(each, "")) for each in _MEMORY]
+        if of_gpus or any(shown):
             cpus, memory = int(of_gpus.get("DefCpuPerGPU", 0)), of_gpus.get("DefMemPerGPU", 0.0)
             found[name] = GpuDefaults(cpus, memory, *shown)
     return found

@@ -103,7 +103,7 @@ def read_het_request(components: Sequence[JobRecord], nodes: Nodes, partitions: 
         gres_per_node=_most_of([one.request.gres_per_node for one in found]),
     )
     able = [part for node in nodes for part in node.parts if part.name in (request.candidates or ())]
-    if sum([_served_gpus(node, request) for node in able]) < gpus:
+    if sum([served_gpus(node, request) for node in able]) < gpus:
         request = request.bare  # components differ too much: Slurm alone knows whether there is room
     request = _on_able_nodes(request, gpus, able)
     return JobRequest(gpus, request, one_task_per_gpu=False, by_slurm="het")
@@ -215,7 +215,7 @@ def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequen
 def _on_able_nodes(request: Request, gpus: int, able: Nodes) -> Request:
     """The request with at least as many nodes as the CPUs and the memory for its GPUs need, as in Slurm."""
     most = max([node.gpus for node in able], default=0)
-    served = max([_served_gpus(node, request) for node in able], default=0)
+    served = max([served_gpus(node, request) for node in able], default=0)
     if request.per_node is not None or not request.unit <= served < most:
         return request
     least = -(-gpus // (served - served % request.unit))
@@ -224,7 +224,7 @@ def _on_able_nodes(request: Request, gpus: int, able: Nodes) -> Request:
     return replace(request, min_nodes=least)
 
 
-def _served_gpus(node: NodeRecord, request: Request) -> int:
+def served_gpus(node: NodeRecord, request: Request) -> int:
     """For how many GPUs of the request an idle node has the CPUs and the memory, too."""
     amounts = (
         (node.cpus, request.cpus_per_gpu),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getopt
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -79,12 +80,19 @@ def _options(words: Sequence[str], where: str) -> tuple[dict[str, str], list[str
 
 
 def as_record(asked: Submission, user: str, uid: int, partition: str, now: float) -> JobRecord:
-    """The pending job as Slurm would show it. partition: the default. Raises InputError."""
+    """The pending job as Slurm would show it, but for ``--mem=0``, whose memory is infinite here: that of a node.
+
+    partition: the default. Raises InputError.
+    """
     options = asked.options
+    asks_for_all = "mem" in options and not _mib(options, "mem")
     gpus = {key: _gpus(options, f"gpus{key}") for key in ("", "-per-node", "-per-task", "-per-socket")}
     gres, by_node = _gres(options.get("gres", "")), gpus["-per-node"]
     gpus["-per-node"] = ",".join(filter(None, (by_node, without_gpus(gres)))) if by_node else gres
-    low, high, tasks, per_node = _derived(options, *(_counted(gpus[key]) for key in ("", "-per-node", "-per-task")))
+    of_job, of_node, of_task = (_counted(gpus[key]) for key in ("", "-per-node", "-per-task"))
+    low, high, tasks, per_node = _derived(options, of_job, of_node, of_task)
+    per_gpu = _whole(options, "cpus-per-gpu")
+    task_cpus = _whole(options, "cpus-per-task") or of_task * per_gpu or 1
     return JobRecord(
         job_id="", name="", user=user, uid=uid, state=PENDING, submit_time=now,
         reason="JobHeldUser" if "hold" in options else "None",
@@ -96,9 +104,10 @@ def as_record(asked: Submission, user: str, uid: int, partition: str, now: float
         array_tasks=options.get("array", ""), het=asked.het,
         exclusive=_exclusive(options), contiguous="contiguous" in options, segment=int("segment" in options),
         min_nodes=low, max_nodes=high, tasks=tasks, tasks_per_node=per_node,
-        cpus=tasks * (_whole(options, "cpus-per-task") or 1), cpus_per_gpu=_whole(options, "cpus-per-gpu"),
-        min_cpus_per_node=_whole(options, "mincpus"), tmp_disk=_mib(options, "tmp"),
-        memory_per_node=_mib(options, "mem"), memory_per_cpu=_mib(options, "mem-per-cpu"),
+        cpus=max(_whole(options, "ntasks"), tasks) * (_whole(options, "cpus-per-task") or 1), cpus_per_gpu=per_gpu,
+        min_cpus_per_node=max(_whole(options, "mincpus"), task_cpus * (per_node if tasks > 1 and per_node else 1)),
+        tmp_disk=_mib(options, "tmp"),
+        memory_per_node=math.inf if asks_for_all else _mib(options, "mem"), memory_per_cpu=_mib(options, "mem-per-cpu"),
         memory_per_gpu=_mib(options, "mem-per-gpu"),
         tres_per_job=gpus[""], tres_per_node=gpus["-per-node"],
         tres_per_task=gpus["-per-task"], tres_per_socket=gpus["-per-socket"],

@@ -178,6 +178,8 @@ class Forecaster:
             preemption=replace(snapshot.preemption, consenting=_nameless(snapshot.preemption.consenting)),
             rates=self._snapshots.communication.rates,
             moves=self._recent.run_adjustment.offsets(),
+            slurm_nodes=self._snapshots.slurm_nodes,
+            gpu_defaults=self._snapshots.gpu_defaults,
         )
         publish(self._run, PUBLISHED, to_json(nameless), private=self._private)
 

@@ -28,7 +28,9 @@ from slurm_asrpt.forecast.arrays import PendingTasks
 from slurm_asrpt.forecast.preemptions import Consenting, Interrupted, PreemptionState
 from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, Running, Snapshot, Waiting
+from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
 from slurm_asrpt.slurm.notation import read_tasks
+from slurm_asrpt.slurm.records import NodeRecord
 from slurm_asrpt.slurm.request import resources_of
 
 REQUEUE_S = 5.0
@@ -92,6 +94,16 @@ class SnapshotMaker:
             arrays=tuple(self._array_rests(first, unknown)),
             preemption=self._preemption(first, running),
         )
+
+    @property
+    def slurm_nodes(self) -> tuple[NodeRecord, ...]:
+        """The nodes that requests are read for."""
+        return tuple(self._cluster.nodes)
+
+    @property
+    def gpu_defaults(self) -> Mapping[str, GpuDefaults]:
+        """What partitions give to jobs that do not ask for it."""
+        return self._limits.site.gpu_defaults
 
     def _not_up(self) -> Iterator[Running]:
         """Nodes that are not up yet, each like a job that ends when the node will be up."""

@@ -20,6 +20,7 @@ from slurm_asrpt.slurm.limits import LimitBook, is_of_nodes, use_of
 from slurm_asrpt.slurm.partitions import is_closed
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 from slurm_asrpt.slurm.request import gpus_of
+from slurm_asrpt.slurm.site import Site
 
 MOST_KNOWN = 100_000
 _counted_by = attrgetter(
@@ -80,6 +81,11 @@ class LimitsWatch:
             self._reader.read()
             self._holders = holders
         self._reads = self._reader.reads
+
+    @property
+    def site(self) -> Site:
+        """The site as last read."""
+        return self._reader.site
 
     @property
     def running(self) -> Sequence[JobRecord]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli.status import command
+from slurm_asrpt_cli.status.what_if import _as_counted
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.policies import policy_names
@@ -26,6 +27,7 @@ from slurm_asrpt.hook.group import describe, keys_of
 from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.predict.conformal import rounded_interval
+from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import write_status
@@ -91,6 +93,10 @@ def test_options_become_a_job_record_as_in_slurm(words: str, fields: dict[str, o
         ("-n8 --gpus-per-node=4 --gpus-per-task=1", {"min_nodes": 1, "tasks": 8, "tasks_per_node": 4}),
         ("-N2 --gres=gpu:a:4 --gpus-per-task=2", {"tasks": 4, "tasks_per_node": 2}),
         ("-N1-2 --gpus-per-node=2 --ntasks-per-gpu=1", {"tasks": 2, "max_nodes": 2}),
+        ("-n8 --ntasks-per-node=4 -c5 --mincpus=8", {"cpus": 40, "min_cpus_per_node": 20}),
+        ("-n8 --gpus-per-task=2 --ntasks-per-node=2 --cpus-per-gpu=3", {"min_cpus_per_node": 12}),
+        ("-n1 -N2 --ntasks-per-node=2 -c2", {"min_cpus_per_node": 2}),
+        ("-n4 --gpus=1 --ntasks-per-gpu=2", {"cpus": 4, "tasks": 2}),
     ],
 )
 def test_sbatch_derives_nodes_and_tasks_from_gpus(words: str, fields: dict[str, object]) -> None:
@@ -338,6 +344,55 @@ def test_a_job_with_too_many_nodes_has_no_place_in_the_queue(site, tmp_path, mon
 def test_gpus_that_no_node_has_are_not_called_out_of_service(site, tmp_path, monkeypatch, capsys):
     found = ask(b"#!/bin/sh\n", ["--gpus=foo:1", "-n1"], tmp_path, monkeypatch, capsys)
     assert (found["reason"], found["why"].partition(" (")[0]) == ("capacity", "no node has what it asks for")
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "placement"),
+    [
+        ("-n3 --gpus-per-node=1 --ntasks-per-node=1", 3, None),  # three nodes, of which one has free GPUs
+        ("--gpus=2 --mem=0", 2, {"n3": 2}),
+        ("--gpus=2 -c60", 2, {"n3": 2}),
+        ("--gpus=2 -n2 -c40", 2, None),  # two nodes
+        ("--gpus=2", 2, {"n3": 2}),
+    ],
+)
+def test_a_script_asks_for_nodes_cpus_and_memory_as_asrptd_will_count_them(
+    words, gpus, placement, site, tmp_path, monkeypatch, capsys
+):
+    found = ask(b"#!/bin/sh\n", words.split(), tmp_path, monkeypatch, capsys)
+    assert (found["gpus"], found["placement"]) == (gpus, placement)
+    number = site.slurm.submit(gpus, 100)
+    asked = record(words, b"#!/bin/sh\n")
+    fields = ("min_nodes", "max_nodes", "tasks", "tasks_per_node", "cpus", "min_cpus_per_node")
+    shown_by_slurm = {name: getattr(asked, name) for name in fields}
+    whole = {"memory_per_node": 512_000.0} if "--mem=0" in words else {}
+    requests = {name: getattr(asked, name) for name in ("tres_per_job", "tres_per_node", "tres_per_task")}
+    site.slurm.change(number, **shown_by_slurm, **whole, **requests)
+    site.cycle(1)
+    assert site.job(number).job.gpus == gpus
+    assert (site.job(number).pin is not None or site.state(number) == "RUNNING") == (placement is not None)
+
+
+@pytest.mark.parametrize("words", ["--gpus=1 --mem-per-gpu=600G", "--gpus=1 -c70", "--gpus=4 -N1 --mem=600G"])
+def test_a_job_with_too_many_cpus_or_too_much_memory_is_rejected(words, site, tmp_path, monkeypatch, capsys):
+    found = ask(b"#!/bin/sh\n", words.split(), tmp_path, monkeypatch, capsys)
+    assert (found["reason"], found["placement"], found["start_earliest"]) == ("capacity", None, None)
+    assert "sbatch would reject it" in found["why"]
+
+
+def test_a_job_gets_what_its_partition_gives(site: Bench) -> None:
+    found = from_json((site.settings.paths.run / PUBLISHED).read_bytes())
+    found = replace(found, gpu_defaults={"gpu": GpuDefaults(cpus=6, per_cpu=2000.0)})
+    counted = _as_counted(record("--gpus=2", b"#!/bin/sh\n"), found)
+    assert (counted.cpus_per_gpu, counted.memory_per_cpu) == (6, 2000.0)
+    assert _as_counted(record("--mem=0"), found).memory_per_node == 512_000.0
+    assert _as_counted(record("-p other"), found) == record("-p other")
+
+
+def test_a_job_without_gpus_waits_in_the_queue(site, tmp_path, monkeypatch, capsys):
+    found = ask(b"#!/bin/sh\n", ["-n8"], tmp_path, monkeypatch, capsys)
+    assert (found["reason"], found["placement"]) == ("", None)
+    assert "jobs without GPUs are not simulated" in found["trouble"]
 
 
 def test_the_answer_comes_before_what_it_is_based_on(site, tmp_path, monkeypatch, capsys):

@@ -34,6 +34,16 @@ def test_a_partitions_defaults_go_before_those_of_the_cluster():
     assert gpu_defaults_of({}, rows_of(PARTITIONS.splitlines()[0])) == {}
 
 
+def test_a_partition_may_give_memory_alone():
+    rows = rows_of(PARTITIONS.splitlines()[0])
+    found = gpu_defaults_of({"DefMemPerCPU": "64"}, rows)["gpu"]
+    assert found == GpuDefaults(0, 0.0, 64.0, 0.0)
+    assert found.applied(TWO) is TWO
+    assert found.shown(replace(TWO, memory_per_cpu=0.0)) == TWO
+    asks = replace(TWO, memory_per_cpu=0.0, memory_per_gpu=300.0)
+    assert found.shown(asks) is asks
+
+
 @pytest.mark.parametrize(
     ("fields", "cpus", "memory"),
     [
