@@ -3,7 +3,7 @@
 A process gets the share BUDGET of ``daemon.forecast_s`` as CPU time, at low priority, and at most that share of a core.
 One process runs at a time, and nothing waits for it. The pause after a long computation is longer, so that forecasts
 take at most the share DUTY of a core on average. Where most jobs of the queue are new, a quick computation does not
-wait for the end of that pause: its futures are shorter, but the jobs at the head of the queue soon have an estimate.
+wait for the end of that pause: it has only the jobs at the head of the queue, which soon have an estimate then.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ BUDGET = 0.25
 DUTY = 0.1
 QUICK = 0.2
 """The budget of a quick computation, as a share of that of others."""
+QUICK_JOBS = 100
+"""Jobs at the head of the queue in a quick computation. With all, its futures would end before these start."""
 TIMEOUT = 10
 """Timeout of a process, in multiples of ``forecast_s``."""
 
@@ -195,7 +197,7 @@ class Forecaster:
 
     def _start_computation(self, waiting: frozenset[str], quick: bool, now: float) -> None:
         self._soonest = now + self.every_s
-        snapshot = self._snapshots.make(now)
+        snapshot = self._snapshots.make(now, QUICK_JOBS if quick else MAX_JOBS)
         jobs = {str(each.job.id): self._jobs[each.job.id].made_from for each in snapshot.waiting}
         for rest in snapshot.arrays:
             for name in rest.asked:

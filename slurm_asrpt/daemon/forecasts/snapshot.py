@@ -59,8 +59,8 @@ class SnapshotMaker:
         self._settings, self._policy, self._jobs, self._cluster = settings, policy, jobs, cluster
         self._progress, self._recent, self._limits = progress, recent, limits
 
-    def make(self, now: float) -> Snapshot:
-        """The state as of now."""
+    def make(self, now: float, most: int = MAX_JOBS) -> Snapshot:
+        """The state as of now, with so many jobs of the queue at most."""
         settings, view, recent = self._settings, self._cluster.view, self._recent
         holding = [*self._jobs.in_state(JobState.RUNNING), *self._jobs.in_state(JobState.PINNED)]
         seen = self._progress.look(self._jobs.running_since())
@@ -68,7 +68,7 @@ class SnapshotMaker:
         held = [self._running(job, seen.get(str(job.record.number)), unknown, now) for job in holding]
         running = with_room([*held, *self._not_up(), *self._others(holding, unknown, now)], view.nodes)
         queue = [(self._jobs[job_id], why) for job_id, why in self._policy.queue(now)]
-        first = [job for job, why in queue if why.kind != "capacity" and not job.exceeds_limit_alone][:MAX_JOBS]
+        first = [job for job, why in queue if why.kind != "capacity" and not job.exceeds_limit_alone][:most]
         waiting = tuple(self._waiting(job, job.job, unknown) for job in first if job.job)
         arrivals, window_s = recent.arrivals.recent(now, unknown, LEAST_PERIODS * settings.daemon.forecast_s)
         return Snapshot(

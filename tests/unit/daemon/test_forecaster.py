@@ -8,6 +8,7 @@ import pytest
 
 from slurm_asrpt import throttle
 from slurm_asrpt.core.job import JobId, Request
+from slurm_asrpt.daemon.forecasts.forecaster import QUICK_JOBS
 from slurm_asrpt.daemon.forecasts.snapshot import with_room
 from slurm_asrpt.daemon.jobs.saved_state import Forecast
 from slurm_asrpt.forecast.calibration import Calibration, calibration
@@ -187,6 +188,17 @@ def test_a_quick_computation_comes_first_and_where_most_jobs_are_new(forecasts, 
     assert computations.snapshots[0].waiting[0].job.id == waiting
     assert made == [0, 4, 5, 12]
     assert [budget for budget in budgets if budget] == [EVERY_S / 4, EVERY_S / 20, EVERY_S / 4]
+
+
+def test_a_quick_computation_has_the_head_of_the_queue_alone(forecasts, computations, waiting):
+    for _ in range(QUICK_JOBS + 20):
+        forecasts.slurm.submit(4, 50)
+    computations.answers += [{}, {}, {}]
+    for seconds in (EVERY_S, 10 * EVERY_S, EVERY_S):
+        forecasts.cycle(seconds)
+    quick, full = (each.waiting for each in computations.snapshots[-2:])
+    assert len(full) > QUICK_JOBS
+    assert quick == full[:QUICK_JOBS]
 
 
 def test_a_quick_computation_keeps_the_estimates_that_it_does_not_make(forecasts, computations, waiting):
