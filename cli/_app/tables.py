@@ -89,8 +89,10 @@ def slurm_clock(seconds: float, now: float) -> str:
 
 
 def clock_interval(earliest: float, latest: float | None, now: float) -> str:
-    """``15:04-16:30``; a common day is written once; ``?`` if there is no upper bound."""
+    """``15:04-16:30``; a common day or time is written once; ``?`` if there is no upper bound."""
     begin, end = slurm_clock(earliest, now), "?" if latest is None else slurm_clock(latest, now)
+    if begin == end:
+        return begin
     day, _, _ = begin.rpartition(" ")
     return f"{begin}-{end.removeprefix(f'{day} ')}"
 

@@ -33,6 +33,7 @@ from slurm_asrpt.status.document import (
 )
 from slurm_asrpt.status.ended import add_ended
 from slurm_asrpt.status.explain import add_ahead
+from slurm_asrpt.status.reason_texts import is_refused
 from slurm_asrpt.switch import OperatingMode
 
 _RANKED = 2
@@ -142,7 +143,7 @@ class StatusBuilder:
 
 def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: float) -> None:
     """Add the forecast of a pending job's start, or why there is none."""
-    never = row.reason == "capacity" or job.exceeds_limit_alone
+    never = row.reason == "capacity" or job.exceeds_limit_alone or is_refused(row.reason, row.facts)
     found = None if never else forecaster.current(job, now)
     if found is None:
         row.start_unknown = row.text if never else forecaster.why_not(job, row.text, row.rank)

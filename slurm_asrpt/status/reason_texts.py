@@ -423,12 +423,17 @@ def change_of(kind: str, facts: Mapping[str, Any]) -> str:
     return _filled(_wording(kind, facts).change, facts) if kind in WORDS else ""
 
 
+def is_refused(kind: str, facts: Mapping[str, Any]) -> bool:
+    """Whether Slurm refuses the job for what it asks for, so that no end of other jobs helps."""
+    return kind == "over-limit" and str(facts.get("limit", "")).startswith(_OF_REQUESTS)
+
+
 def _wording(kind: str, facts: Mapping[str, Any]) -> Wording:
     if kind == "over-limit" and "asks" in facts:
         if not str(facts["limit"]).startswith(_OF_MINUTES):
             return OVER_LIMIT_ALONE
         return OVER_WHAT_IS_LEFT if facts["asks"] else ALL_USED_UP
-    if kind == "over-limit" and str(facts.get("limit", "")).startswith(_OF_REQUESTS):
+    if is_refused(kind, facts):
         return REFUSED_REQUEST
     if kind == "left" and facts.get("word") == "component":
         return COMPONENT

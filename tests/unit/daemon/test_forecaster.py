@@ -8,6 +8,8 @@ import pytest
 
 from slurm_asrpt import throttle
 from slurm_asrpt.core.job import JobId, Request
+from slurm_asrpt.core.reasons import Phase, reason
+from slurm_asrpt.daemon import job_rows
 from slurm_asrpt.daemon.forecasts.forecaster import QUICK_JOBS
 from slurm_asrpt.daemon.forecasts.snapshot import with_room
 from slurm_asrpt.daemon.jobs.saved_state import Forecast
@@ -306,6 +308,18 @@ def test_the_first_estimate_survives_a_restart(forecasts, waiting):
     assert why == "no estimate yet; the next ones include it"
     last = forecasts.forecaster.why_not(forecasts.bench.job(waiting), "", MAX_JOBS + 1)
     assert last == f"only the first {MAX_JOBS} jobs in the queue get an estimate"
+
+
+def test_a_job_that_slurm_refuses_for_its_request_has_no_start(forecasts, waiting, monkeypatch):
+    """Its partition's MaxTime, say: no end of another job lets it start."""
+    forecasts.estimate(waiting, *(forecasts.slurm.now + later for later in (10, 20, 30)))
+    assert forecasts.row(waiting).start_earliest is not None
+    for why, known in (("PartitionTimeLimit (jobs in partition gpu)", False), ("QOSGrpGRES (jobs in QOS a)", True)):
+        over = reason(Phase.WAITING, "over-limit", limit=why)
+        monkeypatch.setattr(job_rows, "explain_wait", lambda *rest, over=over: over)
+        row = forecasts.row(waiting)
+        assert (row.start_earliest is not None) == known
+        assert known or row.start_unknown == row.text
 
 
 def test_estimates_are_shown_after_a_restart_until_there_are_new_ones(forecasts, computations, waiting):
