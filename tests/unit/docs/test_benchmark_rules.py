@@ -6,10 +6,13 @@ import subprocess
 
 import pytest
 
-from benchmarks import rule_figures as figures
-from benchmarks.rule_figures import NEVER, Limit, Played, Run
-from benchmarks.rule_scenarios import BY_NAME, SCENARIOS, Work
-from benchmarks.rules import Job, Side, an_hour_ago, compare, lab_spec, main, measured, parse_runs, shadow_report
+from benchmarks.rules import figures
+from benchmarks.rules.__main__ import main
+from benchmarks.rules.compare import compare, measured, shadow_report
+from benchmarks.rules.figures import NEVER, Limit, Played, Run
+from benchmarks.rules.play import Job, Side, an_hour_ago, lab_spec, parse_runs
+from benchmarks.rules.scenario import Work
+from benchmarks.rules.scenarios import BY_NAME, SCENARIOS
 
 
 def run(role: str, since: float, start: float, end: float, gpus: int = 1) -> Run:
