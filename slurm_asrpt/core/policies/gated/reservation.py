@@ -30,8 +30,8 @@ def reserve(decision: OneDecision, entry: Waiting) -> Placement | None:
     On unequal servers, the gate may exclude all placements that a job could ever get; then waiting is useless. A job
     that cannot start even on idle servers gets no reservation: it does not wait for another job's end.
     """
-    job, plan, running = entry.job, decision.servers.plan, decision.jobs.running
-    running.extend_overdue(decision.now)
+    job, plan, now = entry.job, decision.servers.plan, decision.now
+    decision.jobs.running.extend_overdue(now)
     first = decision.goes_first(entry)
     held = servers_for(decision, entry, first)
     if are_idle(decision, held.mask, decision.servers):
@@ -43,7 +43,7 @@ def reserve(decision: OneDecision, entry: Waiting) -> Placement | None:
         decision.put_back[job.id] = entry.key_with(work_with_idle(decision, entry, held))
         return None
     decision.reservation = held
-    coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=seconds_until(held, decision.jobs, decision.now))
+    coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=seconds_until(held, decision.jobs, now, now))
     decision.waits[job.id] = Wait(job, lacks_room(job, plan) or coming, held.time)
     return None
 
@@ -119,11 +119,12 @@ def _idle_time(decision: OneDecision, held: Reservation) -> float:
     return sum([node.speed * idle_until(held.time, at, min(most, free[node.name]), now) for at, node in nodes])
 
 
-def seconds_until(held: Reservation, jobs: Jobs, now: float) -> float | None:
+def seconds_until(held: Reservation, jobs: Jobs, now: float, decided: float) -> float | None:
     """Seconds until a reservation begins, as users are told: by predictions, but not after the time limits there.
 
     None if unknown: it is the end of a job without a time limit, or servers lack what no known job there has.
+    decided: when it was made.
     """
-    if is_unknown(held.time, now) or not jobs.running.is_estimate(held.time):
+    if is_unknown(held.time, decided) or not jobs.running.is_estimate(held.time):
         return None
     return max(0.0, min(held.time, jobs.limit_end(held.mask)) - now)

@@ -90,7 +90,7 @@ class ShownQueue:
             if owner is not None:
                 return behind(job.id, ahead, owner, higher)
         if held is not None:
-            until = seconds_until(held, self._jobs, self._now)
+            until = seconds_until(held, self._jobs, self._now, self._now if last is None else last.now)
             return reason(Phase.WAITING, "reservation", head=held.job.id, need=held.job.gpus, in_s=until)
         return behind(job.id, ahead, head, higher)
 
