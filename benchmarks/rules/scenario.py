@@ -18,6 +18,8 @@ QUICK: Mapping[str, Any] = {"interval_s": 1.0, "lease_s": 60}
 """Jobs of some seconds instead of some minutes: the interval is a fraction of the default, too."""
 LEAF = 4
 """Nodes under each switch of scenario topology."""
+LIMITS = "AccountingStorageEnforce=associations,limits,qos"
+"""In slurm.conf: without it, Slurm enforces no limits and knows no QOS."""
 
 
 @dataclass(frozen=True)
@@ -193,3 +195,29 @@ class Scenario:
 def _times(work: Work, scale: float) -> Iterator[float]:
     count = work.count if work.fixed else max(1, round(work.count * scale))
     return (work.at_s + number * work.every_s for number in range(count))
+
+
+# what scenarios of several subjects have
+
+
+def admin(command: str) -> Callable[[Site], object]:
+    """An admin types this command."""
+    return lambda site: site.lab.run(shlex.split(command))
+
+
+def label(lab: Lab) -> None:
+    """Two nodes have one feature, two have another."""
+    for nodes, feature in (("n[1-2]", "fast"), ("n[3-4]", "slow")):
+        lab.run(
+            ["scontrol", "update", f"NodeName={nodes}", f"AvailableFeatures={feature}", f"ActiveFeatures={feature}"]
+        )
+
+
+def blockers(seconds: float) -> Work:
+    """A job on all GPUs of each node, so that a queue builds up."""
+    return Work("blocker", "asrpt4", 4, seconds, gpus=8, options="-N1", fixed=True)
+
+
+def others(count: int, seconds: float, gpus: int = 1, at_s: float = 0.0) -> list[Work]:
+    """Jobs of three users without a limit."""
+    return [Work("others", user, count, seconds, gpus, at_s) for user in USERS[1:]]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.rules.scenario import USERS, Scenario, Site, Work, mean_completion
-from benchmarks.rules.scenarios.common import LIMITS, admin, label, others
+from benchmarks.rules.scenario import LIMITS, USERS, Scenario, Site, Work, admin, label, mean_completion, others
 from slurm_asrpt.lab import processes
 from slurm_asrpt.lab.accounting import start_slurmdbd
 

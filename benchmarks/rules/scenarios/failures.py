@@ -6,8 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from benchmarks.rules.scenario import ENFORCE, USERS, Scenario, Site, Work, longest_idle, mean_completion
-from benchmarks.rules.scenarios.common import admin
+from benchmarks.rules.scenario import ENFORCE, USERS, Scenario, Site, Work, admin, longest_idle, mean_completion
 
 
 def kill_asrptd(site: Site) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from benchmarks.rules.figures import Limit
-from benchmarks.rules.scenario import LEAF, USERS, Scenario, Work, mean_completion
-from benchmarks.rules.scenarios.common import label
+from benchmarks.rules.scenario import LEAF, USERS, Scenario, Work, label, mean_completion
 from slurm_asrpt.lab.cluster import Lab
 
 

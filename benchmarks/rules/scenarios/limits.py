@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.rules.figures import Limit
-from benchmarks.rules.scenario import ENFORCE, USERS, Scenario, Work, mean_completion
-from benchmarks.rules.scenarios.common import LIMITS, admin, others
+from benchmarks.rules.scenario import ENFORCE, LIMITS, USERS, Scenario, Work, admin, mean_completion, others
 from slurm_asrpt.lab.cluster import Lab
 
 

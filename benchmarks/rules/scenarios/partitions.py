@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.rules.scenario import ENFORCE, USERS, Scenario, Work, mean_completion
-from benchmarks.rules.scenarios.common import LIMITS
+from benchmarks.rules.scenario import ENFORCE, LIMITS, USERS, Scenario, Work, mean_completion
 
 SCENARIOS = [
     Scenario(

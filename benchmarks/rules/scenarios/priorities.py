@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.rules.scenario import USERS, Scenario, Site, Work
-from benchmarks.rules.scenarios.common import LIMITS, blockers
+from benchmarks.rules.scenario import LIMITS, USERS, Scenario, Site, Work, blockers
 
 
 def _raise_and_top(site: Site) -> None:

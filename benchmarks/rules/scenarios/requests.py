@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.rules.figures import Limit
-from benchmarks.rules.scenario import USERS, Scenario, Work, mean_completion
-from benchmarks.rules.scenarios.common import LIMITS, label
+from benchmarks.rules.scenario import LIMITS, USERS, Scenario, Work, label, mean_completion
 
 SCENARIOS = [
     Scenario(

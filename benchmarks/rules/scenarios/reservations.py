@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.rules.figures import Limit
-from benchmarks.rules.scenario import Scenario, Work, mean_completion
-from benchmarks.rules.scenarios.common import admin
+from benchmarks.rules.scenario import Scenario, Work, admin, mean_completion
 from slurm_asrpt.lab.cluster import Lab
 
 

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from benchmarks.rules.figures import Limit
-from benchmarks.rules.scenario import ENFORCE, USERS, Scenario, Site, Work, mean_completion, median_latency
-from benchmarks.rules.scenarios.common import LIMITS, admin
+from benchmarks.rules.scenario import (
+    ENFORCE,
+    LIMITS,
+    USERS,
+    Scenario,
+    Site,
+    Work,
+    admin,
+    mean_completion,
+    median_latency,
+)
 from slurm_asrpt.lab.cluster import Lab
 
 
