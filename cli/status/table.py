@@ -31,9 +31,8 @@ from slurm_asrpt.text import UNKNOWN, slurm_time
 
 REASON_WIDTH = 28
 """Cells that the last column should get on a terminal; other columns give way until it has them."""
-LEAST_REASON = 12
-"""A reason cut to fewer cells says nothing; then these give way, too: first STATE, which nodes and reasons imply."""
-LAST_TO_GO = ("STATE", "NAME", "START")
+LAST_TO_GO = {"STATE": 20, "NAME": 12, "START": 12}
+"""These give way, too, if the last column would get fewer cells: first STATE, which nodes and reasons imply."""
 BATCH = 500
 """Rows that --parsable formats at a time: formatting 10,000 at once takes twice as long, as their memory is new."""
 STYLES: dict[str, str] = {
@@ -195,8 +194,8 @@ def fit(every: Sequence[Column], width: int) -> list[Column]:
             kept[place] = replace(kept[place], cap=NARROW_NAME)
         else:
             del kept[place]
-    for title in LAST_TO_GO:
-        if width - _before(kept) < min(LEAST_REASON, kept[-1].width):
+    for title, least in LAST_TO_GO.items():
+        if width - _before(kept) < min(least, kept[-1].width):
             kept = [column for column in kept if column.title != title]
     return kept
 
