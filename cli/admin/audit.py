@@ -341,5 +341,6 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     "hand-back-refused": _refused,
     "handed-back": lambda entry: "asrptd removed what it had written; Slurm schedules the job",
     "vanished": lambda entry: f"Slurm no longer knows it; it was {entry['place']}",
+    "slurm-changed": lambda entry: f"slurm.conf or Slurm's release has changed ({entry['version']})",
     "clock-step": lambda entry: f"the clock stepped by {entry['seconds']:+.0f} s",
 }

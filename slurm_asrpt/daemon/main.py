@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from types import FrameType
 
 from slurm_asrpt.config.settings import Settings
@@ -36,13 +37,15 @@ from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.switch import OperatingMode, is_off
-from slurm_asrpt.throttle import backoff_s
+from slurm_asrpt.throttle import Throttle, backoff_s
 
 LOG = logging.getLogger("asrptd")
 DISABLED = "disabled: waiting jobs are released to Slurm and nothing more is written; asrpt-admin enable resumes"
 GARBAGE = (50_000, 20, 20)
 """Thresholds of gc. With the defaults it scans the state of thousands of jobs every few cycles. That takes half a
 cycle and finds hardly any cyclic garbage."""
+RECONFIGURED_S = 60.0
+"""Time between two looks at Slurm's settings: ``scontrol reconfigure`` or an upgrade may have changed them."""
 SHORTEST_PAUSE = 0.2
 """Minimum pause as a share of the interval, so that the policy's wake-ups do not cause too many reads."""
 
@@ -70,6 +73,7 @@ class Daemon:
         self._store = StateStore(leader)
         self._scheduling_is_up = False
         self._clock_steps, self._clock_stepped = ClockStepDetector(), False
+        self.conf_throttle = Throttle(time.monotonic, least_s=RECONFIGURED_S)
         self._logged_problems: dict[str, list[str]] = {}
         self._least_pause_s = 0.0
 
@@ -173,6 +177,7 @@ class Daemon:
         """
         self.leader.check()
         self._follow_clock(now)
+        self._follow_slurm_conf(now)
         self._follow_switch()
         before, scheduler = cpu_s(), self.scheduling.scheduler
         wakeup = scheduler.cycle(now)
@@ -204,6 +209,22 @@ class Daemon:
             self.audit.flush()
             self._start_scheduling(config)
             self._clock_stepped = False
+
+    def _follow_slurm_conf(self, now: float) -> None:
+        """If slurm.conf, or Slurm itself, is another one now, start again as after a restart.
+
+        Raises SlurmError; InputError if Slurm lacks a feature now that the settings need.
+        """
+        if not self.conf_throttle.due:
+            return
+        with self.conf_throttle.spending():
+            config = self.client.config()
+        if replace(config, time=0.0) != replace(self.slurm, time=0.0):
+            LOG.warning("slurm.conf or Slurm's release has changed: starting again with what it says now")
+            self.audit.record(now, "slurm-changed", version=config.version)
+            self.audit.flush()
+            self.client = preferred_client(self.settings, CliClient(self.settings.slurm), config)
+            self._start_scheduling(config)
 
     def _follow_switch(self) -> None:
         """Follow asrpt-admin disable and enable from the next cycle on."""

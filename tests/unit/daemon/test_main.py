@@ -440,3 +440,54 @@ def test_the_last_line_of_the_log_names_leases_only_if_there_are_any(make_daemon
     asrptd._run(daemon, once=True)
     assert ("leases run out" in caplog.messages[-1]) is leases
     assert caplog.messages[-1].startswith("stopped")
+
+
+@pytest.fixture
+def looking(make_daemon, slurm):
+    """A daemon that looks at slurm.conf before each cycle, after its first one."""
+
+    def start(**settings):
+        daemon = make_daemon(**settings)
+        daemon.run(once=True)
+        daemon.conf_throttle = Throttle(lambda: 0.0)
+        return daemon
+
+    return start
+
+
+def test_scontrol_reconfigure_is_followed_and_no_job_is_lost(looking, slurm):
+    daemon = looking()
+    running = slurm.submit(12)
+    daemon.cycle(slurm.now)
+    slurm.tick(1)
+    waiting = slurm.submit(12)
+    daemon.cycle(slurm.now)
+    scheduling = daemon.scheduling
+    slurm.tick(1)
+    daemon.cycle(slurm.now)
+    assert daemon.scheduling is scheduling  # nothing has changed
+    slurm.start_delay_s = 20.0
+    for _ in range(3):
+        slurm.tick(1)
+        daemon.cycle(slurm.now)
+    assert daemon.scheduling is not scheduling
+    assert daemon.slurm.start_delay_s == 20.0
+    slurm.end(running)
+    for _ in range(3):
+        slurm.tick(1)
+        daemon.cycle(slurm.now)
+    assert slurm.records[waiting].state == "RUNNING"
+    assert dict(slurm.starts) == {running: 1, waiting: 1}
+    trail = (daemon.settings.paths.state / "audit.jsonl").read_text(encoding="utf-8")
+    assert trail.count('"slurm-changed"') == 1
+
+
+def test_a_slurm_without_a_needed_feature_is_an_error_each_time_and_scheduling_goes_on(looking, slurm):
+    slurm.multifactor = True
+    daemon = looking(mode="order")
+    slurm.multifactor = False
+    for _ in range(2):
+        with pytest.raises(InputError, match="mode order requires PriorityType=priority/multifactor"):
+            daemon.cycle(slurm.now)
+    slurm.multifactor = True
+    daemon.cycle(slurm.now)
