@@ -28,6 +28,34 @@ def _maintain(site: Site) -> None:
     site.lab.run(["scontrol", "create", "reservation", *words.split()])
 
 
+def _rules(debug: str, long: str) -> str:
+    """In slurm.conf. debug, long: the nodes of these partitions."""
+    return (
+        f"{LIMITS}\nPreemptType=preempt/qos\nPreemptMode=REQUEUE\nPriorityWeightQOS=100000\n"
+        "PriorityWeightFairshare=20000\nPriorityWeightAge=1000\nPriorityCalcPeriod=1\n"
+        f"PartitionName=debug Nodes={debug} PriorityTier=10 MaxTime=2 State=UP\n"
+        f"PartitionName=long Nodes={long} MaxTime=INFINITE State=UP"
+    )
+
+
+def _accounts(gpus: int, minutes: int) -> list[str]:
+    """An account tree and QOS. gpus: of account physics, at a time. minutes: GPU-minutes of account grant."""
+    return [
+        "add qos scavenger UsageFactor=0.1",
+        "add qos high Priority=1000",
+        "add qos debugging MaxTRESPerUser=gres/gpu=2 MaxWall=2",
+        "modify qos normal,high set Preempt=scavenger",
+        "add account physics,grant",
+        "add account optics,waves parent=physics",
+        "add user asrpt1 account=optics",
+        "add user asrpt2 account=waves",
+        "add user asrpt4 account=grant",
+        f"modify account physics set GrpTRES=gres/gpu={gpus}",
+        f"modify account grant set GrpTRESMins=gres/gpu={minutes}",
+        f"modify user {','.join(USERS)} set qos+=scavenger,high",
+    ]
+
+
 SCENARIOS = [
     Scenario(
         "whole_site",
@@ -45,26 +73,8 @@ SCENARIOS = [
             Work("either", "asrpt4", 20, 8, 1, 6, 5, options="-p gpu,long"),
             Work("tasks", "asrpt1", 2, 8, 1, 4, 40, options="-A optics", tasks=20, at_once=5),
         ],
-        slurm_conf=(
-            f"{LIMITS}\nPreemptType=preempt/qos\nPreemptMode=REQUEUE\nPriorityWeightQOS=100000\n"
-            "PriorityWeightFairshare=20000\nPriorityWeightAge=1000\nPriorityCalcPeriod=1\n"
-            "PartitionName=debug Nodes=n[1-4] PriorityTier=10 MaxTime=2 State=UP\n"
-            "PartitionName=long Nodes=n[1-3] MaxTime=INFINITE State=UP"
-        ),
-        accounting=[
-            "add qos scavenger UsageFactor=0.1",
-            "add qos high Priority=1000",
-            "add qos debugging MaxTRESPerUser=gres/gpu=2 MaxWall=2",
-            "modify qos normal,high set Preempt=scavenger",
-            "add account physics,grant",
-            "add account optics,waves parent=physics",
-            "add user asrpt1 account=optics",
-            "add user asrpt2 account=waves",
-            "add user asrpt4 account=grant",
-            "modify account physics set GrpTRES=gres/gpu=20",
-            "modify account grant set GrpTRESMins=gres/gpu=3",
-            f"modify user {','.join(USERS)} set qos+=scavenger,high",
-        ],
+        slurm_conf=_rules(debug="n[1-4]", long="n[1-3]"),
+        accounting=_accounts(gpus=20, minutes=3),
         managed=("gpu", "debug", "long"),
         prepare=give_qos,
         acts=[
@@ -77,6 +87,49 @@ SCENARIOS = [
         ],
         before=[("high", "either")],
         measured=["small", "pair", "wide", "node", "debug", "high", "grant", "either", "tasks"],
+        measure=mean_completion,
+    ),
+    Scenario(
+        "large_site",
+        "256 GPUs of two types, 700 jobs and 200 array tasks in four minutes, under all of these rules",
+        420,
+        [
+            Work("small", "asrpt1", 200, 30, 1, 0, 1, options="-A optics", vary=0.5),
+            Work("typed", "asrpt1", 40, 30, 2, 1, 5, ask="-N1 --gpus=a100:2 -A optics", vary=0.5),
+            Work("tasks", "asrpt1", 5, 20, 1, 4, 30, options="-A optics", tasks=40, at_once=20),
+            Work("pair", "asrpt2", 80, 40, 2, 0.5, 2.5, options="-A waves -N1", vary=0.5),
+            Work("node", "asrpt2", 40, 40, 8, 2, 5, ask="-N1 --gpus-per-node=8 -A waves", vary=0.3),
+            Work("wide", "asrpt2", 12, 50, 32, 3, 15, ask="-N4 --gpus-per-node=8 -A waves", vary=0.3),
+            Work("widest", "asrpt4", 3, 40, 64, 20, 60, ask="-N8 --gpus-per-node=8 -A grant"),
+            Work("scavenger", "asrpt3", 40, 200, 2, 0, 0.5, "--qos=scavenger --requeue", fixed=True),
+            Work("by_gpu", "asrpt3", 60, 40, 4, 1, 3, ask="-N1 --gpus=4 --cpus-per-gpu=6", vary=0.5),
+            Work("first", "asrpt3", 30, 20, 1, 2, 6),
+            Work("second", "asrpt3", 30, 30, 4, 2.1, 6, options="-N1", after="afterok:first"),
+            Work("debug", "asrpt3", 40, 10, 1, 3, 5, options="-p debug"),
+            Work("high", "asrpt4", 30, 30, 2, 10, 6, options="--qos=high"),
+            Work("either", "asrpt4", 40, 30, 1, 6, 5, options="-p gpu,long"),
+            Work("cpu", "asrpt4", 60, 30, 0, 4, 3, ask="-n1 -c16"),
+        ],
+        nodes="16x8:h100,16x8:a100",
+        slurm_conf=_rules(debug="n[1-32]", long="n[1-16]"),
+        accounting=_accounts(gpus=160, minutes=60),
+        managed=("gpu", "debug", "long"),
+        prepare=give_qos,
+        acts=[
+            (60.0, _maintain),
+            (150.0, admin("scontrol update NodeName=n7 State=DRAIN Reason=fans")),
+            (200.0, admin("scontrol update NodeName=n7 State=RESUME")),
+            (220.0, admin("sacctmgr -i modify account grant set GrpTRESMins=gres/gpu=-1")),
+        ],
+        limits=[
+            Limit(("small", "typed", "tasks", "pair", "node", "wide"), 160),
+            Limit(("debug",), 2),
+        ],
+        before=[("high", "either")],
+        measured=[
+            *("small", "typed", "tasks", "pair", "node", "wide", "widest", "by_gpu", "first", "second"),
+            *("debug", "high", "either", "cpu"),
+        ],
         measure=mean_completion,
     ),
     Scenario(
