@@ -23,8 +23,8 @@ def give_qos(lab: Lab) -> None:
 
 
 def _maintain(site: Site) -> None:
-    """A node will be maintained for half a minute, a minute from now."""
-    words = "ReservationName=maintenance StartTime=now+60 Duration=00:00:30 Users=root Nodes=n4 Flags=MAINT"
+    """A node will be maintained for half a minute, a minute from now, whatever runs there then."""
+    words = "ReservationName=maintenance StartTime=now+60 Duration=00:00:30 Users=root Nodes=n4 Flags=MAINT,IGNORE_JOBS"
     site.lab.run(["scontrol", "create", "reservation", *words.split()])
 
 
