@@ -47,6 +47,15 @@ def _word(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+_OTHER_TRES = re.compile(r"(cpu|mem|vmem|node|billing|energy|pages)[:=]|(fs|bb|ic|license)/")
+"""Starts of the trackable resources in ``--tres-per-task`` that are no generic resources."""
+
+
+def _asked_gres(value: Any) -> str:
+    """The generic resources in a tres_per_* text. Newer releases show the CPUs of ``-c5`` there, too: ``cpu=5``."""
+    return ",".join(part for part in _word(value).split(",") if not _OTHER_TRES.match(part))
+
+
 def _state_word(value: Any) -> str:
     """A job's state as one word, as in 22.05: flags such as COMPLETING precede the base state."""
     words = value if isinstance(value, list) else [value]
@@ -170,10 +179,10 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         memory_per_cpu=number(raw.get("memory_per_cpu")),
         memory_per_node=number(raw.get("memory_per_node")),
         memory_per_gpu=float(gpu_count(_word(raw.get("memory_per_tres")))),
-        tres_per_job=_word(raw.get("tres_per_job")),
-        tres_per_node=_word(raw.get("tres_per_node")),
-        tres_per_task=_word(raw.get("tres_per_task")),
-        tres_per_socket=_word(raw.get("tres_per_socket")),
+        tres_per_job=_asked_gres(raw.get("tres_per_job")),
+        tres_per_node=_asked_gres(raw.get("tres_per_node")),
+        tres_per_task=_asked_gres(raw.get("tres_per_task")),
+        tres_per_socket=_asked_gres(raw.get("tres_per_socket")),
         required_nodes=_word(raw.get("required_nodes")),
         excluded_nodes=_word(raw.get("excluded_nodes")),
         features=_word(raw.get("features")),

@@ -160,6 +160,23 @@ def test_missing_gres_means_no_gpus(text):
     assert parse.gpu_count(text) == 0
 
 
+@pytest.mark.parametrize(
+    ("shown", "meant"),
+    [
+        ("cpu=5", ""),
+        ("cpu:5", ""),
+        ("cpu=5,gres/gpu:1", "gres/gpu:1"),
+        ("license/matlab=1,gres/gpu=2,mem=4G", "gres/gpu=2"),
+        ("gres:gpu:1", "gres:gpu:1"),
+        ("gres/cpu:1,gres/license:2", "gres/cpu:1,gres/license:2"),
+    ],
+)
+def test_only_generic_resources_of_a_task_count(shown, meant):
+    """24.11 prints ``cpu=5`` for each job with -c5. For other generic resources of tasks, a job is left to Slurm."""
+    raw = {"job_id": 1, "job_state": ["PENDING"], "tres_per_task": shown}
+    assert parse.job_record(raw).tres_per_task == meant
+
+
 def test_scrontab_jobs_are_read():
     """With the flags that 24.11 printed for one."""
     flags = ["SKIP_TRES_STRING_ACCOUNTING", "EXACT_TASK_COUNT_REQUESTED", "CRON_JOB", "USING_DEFAULT_ACCOUNT"]
