@@ -138,6 +138,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
     """One job of squeue's JSON, of any release. order: the index of each node in Slurm's table, if it is known."""
     job_id, tasks = _array(raw)
     state = _state_word(raw.get("job_state"))
+    per_gpu = float(gpu_count(_word(raw.get("memory_per_tres"))))
     record = JobRecord(
         job_id=job_id,
         name=_word(raw.get("name")),
@@ -177,8 +178,8 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         own_cores=number(raw.get("tasks_per_core")) == 1,
         tmp_disk=number(raw.get("minimum_tmp_disk_per_node")),
         memory_per_cpu=number(raw.get("memory_per_cpu")),
-        memory_per_node=number(raw.get("memory_per_node")),
-        memory_per_gpu=float(gpu_count(_word(raw.get("memory_per_tres")))),
+        memory_per_node=0.0 if per_gpu else number(raw.get("memory_per_node")),  # 24.11 shows the same in both
+        memory_per_gpu=per_gpu,
         tres_per_job=_asked_gres(raw.get("tres_per_job")),
         tres_per_node=_asked_gres(raw.get("tres_per_node")),
         tres_per_task=_asked_gres(raw.get("tres_per_task")),

@@ -177,6 +177,15 @@ def test_only_generic_resources_of_a_task_count(shown, meant):
     assert parse.job_record(raw).tres_per_task == meant
 
 
+def test_memory_for_each_gpu_does_not_count_for_each_node_as_well():
+    """24.11 shows that of ``--mem-per-gpu=200G`` in both places."""
+    memory = {"set": True, "infinite": False, "number": 204800}
+    raw = {"job_id": 1, "job_state": ["PENDING"], "memory_per_node": memory}
+    assert parse.job_record(raw).memory_per_node == 204800
+    job = parse.job_record(raw | {"memory_per_tres": "gres/gpu:204800"})
+    assert (job.memory_per_node, job.memory_per_gpu) == (0.0, 204800.0)
+
+
 def test_scrontab_jobs_are_read():
     """With the flags that 24.11 printed for one."""
     flags = ["SKIP_TRES_STRING_ACCOUNTING", "EXACT_TASK_COUNT_REQUESTED", "CRON_JOB", "USING_DEFAULT_ACCOUNT"]
