@@ -1,8 +1,8 @@
 """Random requests on plain Slurm, then under asrptd: python -m tests.trials.requests --seed 1 --site threads (root)
 
 Each one that Slurm starts on an idle cluster of 4 x 8 GPUs must start under asrptd, too. Prints those that do not, and
-with ``--nodes`` those that get another number of nodes (with a range of -N that is a matter of luck). Exits with 1 if
-one does not start. Takes some minutes.
+with ``--nodes`` those that get another number of nodes (with a range of -N that is a matter of luck), and how many are
+left to Slurm, which releases of Slurm should not differ in. Exits with 1 if one does not start. Takes some minutes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from slurm_asrpt.audit.trail import entries
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
 
@@ -121,6 +123,8 @@ def compare(lab: Lab, jobs: Sequence[Sequence[str]], nodes: bool) -> int:
             print(f"{' '.join(options)}: {before[1]} nodes; under asrptd {after[0] or 'refused'} {after[1]}")
     started = sum(state == "COMPLETED" for state, _ in plain)
     print(f"{started} of {len(jobs)} start; {missing} of these not under asrptd")
+    left = Counter(entry["why"] for entry in entries(lab.paths.asrpt / "state") if entry["event"] == "left")
+    print("left to Slurm:", ", ".join(f"{why} {count}" for why, count in sorted(left.items())) or "none")
     return missing
 
 
