@@ -127,8 +127,13 @@ class HlasBench:
                 before.take(decision.placement.gpus)
                 self._start(decision)
         for head in {d.head.id: d.head for d in decisions if isinstance(d, Preempt)}.values():
-            self._interrupt([self.running[d.job_id] for d in decisions if isinstance(d, Preempt) and d.head == head])
-            self._check_room(before, head)
+            preempted = [self.running[d.job_id] for d in decisions if isinstance(d, Preempt) and d.head == head]
+            self._interrupt(preempted)
+            self._check_queues(head, preempted)
+            for each in preempted:
+                assert each.placement is not None
+                before.give(each.placement.gpus)
+            assert place(before, head, Strategy.MOST_FREE, FABRIC) is not None, "it fits on what they free"
         self.why.update(why.kind for _, why in self.policy.queue(self.now))
 
     def _start(self, start: Start) -> None:
@@ -154,15 +159,10 @@ class HlasBench:
             each.interruptions += 1
             each.stops = min(self.now + self.grace_s, each.ends)
 
-    def _check_room(self, before: ClusterView, head: Job) -> None:
-        """Preempted jobs are in later queues than the pending one, which fits on the GPUs that they free."""
+    def _check_queues(self, head: Job, preempted: Sequence[SimulatedJob]) -> None:
+        """Preempted jobs are in later queues than the pending one."""
         queue = self._queue(self.waiting[head.id], self.waiting[head.id].had)
-        view = before.copy()
-        for each in self.running.values():
-            if each.stops == min(self.now + self.grace_s, each.ends) and each.placement is not None:
-                assert self._queue(each, each.run().service_at(self.now)) > queue
-                view.give({n: min(c, view.by_name[n].gpus - view.free[n]) for n, c in each.placement.gpus.items()})
-        assert place(view, head, Strategy.MOST_FREE, FABRIC) is not None
+        assert all(self._queue(each, each.run().service_at(self.now)) > queue for each in preempted)
 
     def _stop(self, life: SimulatedJob) -> None:
         assert life.placement is not None
