@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.submission import AsSbatch, Submission, as_submitted, read_script
@@ -17,31 +16,18 @@ from slurm_asrpt_cli.status.status_file import staleness
 from slurm_asrpt_cli.status.table import date, durations, gpus_in_words, learned_from
 
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
-from slurm_asrpt.core.capacity import too_large
-from slurm_asrpt.core.cluster import Node, with_reference_gpus
-from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.placement.best_alpha import BestAlphas, fits
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.core.sensitivity import planned
 from slurm_asrpt.core.units import Unit
-from slurm_asrpt.daemon.forecasts.run_lengths import span_of
-from slurm_asrpt.daemon.jobs.managed_job import predicted
-from slurm_asrpt.daemon.jobs.policy_job import check_mark, policy_job, queued_marks, with_prediction
-from slurm_asrpt.daemon.jobs.request_reader import read_gpu_request
-from slurm_asrpt.daemon.profiles import Profiles
+from slurm_asrpt.daemon.what_if import Admitted, as_admitted, is_rejected, simulated, with_adjusted_interval
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.forecast.estimate import SAMPLES
-from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Snapshot, from_json
-from slurm_asrpt.forecast.what_if import WhatIfResult, simulate_submission
+from slurm_asrpt.forecast.what_if import WhatIfResult
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.tag import Tag
-from slurm_asrpt.predict.communication import rate_in
-from slurm_asrpt.predict.conformal import including, rounded_interval
-from slurm_asrpt.profile.documents import load_named
-from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import LeftToSlurm, asked_gpus, served_gpus
+from slurm_asrpt.predict.conformal import including
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.request import LeftToSlurm, asked_gpus
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import Status, read_published, read_status, withdrawn_after
 from slurm_asrpt.status.reason_texts import LEFT_WORDS, in_words, text_of, why_open
@@ -124,91 +110,61 @@ def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_
 
 
 def _outlook(settings: Settings, script: Path, submission: Submission, record: JobRecord) -> WhatIf:
-    subject, hints = submission.subject, submission.hints
-    path = settings.paths.hook / table.FILE_NAME
-    answer, note = table.lookup(path, subject.keys, subject.features, subject.profiled_keys)
-    known: dict[str, Any] = {
-        "script": str(script),
-        "group": subject.group,
-        "profile": submission.profile,
-        "gpus": subject.gpus,
-        "predicted_iterations": answer.iterations,
-        "predicted_low": answer.low,
-        "predicted_high": answer.high,
-        "predicted_by": answer.level,
-        "predicted_unit": answer.unit if submission.profile else Unit.ITERATIONS,
-        "note": _note(settings, note),
-        "array": record.array_tasks,
-    }
-    left, sizes = "off" if hints.off else "", submission.sizes
-    tag = Tag(
-        *(subject.group, answer.iterations, submission.profile),
-        left=left,
-        sizes=sizes,
-        mean=answer.mean,
-        unit=answer.unit,
-    )
+    tag, found = _looked_up(settings, script, submission, record)
     try:
         status, snapshot = _published(settings)
-        low, high = _told(snapshot, subject.uid, answer)
-        tag = replace(tag, low=low, high=high)
-        known |= {"predicted_low": low, "predicted_high": high}
-        if record.array_tasks and status.mode != Mode.ENFORCE:
-            raise LeftToSlurm("array")
-        job, unused, chosen_by_slurm = _admitted(settings, record, tag, status.mode == Mode.ENFORCE, snapshot)
-        if chosen_by_slurm and not fits(job, snapshot.nodes):
-            raise LeftToSlurm(chosen_by_slurm)
-        job = _communicating(job, submission, snapshot)
-        job, tag = _predicted(job, tag, snapshot)
+        tag = with_adjusted_interval(tag, record.uid, snapshot)
+        found = replace(found, predicted_low=tag.low, predicted_high=tag.high)
+        admitted = as_admitted(settings, record, tag, status.mode, snapshot)
     except LeftToSlurm as verdict:
         if verdict.why == "nogpu" and status.mode == Mode.ENFORCE:
-            return WhatIf(**known, trouble=NO_GPUS)
+            return replace(found, trouble=NO_GPUS)
         missing = _unknown_partitions(settings, record, status) if verdict.why == "partition" else ""
-        return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}", trouble=missing)
+        return replace(found, reason="left", why=f"left to Slurm: {verdict}", trouble=missing)
     except AsrptError as error:
-        return WhatIf(**known, trouble=str(error))
-    known |= {"gpus": job.gpus, "unused_profile": unused, "slurm_chooses": LEFT_WORDS.get(chosen_by_slurm, "")}
-    known |= {"communicates": job.communication_known and not job.profiled}
-    known |= {"predicted_iterations": tag.iterations, "predicted_low": tag.low, "predicted_high": tag.high}
-    known |= {"predicted_unit": Unit.ITERATIONS, "predicted_mean": tag.mean}
-    if _is_rejected(job, snapshot.slurm_nodes):
-        return WhatIf(**known, reason="capacity", why=REJECTED)
-    held = _waits_for_slurm(record)
-    if held:
-        return WhatIf(**known, trouble=held)
+        return replace(found, trouble=str(error))
+    found = _with_plan(found, admitted)
+    if is_rejected(admitted.job, snapshot.slurm_nodes):
+        return replace(found, reason="capacity", why=REJECTED)
+    if held := _waits_for_slurm(record):
+        return replace(found, trouble=held)
     if record.eligible_time > record.submit_time:
         why = in_words("begin", {"until": record.eligible_time})
-        return WhatIf(**known, reason="begin", why=why, not_before=record.eligible_time)
+        return replace(found, reason="begin", why=why, not_before=record.eligible_time)
     with progress("simulating", SAMPLES) as told:
-        newcomer = simulate_submission(snapshot, job, lambda alpha: _span(tag, alpha, snapshot.unknown), BUDGET_S, told)
-    found = _with(WhatIf(**known, as_of=snapshot.now), _with_lacks(newcomer, job, status, snapshot))
+        result = simulated(admitted, status, snapshot, BUDGET_S, told)
+    found = _with_start(replace(found, as_of=snapshot.now), result)
     if status.mode == Mode.ENFORCE:
         return found
     return replace(found, mode=f"mode {status.mode}: Slurm decides; this is what mode enforce would do")
 
 
-def _communicating(job: Job, submission: Submission, snapshot: Snapshot) -> Job:
-    """The job as asrptd would plan it, if no profile is named and it has learned how much such jobs communicate."""
-    subject = submission.subject
-    rate = 0.0 if submission.profile else rate_in(snapshot.rates, subject.group, subject.program, subject.uid)
-    return planned(job, rate, _best_alphas(snapshot).alpha)
-
-
-def _best_alphas(snapshot: Snapshot) -> BestAlphas:
-    return BestAlphas(with_reference_gpus(snapshot.nodes), snapshot.fabric)
-
-
-def _predicted(job: Job, tag: Tag, snapshot: Snapshot) -> tuple[Job, Tag]:
-    """The job and its tag with the prediction in iterations, as asrptd converts it."""
-    alpha = (_best_alphas(snapshot).alpha(job) or 0.0) if job.profiled else 1.0
-    return with_prediction(job, tag, alpha), predicted(tag, job, alpha)
-
-
-def _told(snapshot: Snapshot, uid: int, found: table.Answer) -> tuple[int, int]:
-    """The interval that asrptd would go by, of the table's; 0 and 0 where there is none."""
-    if not found.high:
-        return 0, 0
-    return rounded_interval(*snapshot.moves.adjusted(uid, found.low, found.iterations, found.high))
+def _looked_up(settings: Settings, script: Path, submission: Submission, record: JobRecord) -> tuple[Tag, WhatIf]:
+    """The tag that the hook would write, and the answer without asrptd."""
+    subject, profile = submission.subject, submission.profile
+    path = settings.paths.hook / table.FILE_NAME
+    answer, trouble = table.lookup(path, subject.keys, subject.features, subject.profiled_keys)
+    tag = Tag(
+        *(subject.group, answer.iterations, profile),
+        left="off" if submission.hints.off else "",
+        low=answer.low,
+        high=answer.high,
+        program=subject.program,
+        sizes=submission.sizes,
+        mean=answer.mean,
+        unit=answer.unit,
+    )
+    found = WhatIf(
+        *(str(script), subject.group, profile, subject.gpus),
+        predicted_iterations=answer.iterations,
+        predicted_low=answer.low,
+        predicted_high=answer.high,
+        predicted_by=answer.level,
+        predicted_unit=answer.unit if profile else Unit.ITERATIONS,
+        note=_note(settings, trouble),
+        array=record.array_tasks,
+    )
+    return tag, found
 
 
 def _note(settings: Settings, trouble: str) -> str:
@@ -216,10 +172,6 @@ def _note(settings: Settings, trouble: str) -> str:
     if trouble and not (settings.paths.hook / table.FILE_NAME).exists():
         return f"no prediction table in {settings.paths.hook} (asrpt-admin retrain creates it), so it counts as unseen"
     return f"{trouble}, so the job counts as unseen" if trouble else ""
-
-
-def _span(tag: Tag, alpha: float, unknown: Quantiles) -> Quantiles:
-    return span_of(tag.iterations, tag.low, tag.high, alpha, unknown)
 
 
 def _published(settings: Settings) -> tuple[Status, Snapshot]:
@@ -254,42 +206,6 @@ def _same_queue(status: Status, snapshot: Snapshot) -> bool:
     }
 
 
-def _admitted(
-    settings: Settings, record: JobRecord, tag: Tag, enforcing: bool, snapshot: Snapshot
-) -> tuple[Job, str, str]:
-    """The job as asrptd would admit it, why asrptd would ignore its profile, and why Slurm would choose its nodes.
-
-    Raises LeftToSlurm.
-    """
-    nodes, profiles = snapshot.slurm_nodes, Profiles(lambda name: load_named(name, settings.paths.profiles))
-    record = _as_counted(record, snapshot)
-    check_mark(tag, queued_marks(settings) if enforcing else ())
-    requested = read_gpu_request([record], tag.left, enforcing, nodes, settings.slurm.partitions)
-    job = policy_job(record, tag, requested, nodes, profiles)
-    unused = "" if job.profiled else profiles.problem(tag, job.gpus) if tag.profile else ""
-    return job, unused, requested.by_slurm
-
-
-def _as_counted(record: JobRecord, snapshot: Snapshot) -> JobRecord:
-    """The job with what its partition gives where it asks for nothing; ``--mem=0`` is all memory of a node."""
-    given = snapshot.gpu_defaults.get(record.partition.partition(",")[0], GpuDefaults())
-    found = given.applied(given.shown(record))
-    if math.isfinite(found.memory_per_node):
-        return found
-    own = found.partition.split(",")
-    sizes = [node.memory for node in snapshot.slurm_nodes if not node.partitions.isdisjoint(own)]
-    return replace(found, memory_per_node=float(max(sizes, default=0)))
-
-
-def _is_rejected(job: Job, nodes: Sequence[NodeRecord]) -> bool:
-    """Whether no node has the CPUs and the memory for the GPUs that it needs of one, even if it is idle."""
-    asked, parts = job.request, [part for node in nodes for part in node.parts]
-    least = job.gpus if asked.max_nodes == 1 else asked.per_node or asked.unit
-    large = [part for part in parts if part.gpus >= least and part.name in (asked.candidates or {part.name})]
-    able = [part for part in large if part.memory >= asked.memory_per_node and served_gpus(part, asked) >= least]
-    return bool(large) and not able
-
-
 def _unknown_partitions(settings: Settings, record: JobRecord, status: Status) -> str:
     """That the job names partitions which do not exist, or have no managed nodes; "" if there are none.
 
@@ -306,28 +222,38 @@ def _waits_for_slurm(record: JobRecord) -> str:
     return "the job waits for its dependency first (--dependency)" if record.dependency else ""
 
 
-def _with_lacks(found: WhatIfResult, job: Job, status: Status, snapshot: Snapshot) -> WhatIfResult:
-    """The result with what too large a job lacks, which has no place in the queue, as asrptd says it."""
-    if found.reason is None or found.reason.kind != "capacity":
+def _with_plan(known: WhatIf, admitted: Admitted) -> WhatIf:
+    """The answer with what asrptd would plan with."""
+    tag = admitted.tag
+    return replace(
+        known,
+        gpus=admitted.job.gpus,
+        unused_profile=admitted.unused_profile,
+        slurm_chooses=LEFT_WORDS.get(admitted.by_slurm, ""),
+        communicates=admitted.communicates,
+        predicted_iterations=tag.iterations,
+        predicted_low=tag.low,
+        predicted_high=tag.high,
+        predicted_unit=Unit.ITERATIONS,
+        predicted_mean=tag.mean,
+    )
+
+
+def _with_start(known: WhatIf, result: WhatIfResult) -> WhatIf:
+    """The answer with the simulated start."""
+    found = replace(known, alpha_min=result.alpha_min, rank=result.rank)
+    if result.placement is not None:
+        found = replace(found, placement=dict(result.placement.gpus), alpha=result.placement.alpha)
+    if result.reason is not None:
+        found = replace(found, reason=result.reason.kind, why=text_of(result.reason))
+    start = result.start
+    if start is None:
         return found
-    usable = {node.name for node in snapshot.nodes}
-    others = [Node(node.name, node.gpus, at) for at, node in enumerate(status.nodes) if node.name not in usable]
-    facts = too_large(job, snapshot.nodes, [*snapshot.nodes, *others])
-    return replace(found, reason=replace(found.reason, facts=facts), rank=None)
-
-
-def _with(known: WhatIf, found: WhatIfResult) -> WhatIf:
-    """``known``, completed with the simulated start."""
-    start, facts = found.start, vars(known) | {"alpha_min": found.alpha_min, "rank": found.rank}
-    if found.placement is not None:
-        facts |= {"placement": dict(found.placement.gpus), "alpha": found.placement.alpha}
-    if found.reason is not None:
-        facts |= {"reason": found.reason.kind, "why": text_of(found.reason)}
-    if start is not None:
-        times = [at if math.isfinite(at) else None for at in (start.earliest, start.median, start.latest)]
-        facts |= dict(zip(("start_earliest", "start_median", "start_latest"), times, strict=True))
-        facts["start_open"] = str(start.open_end)
-    return WhatIf(**facts)
+    earliest, median, latest = (
+        at if math.isfinite(at) else None for at in (start.earliest, start.median, start.latest)
+    )
+    found = replace(found, start_earliest=earliest, start_median=median, start_latest=latest)
+    return replace(found, start_open=str(start.open_end))
 
 
 def _show(found: WhatIf) -> None:

@@ -11,7 +11,7 @@
 4. Write. ``slurm_writer`` saves the ``state`` (in ``spare_file`` if the disk is full), then lets ``writes`` do it.
 
 After the cycle: ``published`` writes what ``status``, ``forecasts`` and ``dashboard`` make. ``record`` (audit trail,
-history), ``metrics``, ``maintenance``.
+history), ``metrics``, ``maintenance``. ``what_if`` admits and simulates a job that is not submitted, for asrpt-status.
 Around the loop: ``setup``, ``leader`` and ``guard``, ``clock`` and ``wakeup``, ``disable``, ``profiles`` and
 ``profile_names``, ``log_once``.
 """

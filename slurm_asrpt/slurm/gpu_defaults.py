@@ -6,12 +6,13 @@ shows the CPUs of its tasks and the site's DefMemPerCPU or DefMemPerNode.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from slurm_asrpt.slurm.partitions import Rows
-from slurm_asrpt.slurm.records import PENDING, JobRecord
+from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,17 @@ class GpuDefaults:
         if self.memory and not asked:
             changes |= {"memory_per_gpu": self.memory, "memory_per_cpu": 0.0, "memory_per_node": 0.0}
         return replace(job, **changes) if changes and job.state == PENDING else job
+
+
+def as_counted(job: JobRecord, defaults: Mapping[str, GpuDefaults], nodes: Sequence[NodeRecord]) -> JobRecord:
+    """A job that is to be submitted as Slurm will count it. defaults: by partition. ``--mem=0`` is all of a node."""
+    partitions = job.partition.split(",")
+    given = defaults.get(partitions[0], GpuDefaults())
+    found = given.applied(given.shown(job))
+    if math.isfinite(found.memory_per_node):
+        return found
+    sizes = [node.memory for node in nodes if not node.partitions.isdisjoint(partitions)]
+    return replace(found, memory_per_node=float(max(sizes, default=0)))
 
 
 def gpu_defaults_of(config: Mapping[str, str], partitions: Rows) -> dict[str, GpuDefaults]:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli.status import command
-from slurm_asrpt_cli.status.what_if import _as_counted
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.daemon.what_if import simulated
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.forecast.conformal import MIN_STARTS, ConformityScore, StartConformal
@@ -27,7 +27,7 @@ from slurm_asrpt.hook.group import describe, keys_of
 from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.predict.conformal import rounded_interval
-from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
+from slurm_asrpt.slurm.gpu_defaults import GpuDefaults, as_counted
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import write_status
@@ -279,11 +279,11 @@ def test_a_script_gets_its_prediction_and_its_position(site, tmp_path, monkeypat
 def test_the_command_takes_a_few_seconds_of_a_login_nodes_cpu_at_most(site, tmp_path, monkeypatch, capsys):
     budgets = []
 
-    def simulate(snapshot, job, span_for, budget_s, progress):
+    def simulate(admitted, status, snapshot, budget_s, progress):
         budgets.append(budget_s)
-        return simulate_submission(snapshot, job, span_for, budget_s, progress)
+        return simulated(admitted, status, snapshot, budget_s, progress)
 
-    monkeypatch.setattr("slurm_asrpt_cli.status.what_if.simulate_submission", simulate)
+    monkeypatch.setattr("slurm_asrpt_cli.status.what_if.simulated", simulate)
     assert ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["placement"]
     assert len(budgets) == 1
     assert 0 < budgets[0] <= 3.0
@@ -381,12 +381,12 @@ def test_a_job_with_too_many_cpus_or_too_much_memory_is_rejected(words, site, tm
 
 
 def test_a_job_gets_what_its_partition_gives(site: Bench) -> None:
-    found = from_json((site.settings.paths.run / PUBLISHED).read_bytes())
-    found = replace(found, gpu_defaults={"gpu": GpuDefaults(cpus=6, per_cpu=2000.0)})
-    counted = _as_counted(record("--gpus=2", b"#!/bin/sh\n"), found)
+    nodes = from_json((site.settings.paths.run / PUBLISHED).read_bytes()).slurm_nodes
+    defaults = {"gpu": GpuDefaults(cpus=6, per_cpu=2000.0)}
+    counted = as_counted(record("--gpus=2", b"#!/bin/sh\n"), defaults, nodes)
     assert (counted.cpus_per_gpu, counted.memory_per_cpu) == (6, 2000.0)
-    assert _as_counted(record("--mem=0"), found).memory_per_node == 512_000.0
-    assert _as_counted(record("-p other"), found) == record("-p other")
+    assert as_counted(record("--mem=0"), defaults, nodes).memory_per_node == 512_000.0
+    assert as_counted(record("-p other"), defaults, nodes) == record("-p other")
 
 
 def test_a_job_without_gpus_waits_in_the_queue(site, tmp_path, monkeypatch, capsys):
