@@ -105,7 +105,7 @@ lint: setup ## Style, types and the architecture
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@mkdir -p build/mypy && ln -sfn ../../cli build/mypy/slurm_asrpt_cli
-	MYPYPATH=build/mypy $(BIN)/mypy -p slurm_asrpt_cli -p papers -p tests.faults
+	MYPYPATH=build/mypy $(BIN)/mypy -p slurm_asrpt_cli -p papers -p benchmarks -p tests.faults
 	$(BIN)/lint-imports
 
 benchmarks: setup ## The figures of benchmarks/results: about two hours on 2 quiet cores, JSON into build/benchmarks

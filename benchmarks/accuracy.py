@@ -49,7 +49,7 @@ def predicted(document: UncutFile, replicas: int, intra: float) -> float:
 def profiled(
     name: str,
     options: argparse.Namespace,
-    begin: Callable[..., object] = lambda *_: None,
+    begin: Callable[[], None] = lambda: None,
     **size: int,
 ) -> tuple[UncutFile, Any]:
     """Measure the model's blocks, with whole iterations in between. begin: called in each round."""

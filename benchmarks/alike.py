@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import correlation, fmean, median, pstdev
 from typing import Any
@@ -53,7 +53,8 @@ class _Group:
 
 def pairs(trace: Trace, within_s: float) -> Iterator[tuple[float, float]]:
     groups: dict[Hashable, _Group] = defaultdict(_Group)
-    for job in trace.jobs.itertuples():
+    jobs: Iterable[Any] = trace.jobs.itertuples()
+    for job in jobs:
         group = groups[job.user, job.group, job.gpus]
         group.add(float(np.log(max(job.duration_s, SHORTEST_S))), job.submit_s, within_s)
         found = group.misses()

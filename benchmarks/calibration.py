@@ -31,7 +31,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -108,10 +108,11 @@ def play(lab: Lab, trace: Trace, jobs: int, bound: int, progress: Progress) -> t
     Return their ids and the time of the training.
     """
     admin = [str(Path(sys.executable).parent / "asrpt-admin"), "retrain"]
+    arrivals: Iterable[Any] = trace.jobs.itertuples()
     task, trained, judged = progress.add_task("jobs", total=len(trace)), 0.0, set[str]()
     began = time.monotonic()
     with ThreadPoolExecutor(1) as beside:
-        for number, job in enumerate(trace.jobs.itertuples()):
+        for number, job in enumerate(arrivals):
             if number == jobs // 2:
                 training, trained = beside.submit(lab.run, admin, timeout_s=300.0), lab.time()
             if number >= jobs and not judged & in_queue(lab):

@@ -249,7 +249,8 @@ def completion(quick: bool, device: str) -> dict[str, Any]:
         lengths = [chance.randint(longest // 8, longest) for _ in range(16)]
         settings = {"features": 2000, "rows": 400}
         specs = [spec(f"t{n:02d}", n, tasks=2, rounds=rounds, **settings) for n, rounds in enumerate(lengths)]
-    way, several = ({"switch": "ahead"}, 4) if there else ({}, 2)
+    way: dict[str, Any] = {"switch": "ahead"} if there else {}
+    several = 4 if there else 2
     sides: dict[str, Callable[[], Any]] = {
         "pool_1": lambda: pool(specs, 1, **way),
         "sequential": lambda: processes(specs, 1, usual=there),

@@ -115,7 +115,8 @@ def main() -> int:
     timed = [timed_run(chosen.policy, table) for _ in range(max(1, chosen.runs))]
     profiler.disable()
     result = timed[-1][0]
-    seconds, cpu_s = (statistics.median(run[k] for run in timed) for k in (1, 2))
+    seconds = statistics.median(seconds for _, seconds, _ in timed)
+    cpu_s = statistics.median(cpu_s for _, _, cpu_s in timed)
     if chosen.profile:
         pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(18)
     found = {"policy": chosen.policy, "load": chosen.load, **figures(result, seconds, chosen.bounds)}

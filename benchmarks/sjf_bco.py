@@ -66,8 +66,8 @@ def main() -> int:
     rows = [row(jobs, chosen.seed, chosen.repeat) for jobs in chosen.jobs]
     found: dict[str, Any] = {"rows": rows}
     if len(rows) > 1:
-        logs = [np.log([one[key] for one in rows]) for key in ("jobs", "seconds")]
-        found["exponent"] = round(float(np.polyfit(*logs, 1)[0]), 2)
+        jobs, seconds = (np.log([one[key] for one in rows]) for key in ("jobs", "seconds"))
+        found["exponent"] = round(float(np.polyfit(jobs, seconds, 1)[0]), 2)
     print(json.dumps(found) if chosen.json else "\n".join(map(str, [*rows, found.get("exponent", "")])))
     return 0
 

@@ -70,7 +70,7 @@ def measure(planned: replay.Plan, seeds: int) -> dict[str, object]:
         return float(simulate_named(policy, nodes, given, planned.fabric).completion_times.mean())
 
     backfill = mean_jct_s(BACKFILL, jobs.predicted)
-    ratios = {}
+    ratios: dict[str, float] = {}
     for kind in ("none", "mean", "noise", "others", "true"):
         draws = range(seeds if kind in ("noise", "others") else 1)
         found = [mean_jct_s(DEFAULT_POLICY, predictions(kind, jobs, ideal_s, seed)) / backfill for seed in draws]
