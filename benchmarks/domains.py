@@ -19,8 +19,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
+from benchmarks.grid import complete, in_parallel
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.domains import DomainRun
@@ -74,8 +74,7 @@ def play(cell: Cell, jobs: int) -> dict[str, Any]:
     best, found = made.table.best_alphas(nodes, fabric), dict[str, Any]()
     for name, told in (("told", True), ("blind", False)):
         result, divided = played(made, told)
-        if len(result.ended) != len(made.table):
-            raise RuntimeError(f"{len(made.table) - len(result.ended)} jobs did not end")
+        complete(result, name)
         needed = float((made.table.iterations * best * gpus).sum())
         used = float((made.table.iterations * result.alpha * gpus).sum())
         found[name] = {
@@ -114,7 +113,7 @@ def main() -> int:
         for load in loads
         for seed in seeds
     ]
-    rows = Parallel(chosen.processes)(delayed(play)(cell, jobs) for cell in grid)
+    rows = list(in_parallel(play, [(cell, jobs) for cell in grid], chosen.processes))
     print(json.dumps({"jobs": jobs, "cells": rows}) if chosen.json else table(rows))
     return 0
 

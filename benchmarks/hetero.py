@@ -24,8 +24,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from joblib import Parallel, delayed
-
+from benchmarks.grid import complete, in_parallel
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, with_reference_gpus
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.mapping import placement_on
@@ -90,10 +89,7 @@ def play(cell: Cell, jobs: int, seed: int, policies: Sequence[str]) -> tuple[Cel
     made = workload(cell, jobs, seed)
     found = {"bound": bounds(made.table, made.cluster)["design"]}
     for policy in policies:
-        result = run(made, policy)
-        if len(result.ended) != len(made.table):
-            raise RuntimeError(f"{policy}: {len(made.table) - len(result.ended)} jobs did not end")
-        found[policy] = float(result.completion_times.mean())
+        found[policy] = float(complete(run(made, policy), policy).completion_times.mean())
     return cell, found
 
 
@@ -134,13 +130,10 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object to stdout instead of a table")
     chosen = parser.parse_args()
     grid = [Cell(mix, load, single) for mix in chosen.mixes for load in chosen.loads for single in chosen.single_gpu]
-    tasks = [(cell, seed) for cell in grid for seed in range(chosen.seeds)]
     policies, runs = (AWARE, BLIND, *chosen.others), dict[Cell, list[dict[str, float]]]()
-    work = (delayed(play)(cell, chosen.jobs, seed, policies) for cell, seed in tasks)
-    for done, (cell, found) in enumerate(Parallel(chosen.processes, return_as="generator")(work), start=1):
-        runs.setdefault(cell, []).append(found)
-        print(f"\r{done} of {len(tasks)} runs", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+    tasks = [(cell, chosen.jobs, seed, policies) for cell in grid for seed in range(chosen.seeds)]
+    for cell, averages in in_parallel(play, tasks, chosen.processes, "runs"):
+        runs.setdefault(cell, []).append(averages)
     rows = [row(cell, runs[cell]) for cell in grid]
     lost = [one["cell"] for one in rows if one["won"] < chosen.seeds or one["over_aware"][BLIND] <= 1]
     found = {"jobs": chosen.jobs, "seeds": chosen.seeds, "speeds": SPEEDS, "lost": lost, "rows": rows}

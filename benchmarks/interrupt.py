@@ -25,8 +25,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
+from benchmarks.grid import complete, in_parallel
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.engine import Result, Simulation, simulate_named
@@ -90,9 +90,7 @@ def _simulate(task: Task, made: Workload, consenting: Any) -> tuple[Result, Inte
     settings = {} if task.predictor == "hlas" else {**task.settings, "interrupts": True}
     name, cluster = POLICIES[task.predictor], made.cluster
     result = simulate_named(name, cluster.nodes, made.table, cluster.fabric, settings, runner=runner)
-    if len(result.ended) != len(made.table):
-        raise RuntimeError(f"{len(made.table) - len(result.ended)} jobs did not end")
-    return result, runs[0]
+    return complete(result, name), runs[0]
 
 
 def _costs(result: Result, run: InterruptedRun) -> dict[str, float]:
@@ -192,9 +190,8 @@ def main() -> int:
         for predictor in policies
     ]
     rows = list[dict[str, Any]]()
-    for done, some in enumerate(Parallel(chosen.processes, return_as="generator")(map(delayed(play), tasks)), start=1):
+    for some in in_parallel(play, [(task,) for task in tasks], chosen.processes):
         rows += some
-        print(f"{done}/{len(tasks)} cells", file=sys.stderr)
     found = {"goals": verdicts(rows), "over_gated": over_gated(rows)}
     if chosen.json:
         print(json.dumps({"jobs": jobs, "costs": asdict(costs), "cells": rows, **found}))

@@ -25,9 +25,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
+from benchmarks.grid import complete, in_parallel
+from benchmarks.topology import two_levels
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, is_named, unprofiled
 from slurm_asrpt.core.sensitivity import slowest_server_s
@@ -42,7 +43,7 @@ from slurm_asrpt.traces.synthetic import pai_like
 Floats = NDArray[np.float64]
 
 POLICY, COLD = "asrpt-gated", "cold"
-NIC_GBIT, NVLINK_GBIT = 10.0, 7200.0
+SERVERS = {"racks": 60, "blocks": 72}
 EVIDENCE: Mapping[str, Mapping[str, Any]] = {
     "reports": {},
     "runtimes": {"reported": False},
@@ -67,13 +68,6 @@ class Cell:
     def name(self) -> str:
         kind = "" if self.sensitive else ", none sensitive"
         return f"{self.cluster}, {self.oversubscribed:g}:1, load {self.load:g}, seed {self.seed}{kind}"
-
-
-def cluster_of(cell: Cell) -> Cluster:
-    beyond = (NIC_GBIT / cell.oversubscribed,)
-    if cell.cluster == "racks":
-        return Cluster(60, 8, nic_gbit=NIC_GBIT, switches=(10,), beyond_gbit=beyond)
-    return Cluster(72, 4, nic_gbit=NVLINK_GBIT, intra_gbyte=900.0, switches=(18,), beyond_gbit=beyond)
 
 
 def jobs_of(cell: Cell, cluster: Cluster, jobs: int) -> JobTable:
@@ -110,13 +104,13 @@ def part(table: JobTable, rows: slice) -> JobTable:
 
 def play(cell: Cell, jobs: int) -> dict[str, Any]:
     began = time.process_time()
-    cluster = cluster_of(cell)
+    cluster = two_levels(cell.cluster, SERVERS[cell.cluster], cell.oversubscribed)
     nodes, fabric, table = cluster.nodes, cluster.fabric, jobs_of(cell, cluster, jobs)
     half = len(table) // 2
     before, after = part(table, slice(0, half)), part(table, slice(half, None))
     hidden_before, hidden = (without_profiles(each, nodes, fabric) for each in (before, after))
-    named = ended(simulate_named(POLICY, nodes, after, fabric))
-    blind = ended(simulate_named(POLICY, nodes, hidden, fabric, runner=unnamed(after, nodes, fabric)))
+    named = complete(simulate_named(POLICY, nodes, after, fabric), "named")
+    blind = complete(simulate_named(POLICY, nodes, hidden, fabric, runner=unnamed(after, nodes, fabric)), "blind")
     means = {"named": mean(named), "blind": mean(blind)}
     several = np.array([profile.gpus > cluster.gpus and not is_named(profile) for profile in after.profiles])
     rows = np.flatnonzero(several[after.profile])
@@ -126,7 +120,7 @@ def play(cell: Cell, jobs: int) -> dict[str, Any]:
         if name != COLD:
             simulate_named(POLICY, nodes, hidden_before, fabric, runner=unnamed(before, nodes, fabric, shadow, known))
         runner = unnamed(after, nodes, fabric, Measured(seed=cell.seed + 1, **kind), copy.deepcopy(known))
-        result = ended(simulate_named(POLICY, nodes, hidden, fabric, runner=runner))
+        result = complete(simulate_named(POLICY, nodes, hidden, fabric, runner=runner), name)
         means[name] = mean(result)
         by_runs[name] = lost_by_runs(before if name != COLD else None, after, blind, result, cluster)
         quiet[name] = ratio(result, named, rows)
@@ -148,12 +142,6 @@ def mean(result: Result) -> float:
 def ratio(one: Result, other: Result, rows: NDArray[np.int64]) -> float:
     """Mean completion time of these jobs over that in the other simulation."""
     return round(float(one.completion_times[rows].mean() / other.completion_times[rows].mean()), 3)
-
-
-def ended(result: Result) -> Result:
-    if len(result.ended) != len(result.table):
-        raise RuntimeError(f"{len(result.table) - len(result.ended)} jobs did not end")
-    return result
 
 
 def lost_by_runs(
@@ -229,11 +217,7 @@ def main() -> int:
         for load in loads
         for seed in seeds
     ]
-    rows = []
-    for found in Parallel(chosen.processes, return_as="generator")(delayed(play)(cell, jobs) for cell in grid):
-        rows.append(found)
-        print(f"\r{len(rows)} of {len(grid)} cells", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+    rows = list(in_parallel(play, [(cell, jobs) for cell in grid], chosen.processes))
     shares = by_runs(rows)
     print(json.dumps({"jobs": jobs, "cells": rows, "by_runs": shares}) if chosen.json else f"{table(rows)}\n\n{shares}")
     return 0

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
+from benchmarks.grid import complete, in_parallel
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.core.timing.pipeline import iteration_time
@@ -40,6 +40,7 @@ OTHERS = ("wcs-workload", "wcs-subtime", "asrpt")
 FEWEST = {"nodes": "fewest"}
 SIZES = ((1, 1), (2, 8), (9, 16), (17, 32), (33, 10_000))
 NIC_GBIT, NVLINK_GBIT = 10.0, 7200.0
+SERVERS = {"racks": 250, "blocks": 72}
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,18 @@ class Cell:
         return f"{self.cluster}, {self.oversubscribed:g}:1, load {self.load:g}, {self.predictor}, seed {self.seed}"
 
 
-def cluster_of(cell: Cell) -> Cluster:
-    beyond = (NIC_GBIT / cell.oversubscribed,)
-    if cell.cluster == "racks":
-        return Cluster(250, 8, nic_gbit=NIC_GBIT, switches=(10,), beyond_gbit=beyond)
-    return Cluster(72, 4, nic_gbit=NVLINK_GBIT, intra_gbyte=900.0, switches=(18,), beyond_gbit=beyond)
+def two_levels(kind: str, servers: int, oversubscribed: float) -> Cluster:
+    """kind: racks of 10 servers of 8 GPUs, or blocks of 18 of 4. oversubscribed: as in ``Cell``."""
+    beyond = (NIC_GBIT / oversubscribed,)
+    if kind == "racks":
+        return Cluster(servers, 8, nic_gbit=NIC_GBIT, switches=(10,), beyond_gbit=beyond)
+    return Cluster(servers, 4, nic_gbit=NVLINK_GBIT, intra_gbyte=900.0, switches=(18,), beyond_gbit=beyond)
 
 
 def workload(cell: Cell, jobs: int) -> Workload:
     options = Options(load=cell.load, predictor=cell.predictor, single_gpu=0.3, seed=cell.seed)
-    return build(pai_like(2 * jobs, seed=cell.seed), cluster_of(cell), options)
+    cluster = two_levels(cell.cluster, SERVERS[cell.cluster], cell.oversubscribed)
+    return build(pai_like(2 * jobs, seed=cell.seed), cluster, options)
 
 
 def really(nodes: Sequence[Node], fabric: Fabric) -> Runner:
@@ -97,10 +100,7 @@ def play(cell: Cell, jobs: int, policies: Sequence[str]) -> dict[str, Any]:
     made, began = workload(cell, jobs), time.process_time()
     times = {}
     for policy in policies:
-        result = run(made, policy)
-        if len(result.ended) != len(made.table):
-            raise RuntimeError(f"{policy}: {len(made.table) - len(result.ended)} jobs did not end")
-        times[policy] = result.completion_times
+        times[policy] = complete(run(made, policy), policy).completion_times
     means = {policy: float(found.mean()) for policy, found in times.items()}
     ratios = {policy: round(mean / means[OURS], 4) for policy, mean in means.items() if policy != OURS}
     return {
@@ -163,11 +163,8 @@ def main() -> int:
         for predictor in chosen.predictors
         for seed in seeds
     ]
-    work, rows = (delayed(play)(cell, jobs, (OURS, BLIND, BACKFILL, *chosen.others)) for cell in grid), []
-    for found in Parallel(chosen.processes, return_as="generator")(work):
-        rows.append(found)
-        print(f"\r{len(rows)} of {len(grid)} cells", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+    policies = (OURS, BLIND, BACKFILL, *chosen.others)
+    rows = list(in_parallel(play, [(cell, jobs, policies) for cell in grid], chosen.processes))
     beaten = [one["cell"] for one in rows if min(one["over_ours"].values()) < 1]
     worse = [f"{one['cell']}: {size}" for one in rows for size, ratio in one["sizes"].items() if ratio > 1]
     found = {"jobs": jobs, "cells": rows, "beaten_in": beaten, "sizes_worse_than_backfill": worse}

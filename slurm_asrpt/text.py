@@ -1,4 +1,4 @@
-"""Numbers and durations in Slurm's notation."""
+"""Numbers and durations in Slurm's notation, and what an output can show."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from functools import lru_cache
 def counted(number: int, noun: str, form: str = "") -> str:
     """``1 job``, ``2 jobs``. form: format of the number, such as ``","`` for 2,000."""
     return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
+
+
+def can_show(text: str, encoding: str | None) -> bool:
+    """Whether an output of this encoding has all characters of the text. None: unknown, only ASCII is certain."""
+    try:
+        text.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def span(seconds: float) -> str:

@@ -13,6 +13,7 @@ from slurm_asrpt_cli._app.tables import GAP, Column, print_prose, safe, show_tab
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.profile.header import Head
+from slurm_asrpt.text import can_show
 
 ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="A file, or a name from asrpt-profile list.")]
 
@@ -71,18 +72,9 @@ def show_chart(
     texts = [f"{text:>{label}} " if label else "" for text in labels]
     shown = fitting(columns, spare, label + LEAST_CELLS)
     cells, most = max(min(BAR_CELLS, room(shown) - len(texts[0])), 1), max(amounts)
-    sign = BAR if can_draw() else "#"
+    sign = BAR if can_show(BAR, sys.stdout.encoding) else "#"
     bars = [text + sign * round(cells * amount / most) for text, amount in zip(texts, amounts, strict=True)]
     show_table([*shown, Column("TIME", bars)])
-
-
-def can_draw() -> bool:
-    """Whether the output's encoding has the character of the bars."""
-    try:
-        BAR.encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 def print_head(head: Head, more: Mapping[str, str]) -> None:

@@ -14,7 +14,7 @@ from slurm_asrpt_cli.sim.options import AUTO, Columns, Format, Json, Processors
 from slurm_asrpt_cli.sim.options import Trace as TraceName
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.text import counted, slurm_time
+from slurm_asrpt.text import can_show, counted, slurm_time
 
 if TYPE_CHECKING:
     from slurm_asrpt.traces import Trace
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Output file; .gz compresses it.")]
 
 
+BLOCKS = "▁▂▃▄▅▆▇█"
 LABEL = 11
 """Width of the labels."""
 GENERATED_JOBS, DAYS = 100_000, 60.0
@@ -223,11 +224,7 @@ def _spread(found: Mapping[str, float]) -> str:
 
 def _bars(shares: list[float]) -> str:
     """A bar chart of one character per share; digits if the terminal's encoding has no blocks."""
-    signs = "▁▂▃▄▅▆▇█"
-    try:
-        signs.encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        signs = "01234567"
+    signs = BLOCKS if can_show(BLOCKS, sys.stdout.encoding) else "01234567"
     top = max(shares) or 1.0
     return "".join(signs[min(7, int(8 * share / top))] for share in shares)
 

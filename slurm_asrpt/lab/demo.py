@@ -334,18 +334,18 @@ def parse_options(arguments: Sequence[str] | None) -> Demo:
     if options.servers < 0:
         raise InputError(f"--servers {options.servers}: must be at least 0")
     return Demo(
-        options.trace,
-        options.hours,
-        options.load,
-        options.servers,
-        options.longest,
-        options.speed,
-        options.seed,
-        policies,
-        options.output,
-        options.base_port,
-        options.keep,
-        options.simulate,
+        trace=options.trace,
+        hours=options.hours,
+        load=options.load,
+        servers=options.servers,
+        longest_h=options.longest,
+        speed=options.speed,
+        seed=options.seed,
+        policies=policies,
+        output=options.output,
+        base_port=options.base_port,
+        keep=options.keep,
+        simulate=options.simulate,
     )
 
 

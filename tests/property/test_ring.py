@@ -15,7 +15,6 @@ from slurm_asrpt.core.timing.ring import (
     Ring,
     Table,
     bandwidth,
-    concurrent,
     iteration_time,
     iterations_per_slot,
 )
@@ -32,7 +31,6 @@ links = st.builds(
     Links, st.floats(1, 10), st.floats(100, 1000), st.floats(1, 100), st.floats(0.05, 1), st.floats(0, 1), degradations
 )
 rings = st.builds(Ring, st.integers(1, 16), st.floats(0, 50), st.floats(0, 1), st.integers(1, 8), st.floats(0, 1))
-placements = st.lists(st.dictionaries(st.integers(0, 4), st.integers(0, 3), min_size=1, max_size=4), max_size=8)
 
 
 @given(degradations, st.floats(1, 40), st.floats(0.01, 5))
@@ -65,21 +63,6 @@ def test_any_speed_above_0_is_valid(speeds):
 def test_links_are_within_their_bounds(invalid):
     with pytest.raises(ValueError, match="must be"):
         Links(**{"inter": 1.0, "intra": 1.0, **invalid})
-
-
-@given(placements)
-def test_p_follows_equation_6(running):
-    """(6) literally: max over s of 1{0 < y_js < G_j} sum over j' of 1{0 < y_j's < G_j'}."""
-    totals = [sum(counts.values()) for counts in running]
-
-    def part(j, s):
-        return 0 < running[j].get(s, 0) < totals[j]
-
-    expected = [
-        max((sum(part(i, s) for i in range(len(running))) if part(j, s) else 0) for s in range(5))
-        for j in range(len(running))
-    ]
-    assert concurrent(running) == expected
 
 
 @given(rings, links, st.integers(1, 30), st.integers(2, 16))

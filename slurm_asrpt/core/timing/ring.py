@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 Degradation = Callable[[float], float]
@@ -93,13 +92,6 @@ class Ring:
     def computation(self) -> float:
         """Forward and backward pass of one mini-batch."""
         return self.forward * self.samples + self.backward
-
-
-def concurrent(placements: Iterable[Mapping[Hashable, int]]) -> list[int]:
-    """(6) p_j of each running job: the most rings on the NIC of one of its servers, its own too; 0 on one server."""
-    leaving = [[server for server, gpus in counts.items() if gpus] for counts in placements]
-    rings = Counter(server for servers in leaving if len(servers) > 1 for server in servers)
-    return [max(rings[server] for server in servers) if len(servers) > 1 else 0 for servers in leaving]
 
 
 def bandwidth(concurrently: int, links: Links) -> float:

@@ -15,7 +15,7 @@ from rich.table import Table
 from slurm_asrpt.lab.site.jobs import GPUS, Window
 from slurm_asrpt.lab.site.sides import Record
 from slurm_asrpt.lab.site.usage import ASCII, BLOCKS, columns, picture, span_of, usage
-from slurm_asrpt.text import counted
+from slurm_asrpt.text import can_show, counted
 
 PARTS = 288
 """Parts of the time in the plot."""
@@ -95,18 +95,10 @@ def show_picture(out: Console, window: Window, records: Mapping[str, Sequence[Re
     span_s, width = span_of(records), min(WIDEST, out.width)
     bars = {name: usage(window.jobs, side, span_s, columns(width)) for name, side in records.items()}
     rows = min(MOST_ROWS, max(LEAST_ROWS, (out.height - OTHER_LINES) // (2 * len(records))))
-    signs = BLOCKS if _encodable(BLOCKS, out.encoding) else ASCII
+    signs = BLOCKS if can_show(BLOCKS, out.encoding) else ASCII
     for each in picture(bars, window.servers * GPUS, span_s, width, rows, signs):
         style = "" if each.side is None else COLORS[each.side % len(COLORS)]
         out.print(each.text, style=style, markup=False, no_wrap=True, crop=False)
-
-
-def _encodable(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def write_plot(window: Window, records: Mapping[str, Sequence[Record]], path: Path) -> None:
