@@ -60,7 +60,8 @@ def shadow_command(
     from slurm_asrpt_cli._app.known_site import known_site, limits_of
 
     from slurm_asrpt.reporting import shadow as shadow_page
-    from slurm_asrpt.sim import shadow, what_if
+    from slurm_asrpt.sim import shadow
+    from slurm_asrpt.sim.what_if_remarks import unread
 
     settings = of_asrptd(config)
     if html:
@@ -74,7 +75,7 @@ def shadow_command(
     with progress(f"replaying under {settings.policy.name}", 2 * len(runs)) as tell:
         found = shadow.report(runs, servers, settings.policy, lambda done, jobs, clock: tell(done), held_to, site)
     notes, modes = _notes(settings, found, begin)
-    notes += [what_if.unread(trouble)] if trouble else []
+    notes += [unread(trouble)] if trouble else []
     if modes:
         found = replace(found, headline=f"{shadow.not_only_slurm(sorted(modes))} {found.headline}")
     if html:

@@ -24,6 +24,7 @@ from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.reporting import what_if as whatif_page
 from slurm_asrpt.sim import what_if as whatif
+from slurm_asrpt.sim.what_if_remarks import remarks, unlike_slurm
 from slurm_asrpt.traces import Trace, accounting
 
 GIVES_WAY = (
@@ -153,7 +154,7 @@ def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | Non
     shown = whatif.ours(outcomes)
     shares, said = whatif.by_group(past, shown, outcomes) if shown else ({}, "")
     print_prose(said)
-    for line in whatif.unlike_slurm(outcomes):
+    for line in unlike_slurm(outcomes):
         print_prose(line)
     print()
     columns = [Column("POLICY", [each.name for each in outcomes])]
@@ -169,7 +170,7 @@ def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | Non
     for group, found in shares.items():
         show_shares(group, found)
     print()
-    for line in (*whatif.remarks(past), *past.notes["limits"], *([f"Written to {output}"] if output else [])):
+    for line in (*remarks(past), *past.notes["limits"], *([f"Written to {output}"] if output else [])):
         print_prose(line)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from slurm_asrpt.reporting.html import duration, render
 from slurm_asrpt.reporting.shares import tables
-from slurm_asrpt.sim.what_if import AS_IT_WAS, Outcome, Past, by_group, ours, remarks, unlike_slurm
+from slurm_asrpt.sim.what_if import AS_IT_WAS, Outcome, Past, by_group, ours
+from slurm_asrpt.sim.what_if_remarks import remarks, unlike_slurm
 from slurm_asrpt.slurm.notation import UNITS
 
 COLUMNS: Mapping[str, str] = {

@@ -21,7 +21,7 @@ from slurm_asrpt.core.placement.best_alpha import fits
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import Origin, Run
-from slurm_asrpt.sim import simulated_slurm, what_if
+from slurm_asrpt.sim import simulated_slurm, what_if, what_if_remarks
 from slurm_asrpt.sim.engine import Progress, Result
 from slurm_asrpt.sim.predictor_evaluation import trace_of_runs
 from slurm_asrpt.sim.shares import Share, values
@@ -156,7 +156,7 @@ def not_only_slurm(modes: Sequence[str]) -> str:
 def remarks(found: Report, left: int, vanished: int) -> list[str]:
     """Notes on the data. left, vanished: numbers of jobs left to Slurm, and of jobs that ended unobserved."""
     profiled, jobs = found.past.notes["profiled"], found.past.notes["jobs"]
-    lines = [*what_if.unlike_slurm(found.outcomes), *what_if.remarks(found.past)]
+    lines = [*what_if_remarks.unlike_slurm(found.outcomes), *what_if_remarks.remarks(found.past)]
     lines.append(f"{profiled} of {counted(jobs, 'job')} with a profile: their runtime depends on the placement.")
     if left:
         lines.append(

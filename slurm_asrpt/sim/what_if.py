@@ -10,7 +10,6 @@ import heapq
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.slurm_backfill.options import SlurmOptions
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.sim import simulated_slurm, site_limits
+from slurm_asrpt.sim import simulated_slurm
 from slurm_asrpt.sim.description import RETRAIN_S, Cluster, Options
 from slurm_asrpt.sim.engine import PERFECT, SPLIT, Progress, Result, prepared, simulate
 from slurm_asrpt.sim.job_table import JobTable
@@ -36,16 +35,13 @@ from slurm_asrpt.sim.site_limits import with_limits
 from slurm_asrpt.sim.workload import build, offered_load
 from slurm_asrpt.slurm.limits import SiteLimits
 from slurm_asrpt.slurm.site import Site
-from slurm_asrpt.text import counted, span
+from slurm_asrpt.text import span
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.trace import NODE_COLUMNS, recurrence_key
 
 Floats = NDArray[np.float64]
 
 AS_IT_WAS = "Slurm as it was"
-UNLIKE = 1.2
-"""From this ratio of mean completion times on, the simulated Slurm is said to be unlike the real one. On half days it
-was within 3% (docs/evidence.md)."""
 WORDS = {
     PolicySettings().name: "asrptd's default",
     "asrpt": "the A-SRPT paper",
@@ -361,74 +357,3 @@ def document(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> dict
 def simulated(past: Past) -> dict[str, Any]:
     """How slurm-backfill plays the site's Slurm, JSON values."""
     return {**past.slurm.facts, "settings": SlurmOptions(**past.slurm.settings).model_dump()}
-
-
-def unread(why: str) -> str:
-    """The remark that the limits could not be read."""
-    return f"Neither the limits of QOS and accounts nor this Slurm's priorities and parameters are simulated: {why}."
-
-
-def _when(notes: Mapping[str, Any]) -> str:
-    """From which day to which, if that is known, and for how long."""
-    length = span(86400 * notes["days"])
-    if notes.get("first_at") is None:
-        return f"within {length}"
-    first, last = notes["first_at"], notes["first_at"] + 86400 * notes["days"]
-    days = [datetime.fromtimestamp(time).date().isoformat() for time in (first, last)]
-    return f"from {days[0]} to {days[1]} ({length})"
-
-
-def unlike_slurm(outcomes: Sequence[Outcome]) -> list[str]:
-    """The remark that the simulated Slurm is far from the real one, if it is."""
-    ratio = next((each.figures["jct_over_real"] for each in outcomes if each.name == simulated_slurm.NAME), None)
-    if ratio is None or 1 / UNLIKE <= ratio <= UNLIKE:
-        return []
-    return [
-        f"In the simulator Slurm's mean completion time is {ratio:.2f} of the real one: something that the simulation "
-        "leaves out counted in this time (priorities, limits, or earlier usage). Trust no figure more than that."
-    ]
-
-
-def remarks(past: Past) -> list[str]:
-    """Notes on the data, in sentences."""
-    notes = past.notes
-    load = "" if notes["load"] is None else f", load {notes['load']:.2f}"
-    none = f"none for {100 * notes['predicted_zero']:.0f}% of jobs"
-    lines = [
-        f"{counted(notes['jobs'], 'job', ',')} submitted {_when(notes)}, on {notes['cluster']}{load}; "
-        f"predictions: {notes['predictor']} ({none}{' from the history' if notes['history_jobs'] else ''}).",
-    ]
-    if notes.get("only_user"):
-        lines.append(
-            f"All jobs belong to {notes['only_user']}, who ran this command. Slurm may hide other users' jobs "
-            "(PrivateData); then the policies look better than they are. Run it as root or as a Slurm operator."
-        )
-    left = [f"{count} {why}" for why, count in notes["left_out"].items()]
-    if notes["too_large"]:
-        left.append(f"{notes['too_large']} larger than the nodes found")
-    if left:
-        lines.append(f"Left out of {counted(notes['rows'], 'row')}: {', '.join(left)}.")
-    if notes["history_jobs"]:
-        lines.append(
-            f"The first {counted(notes['history_jobs'], 'job')} only trained the predictor. If some were still running "
-            "or pending when the others arrived, the real cluster was not empty, and the policies look too good."
-        )
-    lines += simulated_slurm.remarks(past.slurm.facts, simulated(past)["settings"])
-    unlimited = int((~np.isfinite(past.jobs["time_limit_s"].to_numpy())).sum())
-    if unlimited:
-        lines.append(
-            f"{counted(unlimited, 'job')} without a known time limit: the simulated Slurm cannot backfill jobs that "
-            "could last until the planned start of others."
-        )
-    if "site_limits" in notes:
-        lines += site_limits.remarks(notes["site_limits"], notes["jobs"])
-    if notes.get("limits_unread"):
-        lines.append(unread(notes["limits_unread"]))
-    if notes["wait_unknown"]:
-        lines.append(f"{counted(notes['wait_unknown'], 'job')} without a known wait: simulated, but in no figure.")
-    if notes["most_gpus_in_use"] > notes["gpus"]:
-        lines.append(
-            f"Under Slurm these jobs held up to {counted(notes['most_gpus_in_use'], 'GPU')} at once, but the nodes "
-            f"found have {notes['gpus']}: nodes are missing, and the policies look worse than they are."
-        )
-    return lines

@@ -13,6 +13,7 @@ from slurm_asrpt.core.multifactor import Leaf, Usage
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim import simulated_slurm
 from slurm_asrpt.sim import what_if as whatif
+from slurm_asrpt.sim.what_if_remarks import remarks
 from slurm_asrpt.slurm.scheduler import SchedulerSettings, parse_scheduler
 from slurm_asrpt.traces import accounting
 
@@ -114,7 +115,7 @@ def test_the_settings_shares_and_factors_of_a_site():
     assert found.tree.accounts == {"lab": 3.0, "sub": None}
     assert found.tree.of_user(Leaf("sub", "cy")) == "lab"
     assert found.tree.users == {Leaf("lab", "ann"): 1.0, Leaf("lab", "bob"): 1.0, Leaf("sub", "cy"): 5.0}
-    told = whatif.remarks(past)
+    told = remarks(past)
     assert (
         "slurm-backfill simulates this Slurm: bf_interval 1 min, bf_window 2 days, bf_max_job_test 1000, "
         "bf_max_job_user 20; priorities by age 1000, fair share (half-life 1 day) 100000 (slurm.txt)."
@@ -163,7 +164,7 @@ def test_what_users_had_used_before_counts(bob, waits):
     known = site(CONFIG.replace("HalfLife   = 1-00:00:00", "HalfLife   = 00:00:00"), with_usage(ann=11_200, bob=bob))
     past = whatif.under_slurm(past_of(*ROWS), known, "slurm.txt", asked_at=4600.0)
     assert past.slurm.used == ({Leaf("lab", "bob"): 500_000.0} if bob > 1600 else {})
-    assert ("had used before the first job follows" in " ".join(whatif.remarks(past))) == bool(past.slurm.used)
+    assert ("had used before the first job follows" in " ".join(remarks(past))) == bool(past.slurm.used)
     outcomes, _ = whatif.compare(past, ["slurm-backfill"])
     assert outcomes[1].wait.tolist() == waits
 
@@ -191,7 +192,7 @@ def test_the_baseline_is_the_plain_default_where_nothing_is_known():
     assert past.slurm.settings == {}
     assert (
         "slurm-backfill simulates this Slurm: bf_interval 30 s, bf_window 1 day, bf_max_job_test 500; jobs in order "
-        in (" ".join(whatif.remarks(past)))
+        in (" ".join(remarks(past)))
     )
     basic = site(CONFIG.replace("priority/multifactor", "priority/basic"))
     found = whatif.under_slurm(past, basic, "slurm.txt").slurm
@@ -210,7 +211,7 @@ def test_a_partition_of_a_higher_tier_goes_first_also_without_multifactor():
 
 def test_the_report_says_what_is_not_known():
     past = whatif.under_slurm(past_of(row(1, account="")), site(CONFIG.replace("sched/backfill", "sched/builtin")), "x")
-    told = " ".join(whatif.remarks(past))
+    told = " ".join(remarks(past))
     assert "1 job without a known account: fair share counts them by user" in told
     assert "This Slurm runs sched/builtin" in told
     assert "(fair share) are those of today" in told

@@ -14,6 +14,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim import what_if as whatif
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.scenario import make_scenario, scenario_of
+from slurm_asrpt.sim.what_if_remarks import remarks
 from slurm_asrpt.slurm.limits import Qos, SiteLimits
 from slurm_asrpt.traces import accounting
 
@@ -73,7 +74,7 @@ def test_every_policy_of_the_comparison_waits_for_the_limit():
 
 def test_the_report_says_which_limits_counted():
     past = whatif.under_limits(past_of(row(1), row(2), row(3, account="", qos="")), recorded())
-    told = " ".join(whatif.remarks(past))
+    told = " ".join(remarks(past))
     assert "2 of 3 jobs counted against limits of today" in told
     assert "MaxTRESPU=cpu of QOS normal (2)" in told
     assert past.notes["site_limits"]["by_limit"]["MaxTRESPU=gres/gpu of QOS normal"] == 2
@@ -91,7 +92,7 @@ def test_a_job_that_ran_beyond_a_limit_of_today_runs_alone():
     result = simulate_named("fifo", held.cluster.nodes, held.table, held.cluster.fabric)
     assert result.waits.tolist() == [0, 100, 0]
     assert held.notes["site_limits"]["beyond"] == 1
-    assert "1 job beyond a limit of today" in " ".join(whatif.remarks(held))
+    assert "1 job beyond a limit of today" in " ".join(remarks(held))
 
 
 def test_licenses_and_older_files():

@@ -22,6 +22,7 @@ from slurm_asrpt.sim import shares
 from slurm_asrpt.sim import what_if as whatif
 from slurm_asrpt.sim.description import Cluster
 from slurm_asrpt.sim.engine import simulate
+from slurm_asrpt.sim.what_if_remarks import remarks
 from slurm_asrpt.traces import Trace, accounting, clean
 
 
@@ -68,7 +69,7 @@ def test_jobs_larger_than_all_nodes_are_skipped_and_counted():
     past = whatif.replay(trace_of([(0, "a", 5, 10, 0), (5, "b", 4, 10, 0)]), [2, 2])
     assert past.notes["too_large"] == 1
     assert len(past.table) == 1
-    assert any("1 larger than the nodes found" in line for line in whatif.remarks(past))
+    assert any("1 larger than the nodes found" in line for line in remarks(past))
     with pytest.raises(InputError):
         whatif.replay(trace_of([(0, "a", 5, 10, 0)]), [2, 2])
 
@@ -115,7 +116,7 @@ def test_a_forest_learns_only_from_the_history():
 def test_more_gpus_in_use_than_exist_is_reported():
     past = whatif.replay(trace_of([(0, "a", 2, 10, 0), (5, "b", 2, 10, 0), (15, "c", 2, 9, 0)]), [2])
     assert past.notes["most_gpus_in_use"] == 4
-    assert any("nodes are missing" in line for line in whatif.remarks(past))
+    assert any("nodes are missing" in line for line in remarks(past))
     one_by_one = trace_of([(0, "a", 2, 10, 0), (10, "b", 2, 10, 0)])  # one ends as the other starts
     assert whatif.most_in_use(one_by_one.jobs) == 2
 
@@ -125,7 +126,7 @@ def test_jobs_submitted_at_one_instant_have_no_load_and_the_json_is_valid():
     outcomes, _ = whatif.compare(past, ["fifo"])
     json.dumps(whatif.document(past, outcomes, interrupted=False), allow_nan=False)
     assert past.notes["load"] is None
-    assert "2 jobs submitted within 0 s, on 1 x 2 GPUs; predictions" in whatif.remarks(past)[0]
+    assert "2 jobs submitted within 0 s, on 1 x 2 GPUs; predictions" in remarks(past)[0]
 
 
 def test_notes_on_predictions_are_correct():
@@ -134,7 +135,7 @@ def test_notes_on_predictions_are_correct():
     for history, retrain in ((0.0, 60.0), (0.5, 0.0), (0.5, 5400.0)):
         past = whatif.replay(trace, [4], history, retrain_s=retrain)
         told[history, retrain] = past.table.learning is not None, past.notes["predictor"]
-        assert ("from the history)" in whatif.remarks(past)[0]) == bool(history)
+        assert ("from the history)" in remarks(past)[0]) == bool(history)
     assert told == {
         (0.0, 60.0): (False, "median of the group's earlier runs"),
         (0.5, 0.0): (False, "forest on the history"),
@@ -148,9 +149,9 @@ def test_a_view_of_only_ones_own_jobs_is_reported():
     trace.jobs["user"] = "eve"
     assert [accounting.only_user(trace, user) for user in ("eve", "bob", "root")] == ["eve", "", ""]
     past = whatif.replay(trace, [1])
-    assert not any("PrivateData" in line for line in whatif.remarks(past))
+    assert not any("PrivateData" in line for line in remarks(past))
     past = dataclasses.replace(past, notes={**past.notes, "only_user": "eve"})
-    assert any("PrivateData" in line for line in whatif.remarks(past))
+    assert any("PrivateData" in line for line in remarks(past))
 
 
 def test_the_default_policies_exist():
@@ -342,7 +343,7 @@ def test_a_dump_and_its_nodes(ask, tmp_path):
 
 
 def test_what_limits_the_trust_in_it_follows_the_headline(ask, tmp_path, monkeypatch):
-    monkeypatch.setattr(whatif, "unlike_slurm", lambda outcomes: ["In the simulator ..."])
+    monkeypatch.setattr("slurm_asrpt_cli.sim.past_jobs.unlike_slurm", lambda outcomes: ["In the simulator ..."])
     (tmp_path / "jobs.txt").write_text("0|2|50|100\n10|1|40|140\n")
     done = ask("--dump", str(tmp_path / "jobs.txt"), "--servers", "1", "--gpus-per-server", "2", "-p", "fifo")
     assert done.stdout.partition("\n\n")[0].endswith("\nIn the simulator ...")
