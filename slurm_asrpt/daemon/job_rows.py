@@ -32,7 +32,7 @@ from slurm_asrpt.daemon.record.progress import Observed, remaining_s, total_iter
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.forecast.sampling import remaining_length
 from slurm_asrpt.predict.conformal import including, rounded_interval
-from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import asked_gpus, gpus_of
 from slurm_asrpt.status.document import (

@@ -28,7 +28,7 @@ from slurm_asrpt.core.topology import Blocks, blocks_of
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, error_lines
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.progress import Reporter, to_count
-from slurm_asrpt.slurm.notation import gpu_indexes
+from slurm_asrpt.slurm.gres import gpu_indexes
 from slurm_asrpt.slurm.topology import parse_topology
 
 EXIT_TERMINATED = 143

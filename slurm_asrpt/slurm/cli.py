@@ -15,6 +15,7 @@ from slurm_asrpt.slurm import incremental, parse, preemption
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.commands import environment_of, run_slurm
 from slurm_asrpt.slurm.limits import qos_of_partitions
+from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.pace import pace_of
 from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
@@ -136,7 +137,7 @@ class CliClient:
         found = Topology()
         for name in topologies_of(rows_of(self._partitions()), partitions):
             text = self.run("scontrol", "show", "topology", *([name] if name else []))
-            found = parse_topology(text, parse.expand) | found
+            found = parse_topology(text, expand) | found
         return found
 
     def _partitions(self) -> str:

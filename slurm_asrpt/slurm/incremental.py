@@ -18,8 +18,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.notation import fold_tasks, read_tasks
-from slurm_asrpt.slurm.parse import expand, or_empty, release, signal_of, with_gres
+from slurm_asrpt.slurm.node_list import expand
+from slurm_asrpt.slurm.notation import fold_tasks, or_empty, read_tasks
+from slurm_asrpt.slurm.parse import release, signal_of, with_gres
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, RUNNING_STATES, JobRecord
 from slurm_asrpt.throttle import Throttle
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from slurm_asrpt.core.limits import Charge, Charges
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.parse import parse_gres
+from slurm_asrpt.slurm.gres import parse_gres
 from slurm_asrpt.slurm.partitions import Rows
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 

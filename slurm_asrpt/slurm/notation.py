@@ -28,18 +28,10 @@ _DATES = (
 
 _DURATION = re.compile(r"(?:([0-9]{1,7})-)?(?:([0-9]{1,9}):)??([0-9]{1,9}):([0-9]{1,2}(?:\.[0-9]*)?)")
 
-_INDEXES = re.compile(r"(?:^|,)(?:gres[:/])?gpu:(?:\(null\):)?[:\w.-]*\(IDX:([0-9,-]*)\)")
-_INDEX_RANGE = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
 
-
-def gpu_indexes(gres: str) -> int:
-    """The GPU indexes in a GRES text such as ``gpu:h100:3(IDX:0,4-5)``, as a mask. Others, or none, do not count."""
-    found = 0
-    for text in _INDEXES.findall(gres) if "IDX" in gres else ():
-        for part in filter(None, map(_INDEX_RANGE.fullmatch, text.split(","))):
-            first, last = int(part[1]), int(part[2] or part[1])
-            found |= (1 << last + 1) - (1 << first) if first <= last else 0
-    return found
+def or_empty(text: str) -> str:
+    """The text; empty for Slurm's words for none."""
+    return "" if text in ("(null)", "N/A") else text
 
 
 def read_tasks(text: str) -> tuple[range, ...]:

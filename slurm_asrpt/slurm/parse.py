@@ -7,17 +7,16 @@ Covers plain numbers (22.05) and wrapped ones (23.02 and later:
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
 from slurm_asrpt.errors import SlurmError, printable
-from slurm_asrpt.slurm.notation import gpu_indexes, read_tasks
+from slurm_asrpt.slurm.gres import SHARED, gpu_count, gpu_indexes, gpu_types, gres_of_node, others_of
+from slurm_asrpt.slurm.node_list import expand
+from slurm_asrpt.slurm.notation import or_empty, read_tasks
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, GpuType, JobRecord, NodeRecord, Reservation
 
 # newer releases list these with the state; the first one is the single word of 22.05
@@ -26,9 +25,6 @@ _STATE_FLAGS = (
     *("SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING"),
 )
 _EXCLUSIVE = {"none": "node", "true": "node", "user": "user", "mcs": "mcs", "topo": "topo"}
-MOST_NODES = 1 << 16
-"""In a list: Slurm's own bound. Users can write a longer one into the name of a job."""
-_NODE_PART = r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*"
 
 
 def number(value: Any, default: float = 0) -> float:
@@ -60,58 +56,6 @@ def _state_word(value: Any) -> str:
     """A job's state as one word, as in 22.05: flags such as COMPLETING precede the base state."""
     words = value if isinstance(value, list) else [value]
     return next((flag for flag in _STATE_FLAGS if flag in words), _word(value))
-
-
-_COUNT = re.compile("([0-9]{1,18})([KMGTPE]?)", re.IGNORECASE)
-
-
-def parse_gres(text: str) -> dict[tuple[str, str], int]:
-    """``gres:gpu:h100:2,gres/shard=4,gres:scratch:100G`` into {(name, type): count}. Raises SlurmError for others."""
-    counts: dict[tuple[str, str], int] = {}
-    for part in filter(None, text.split(",")):
-        words = re.split(r"[:=]", re.sub(r"^gres[:/]", "", re.sub(r"\(.*", "", part)))
-        count = _COUNT.fullmatch(words[-1])
-        words = words[:-1] if count else words
-        if not 1 <= len(words) <= 2 or not words[0]:
-            raise SlurmError(f"cannot parse the generic resource {part!r}")
-        key = (words[0], words[1] if len(words) == 2 else "")
-        amount = int(count[1]) * 1024 ** " KMGTPE".index(count[2].upper() or " ") if count else 1
-        counts[key] = counts.get(key, 0) + amount
-    return counts
-
-
-SHARED = frozenset({"shard", "mps"})
-"""Generic resources that are parts of GPUs. A MIG instance is a GPU."""
-
-
-def without_gpus(tres: str) -> str:
-    """The parts of ``gres:gpu:1,gres:nvme:1`` that name no GPUs."""
-    return ",".join(part for part in tres.split(",") if not re.match(r"(gres[:/])?gpu\b", part))
-
-
-def others_of(gres: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    """Those that have nothing to do with GPUs: each by its name, and by ``name:type`` if it has a type."""
-    found: dict[str, int] = {}
-    for (name, kind), count in gres.items():
-        if name != "gpu" and name not in SHARED:
-            for key in dict.fromkeys((name, f"{name}:{kind}" if kind else name)):
-                found[key] = found.get(key, 0) + count
-    return found
-
-
-def gpu_types(gres: str) -> dict[str, int]:
-    """GPUs by type in a GRES text such as ``gpu:h100:4(S:0-1),shard:8`` or ``gpu:4(IDX:0-3)``; "" without a type."""
-    return {kind: count for (name, kind), count in _gres_of_node(gres).items() if name == "gpu"}
-
-
-def gpu_count(gres: str) -> int:
-    """GPUs in a GRES text; 0 without any."""
-    return sum(gpu_types(gres).values())
-
-
-def or_empty(text: str) -> str:
-    """The text; empty for Slurm's words for none."""
-    return "" if text in ("(null)", "N/A") else text
 
 
 NO_ORDER: Mapping[str, int] = {}
@@ -287,35 +231,6 @@ def _details(nodes: str, details: Any, order: Mapping[str, int]) -> dict[str, st
     return {name: str(detail) for name, detail in zip(names, details, strict=True)}
 
 
-def expand(nodes: str) -> list[str]:
-    """The names in ``n[1-3,7]``, in order. Raises SlurmError."""
-    parts = re.findall(_NODE_PART, nodes)
-    if ",".join(parts) != nodes or sum(map(_size, parts)) > MOST_NODES:
-        raise SlurmError(f"cannot parse the node list {nodes!r}")
-    try:
-        # No group resolver: users write such lists (a job's name can look like one), and to resolve an @ runs a shell.
-        return [str(name) for part in parts for name in NodeSet(part, resolver=RESOLVER_NOGROUP)]
-    except Exception as error:  # ClusterShell has its own exceptions
-        raise SlurmError(f"cannot parse the node list {nodes!r}") from error
-
-
-def _size(part: str) -> int:
-    """How many names ``n[1-3,7]`` stands for, or more; each name of a huge range would take memory."""
-    return math.prod(sum(map(_width, inside.split(","))) for inside in re.findall(r"\[([^\]]*)\]", part))
-
-
-def _width(text: str) -> int:
-    ends = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})(?:/[0-9]{1,9})?", text)
-    if ends is None:
-        return MOST_NODES + 1 if "-" in text else 1
-    return max(0, int(ends[2]) - int(ends[1])) + 1
-
-
-def fold(names: Iterable[str]) -> str:
-    """The inverse of ``expand``."""
-    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
-
-
 def parse_nodes(text: str) -> list[NodeRecord]:
     """``scontrol -d -o show node``: one line per node, in node-table order."""
     lines = [line for line in text.splitlines() if line.startswith("NodeName=")]
@@ -338,14 +253,9 @@ def _threads(raw: Mapping[str, str]) -> int:
     return max(1, min(int(raw.get("ThreadsPerCore", 1)), int(raw["CPUTot"]) // cores if cores else 1))
 
 
-def _gres_of_node(text: str) -> dict[tuple[str, str], int]:
-    """Generic resources of a node, in all or in use, without the lists of sockets and indexes."""
-    return parse_gres(or_empty(re.sub(r"\([^)]*\)", "", text)))
-
-
 def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
     try:
-        gres, gres_used = (_gres_of_node(raw.get(field, "")) for field in ("Gres", "GresUsed"))
+        gres, gres_used = (gres_of_node(raw.get(field, "")) for field in ("Gres", "GresUsed"))
         types = {kind: count for (name, kind), count in gres.items() if name == "gpu"}
         used = {kind: count for (name, kind), count in gres_used.items() if name == "gpu"}
         return NodeRecord(

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import GresAmounts, JobId, Request
 from slurm_asrpt.core.placement.selection import ROUNDING
 from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.features import alternatives, satisfies
+from slurm_asrpt.slurm.gres import SHARED, others_of, parse_gres
 from slurm_asrpt.slurm.limits import parse_tres
-from slurm_asrpt.slurm.parse import SHARED, expand, others_of, parse_gres, without_gpus
+from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 Nodes = Sequence[NodeRecord]
-
-_PART = r"[&,|()]|[^&,|()\[\]*\s]+"
-"""Excluded: counts (``a*2``), and sets where all nodes must have the same feature."""
-_ONE_FOR_ALL = re.compile(r"\[([^&,|()\[\]*\s]+(?:\|[^&,|()\[\]*\s]+)*)\]")
-LONGEST = 1024
-"""Maximum length in bytes that Slurm accepts."""
-MOST_RUNS = 64
-"""For a job on contiguous nodes, asrptd plans with so many runs of nodes; Slurm may choose another one."""
 
 
 @dataclass(frozen=True)
@@ -52,140 +45,10 @@ class LeftToSlurm(Exception):  # noqa: N818  (a verdict, not a failure)
         self.why = why
 
 
-def read_any_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str], why: str = "") -> JobRequest:
-    """As ``read_request``, also for jobs whose nodes Slurm must choose. why: Slurm must for this reason.
-
-    Raises LeftToSlurm for requests of which not even the size is known.
-    """
-    job = _on_enough_nodes(job, nodes)
-    try:
-        exact = read_request(job, nodes, partitions)
-        why = why or ("mincpus" if _is_spoilt_by_pins(job, exact, nodes) else "")
-        return replace(exact, by_slurm=why, one_task_per_gpu=exact.one_task_per_gpu and not why)
-    except LeftToSlurm as verdict:
-        if verdict.why == "mixed":
-            return replace(_on_one_type(job, nodes, partitions), by_slurm=why or "mixed", one_task_per_gpu=False)
-        relaxed = _relaxed(job, verdict.why)
-        if relaxed is None:
-            raise
-        reason = "" if verdict.why == "deadline" else verdict.why  # asrptd may choose the nodes of these
-        found = read_any_request(relaxed, nodes, partitions, why or reason)
-    if job.contiguous:
-        return replace(found, request=_contiguous(found, nodes))
-    return found
-
-
-def _is_spoilt_by_pins(job: JobRecord, found: JobRequest, nodes: Nodes) -> bool:
-    """Whether a pin raises the tasks of a job with --mincpus: when they are lowered again, Slurm never starts it."""
-    names = found.request.candidates or frozenset()
-    largest = max((part.gpus for node in nodes for part in node.parts if part.name in names), default=1)
-    return job.min_cpus_per_node > 1 and job.tasks * largest < found.gpus
-
-
-def read_het_request(components: Sequence[JobRecord], nodes: Nodes, partitions: Sequence[str]) -> JobRequest:
-    """The request of a heterogeneous job, as if each component had nodes of its own.
-
-    Raises LeftToSlurm if asrptd cannot plan one of the components, or none has GPUs.
-    """
-    with_gpus = [n for n in nodes if n.gpus]
-    each = [_on_enough_nodes(replace(part, het=False), with_gpus) for part in components if not asks_for_no_gpus(part)]
-    if not each:
-        raise LeftToSlurm("het")
-    found = [read_any_request(part, nodes, partitions) for part in each]
-    names = [one.request.candidates or frozenset[str]() for one in found]
-    gpus = sum([one.gpus for one in found])
-    request = Request(
-        min_nodes=sum([part.min_nodes for part in each]),
-        cpus_per_gpu=max([one.request.cpus_per_gpu for one in found]),
-        memory_per_gpu=max([one.request.memory_per_gpu for one in found]),
-        memory_per_node=max([one.request.memory_per_node for one in found]),
-        candidates=frozenset[str]().union(*names),
-        gres_per_node=_most_of([one.request.gres_per_node for one in found]),
-    )
-    able = [part for node in nodes for part in node.parts if part.name in (request.candidates or ())]
-    if sum([served_gpus(node, request) for node in able]) < gpus:
-        request = request.bare  # components differ too much: Slurm alone knows whether there is room
-    request = _on_able_nodes(request, gpus, able)
-    return JobRequest(gpus, request, one_task_per_gpu=False, by_slurm="het")
-
-
-def _most_of(amounts: Iterable[GresAmounts]) -> GresAmounts:
-    """The largest amount of each resource."""
-    found: dict[str, int] = {}
-    for name, count in (each for some in amounts for each in some):
-        found[name] = max(found.get(name, 0), count)
-    return tuple(sorted(found.items()))
-
-
-def _relaxed(job: JobRecord, why: str) -> JobRecord | None:
-    """The request without what asrptd cannot place; None if there is no such request."""
-    if why == "deadline":
-        return replace(job, deadline=0.0)
-    if why == "contiguous":
-        return replace(job, contiguous=False)
-    if why == "segment":
-        return replace(job, segment=0)
-    if why == "exclusive" and job.exclusive != "node":
-        return replace(job, exclusive="node")
-    if why == "features" and job.features:
-        return replace(job, features="")
-    if why == "nodelist" and job.required_nodes:
-        return replace(job, required_nodes="")
-    if why == "socket" and job.tasks_per_socket:
-        return replace(job, tasks_per_socket=0)
-    if why in ("shape", "socket") and (job.tres_per_node or job.tres_per_task or job.tres_per_socket):
-        gpus = max(_requested_gpus(job), job.min_nodes)
-        others = without_gpus(job.tres_per_node)
-        plain = replace(job, tres_per_node=others, tres_per_task="", tres_per_socket="", tasks_per_node=0)
-        return replace(plain, tres_per_job=f"gres:gpu:{gpus}")
-    return None
-
-
-def _on_one_type(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> JobRequest:
-    """The request of a job that only nodes with several GPU types could hold, as if its GPUs were all of one type.
-
-    Raises LeftToSlurm if no type has enough GPUs.
-    """
-    found = []
-    for kind in sorted({kind.name for node in nodes for kind in node.types}):
-        parts = [part for node in nodes for part in node.parts if not node.types or part.gpu_type == kind]
-        with suppress(LeftToSlurm):
-            found.append(read_request(job, parts, partitions))
-    if not found:
-        raise LeftToSlurm("mixed")
-    first = max(found, key=lambda one: one.gpus)  # they differ for jobs with whole nodes
-    alike = [one.request for one in found if one.gpus == first.gpus]
-    sets = [names for one in alike for names in one.within or (one.candidates or frozenset(),)]
-    request = replace(first.request, candidates=frozenset().union(*sets), within=tuple(sets) if len(sets) > 1 else ())
-    return replace(first, request=request)
-
-
-def _requested_gpus(job: JobRecord) -> int:
-    """How many GPUs a job may need in an unusual form of request."""
-    counted = re.search(r"\bgres/gpu=([0-9]{1,6})", job.tres)
-    if counted:
-        return int(counted[1])
-    per_node = _one_kind(job.tres_per_node)[1] + _one_kind(job.tres_per_socket)[1]
-    per_task = _one_kind(job.tres_per_task)[1]
-    return max(_one_kind(job.tres_per_job)[1], per_node * job.min_nodes, per_task * job.tasks)
-
-
-def _contiguous(found: JobRequest, nodes: Nodes) -> Request:
-    """The request with one of the runs of consecutive nodes that could hold the job; at most MOST_RUNS of them."""
-    request, names = found.request, found.request.candidates or frozenset()
-    table = [[part for part in n.parts if part.name in names] for n in sorted(nodes, key=lambda n: n.index)]
-    largest = max([part.gpus for parts in table for part in parts], default=1)
-    width = max(request.min_nodes, found.gpus // request.per_node if request.per_node else -(-found.gpus // largest))
-    firsts = [at for at in range(len(table) - width + 1) if all(table[at : at + width])]
-    some = firsts[:: -(-len(firsts) // MOST_RUNS)] if firsts else []
-    runs = [frozenset(part.name for parts in table[at : at + width] for part in parts) for at in some]
-    return replace(request, within=tuple(runs))
-
-
 def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> JobRequest:
     """The job's request. Raises LeftToSlurm for requests that asrptd cannot place as the user expects."""
     _refuse_what_slurm_keeps(job, partitions)
-    job = _on_enough_nodes(job, [n for n in nodes if n.gpus])
+    job = on_enough_nodes(job, [n for n in nodes if n.gpus])
     kind, gpus, per_node, unit = _gpus(job)
     if job.min_nodes > gpus // unit:
         raise LeftToSlurm("shape")  # more nodes than GPUs: some would have none
@@ -204,7 +67,7 @@ def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequen
         candidates=frozenset(n.name for n in able),
         within=tuple(frozenset(n.name for n in offer) for offer in offers) if len(offers) > 1 else (),
     )
-    request = _on_able_nodes(request, gpus, able)
+    request = on_able_nodes(request, gpus, able)
     if job.required_nodes:
         request = _on_its_nodes(job, gpus, request, able)
     if job.exclusive:
@@ -212,7 +75,7 @@ def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequen
     return JobRequest(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
 
 
-def _on_able_nodes(request: Request, gpus: int, able: Nodes) -> Request:
+def on_able_nodes(request: Request, gpus: int, able: Nodes) -> Request:
     """The request with at least as many nodes as the CPUs and the memory for its GPUs need, as in Slurm."""
     most = max([node.gpus for node in able], default=0)
     served = max([served_gpus(node, request) for node in able], default=0)
@@ -258,7 +121,7 @@ def gres_per_node(job: JobRecord) -> GresAmounts:
     return tuple(sorted(asked.items()))
 
 
-def _on_enough_nodes(job: JobRecord, nodes: Nodes) -> JobRecord:
+def on_enough_nodes(job: JobRecord, nodes: Nodes) -> JobRecord:
     """The job with at least as many nodes as its tasks need: for their CPUs and memory, and by --ntasks-per-node."""
     if job.tasks == 1 or job.min_nodes == job.max_nodes:
         return job
@@ -454,7 +317,7 @@ def _cpu_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> Cpu
     if gres_per_node(job):
         raise LeftToSlurm("gres")
     able = _union([_with(_allowed(job, nodes), name, job.features) for name in job.partition.split(",")])
-    job = _on_enough_nodes(job, able)
+    job = on_enough_nodes(job, able)
     least, most = job.min_nodes, job.max_nodes
     if job.required_nodes:
         count = len(_names(job.required_nodes, "nodelist"))
@@ -502,7 +365,7 @@ def type_of(job: JobRecord) -> str:
 
 def _gpus(job: JobRecord) -> tuple[str, int, int | None, int]:
     """GPU type, number of GPUs, GPUs per node if fixed, and the unit in which they are allocated."""
-    per_job, per_node, per_task = (_one_kind(t) for t in (job.tres_per_job, job.tres_per_node, job.tres_per_task))
+    per_job, per_node, per_task = (one_kind(t) for t in (job.tres_per_job, job.tres_per_node, job.tres_per_task))
     kind = next((k for k, _ in (per_job, per_node, per_task) if k), "")
     if per_node[1]:
         if not per_job[1] and job.max_nodes > job.min_nodes and job.max_nodes != job.tasks:
@@ -530,7 +393,7 @@ def _even(kind: str, total: int, per_node: int) -> tuple[str, int, int | None, i
     return kind, total, per_node, 1
 
 
-def _one_kind(tres: str) -> tuple[str, int]:
+def one_kind(tres: str) -> tuple[str, int]:
     """(type, count) of the GPUs in a tres_per_* text; ("", 0) without any."""
     try:
         counts = parse_gres(tres)
@@ -542,45 +405,6 @@ def _one_kind(tres: str) -> tuple[str, int]:
     if len(gpus) > 1:
         raise LeftToSlurm("gres")
     return gpus[0] if gpus else ("", 0)
-
-
-def alternatives(constraint: str) -> tuple[str, ...]:
-    """The constraints, one of which must hold on all nodes of the job: a, b and c for ``[a|b|c]``; else the constraint.
-
-    Other brackets are kept, and ``satisfies`` raises an error for them.
-    """
-    found = _ONE_FOR_ALL.fullmatch(constraint)
-    return tuple(found[1].split("|")) if found else (constraint,)
-
-
-@lru_cache(maxsize=4096)
-def satisfies(features: frozenset[str], constraint: str) -> bool:
-    """Whether a node with these features may run a job with this constraint.
-
-    Operators have the same precedence and associate to the left: ``a|b&c`` is ``(a|b)&c`` (measured). A comma means
-    ``&``. Raises ValueError for an invalid constraint, and one that a single node cannot decide.
-    """
-    parts = re.findall(_PART, constraint)
-    if "".join(parts) != constraint or len(constraint) > LONGEST:
-        raise ValueError(f"cannot read the constraint {constraint!r}")
-    open_so_far = [(True, "&")]  # for each open parenthesis: the result so far, and the next operator
-    for part in parts:
-        held, operator = open_so_far[-1]
-        if part == "(":
-            open_so_far.append((True, "&"))
-        elif part in ("&", ",", "|"):
-            open_so_far[-1] = (held, part)
-        else:
-            value = part in features
-            if part == ")":
-                value, _ = open_so_far.pop()
-                if not open_so_far:
-                    raise ValueError(f"a parenthesis of {constraint!r} was never opened")
-                held, operator = open_so_far[-1]
-            open_so_far[-1] = (held or value if operator == "|" else held and value, operator)
-    if len(open_so_far) > 1:
-        raise ValueError(f"a parenthesis of {constraint!r} is not closed")
-    return open_so_far[0][0]
 
 
 def resources_of(record: JobRecord, gpus: int) -> Request:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.hook.job_script import sbatch_words
+from slurm_asrpt.slurm.gres import gpu_types, without_gpus
 from slurm_asrpt.slurm.notation import read_time
-from slurm_asrpt.slurm.parse import gpu_types, without_gpus
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 
 _VALUED = """

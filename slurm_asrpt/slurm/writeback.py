@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.client import SlurmConfig
-from slurm_asrpt.slurm.parse import expand, fold
+from slurm_asrpt.slurm.node_list import expand, fold
 from slurm_asrpt.slurm.priorities import BOOST, BOOSTED_PRIORITY
 from slurm_asrpt.slurm.records import JobRecord, Update
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.slurm.commands import environment_of, run_slurm
+from slurm_asrpt.slurm.gres import gpu_count
 from slurm_asrpt.slurm.limits import (
     SiteLimits,
     parse_assoc_mgr,
@@ -22,7 +23,7 @@ from slurm_asrpt.slurm.limits import (
     qos_of_partitions,
 )
 from slurm_asrpt.slurm.notation import read_past
-from slurm_asrpt.slurm.parse import gpu_count, parse_config
+from slurm_asrpt.slurm.parse import parse_config
 from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.site import Site, site_of
 from slurm_asrpt.traces import Trace

@@ -31,7 +31,7 @@ import numpy as np
 from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.slurm.parse import gpu_count
+from slurm_asrpt.slurm.gres import gpu_count
 from slurm_asrpt.traces.files import LineFormat, Rows, TraceFile, lines, read_columns
 from slurm_asrpt.traces.parsing import durations, instants, recurrent_names
 from slurm_asrpt.traces.registry import ReadOptions, register

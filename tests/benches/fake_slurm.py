@@ -19,8 +19,8 @@ from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
 from slurm_asrpt.slurm.limits import SiteLimits
+from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.notation import read_tasks
-from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.partitions import Partition
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
 from slurm_asrpt.slurm.priorities import SitePriorities

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.node_list import expand
 
 from .conftest import QUICK, Cluster, own_cluster, wait_for
 

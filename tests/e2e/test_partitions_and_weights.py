@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.node_list import expand
 
 from .conftest import Cluster, own_cluster, quick
 

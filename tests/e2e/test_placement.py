@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.records import JobRecord
 
 from .conftest import COMMANDS, SOON_S, Cluster, wait_for

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_asrpt.slurm.parse import expand, release
+from slurm_asrpt.slurm.node_list import expand
+from slurm_asrpt.slurm.parse import release
 from slurm_asrpt.status.reason_texts import by_slurm_text
 
 from .conftest import COMMANDS, QUICK, SOON_S, Cluster, own_cluster, wait_for

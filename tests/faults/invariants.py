@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 
 SLACK_S = 5.0

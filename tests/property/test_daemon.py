@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from slurm_asrpt.daemon.jobs.saved_state import JobState
-from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, NodeRecord, Reservation
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm

@@ -15,8 +15,9 @@ from slurm_asrpt.core.policies import make_policy, policy_names, policy_settings
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.slurm.chosen_by_slurm import read_any_request
 from slurm_asrpt.slurm.records import PENDING, JobRecord, joined
-from slurm_asrpt.slurm.request import LeftToSlurm, read_any_request
+from slurm_asrpt.slurm.request import LeftToSlurm
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm, typed_node
 from tests.examples import examples

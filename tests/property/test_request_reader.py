@@ -10,8 +10,9 @@ from slurm_asrpt.config.settings import parse_settings
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs import request_reader
 from slurm_asrpt.daemon.jobs.request_reader import RequestReader
+from slurm_asrpt.slurm.chosen_by_slurm import read_any_request
 from slurm_asrpt.slurm.records import FEDERATED, PENDING, JobRecord
-from slurm_asrpt.slurm.request import LeftToSlurm, read_any_request, read_cpu_request, read_request
+from slurm_asrpt.slurm.request import LeftToSlurm, read_cpu_request, read_request
 from tests.benches.fake_slurm import node
 from tests.examples import examples
 

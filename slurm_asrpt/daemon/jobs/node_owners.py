@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from slurm_asrpt.core.job import NOTHING
-from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.records import RUNNING_STATES, JobRecord
 
 WITH_OWN = "user"

@@ -13,15 +13,9 @@ from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.job_record import shape_values
+from slurm_asrpt.slurm.chosen_by_slurm import read_any_request, read_het_request
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import (
-    JobRequest,
-    LeftToSlurm,
-    read_any_request,
-    read_cpu_request,
-    read_het_request,
-    read_request,
-)
+from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm, read_cpu_request, read_request
 
 MOST = 10_000
 """So many different requests are kept; users choose what they ask for."""

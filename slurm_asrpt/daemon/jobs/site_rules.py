@@ -20,7 +20,7 @@ from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.daemon.log_once import LogOnce
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
-from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.partitions import within_partitions
 from slurm_asrpt.slurm.preemption import PreemptionRules
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.slurm.request import alternatives, satisfies
+from slurm_asrpt.slurm.features import alternatives, satisfies
 
 NODES = {"n1": {"a100", "nvlink"}, "n3": {"h100", "nvlink"}, "n4": {"h100"}}
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_asrpt.errors import AsrptError, SlurmError
-from slurm_asrpt.slurm import parse
+from slurm_asrpt.slurm import gres, node_list, parse
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import JobRecord, Reservation
 from slurm_asrpt.spool import progress_dir, read_progress
@@ -137,7 +137,7 @@ def test_invalid_task_lists_are_empty(text):
     ],
 )
 def test_generic_resources_are_parsed(text, counts):
-    assert parse.parse_gres(text) == counts
+    assert gres.parse_gres(text) == counts
 
 
 def test_other_generic_resources_of_a_node_are_counted_by_name_and_by_type():
@@ -152,12 +152,12 @@ def test_other_generic_resources_of_a_node_are_counted_by_name_and_by_type():
 @pytest.mark.parametrize("text", ["a:b:c:d", ":", "gpu:x:y:1", "gpu:²:²:1"])
 def test_invalid_generic_resources_are_refused(text):
     with pytest.raises(SlurmError):
-        parse.parse_gres(text)
+        gres.parse_gres(text)
 
 
 @pytest.mark.parametrize("text", ["(null)", "N/A", ""])
 def test_missing_gres_means_no_gpus(text):
-    assert parse.gpu_count(text) == 0
+    assert gres.gpu_count(text) == 0
 
 
 @pytest.mark.parametrize(
@@ -195,11 +195,11 @@ def test_scrontab_jobs_are_read():
 
 
 def test_node_lists_are_expanded_and_folded():
-    assert parse.expand("n[1-3,7],login") == ["n1", "n2", "n3", "n7", "login"]
-    assert parse.expand("n3,n1") == ["n3", "n1"]
-    assert parse.fold(["n1", "n2", "n3"]) == "n[1-3]"
+    assert node_list.expand("n[1-3,7],login") == ["n1", "n2", "n3", "n7", "login"]
+    assert node_list.expand("n3,n1") == ["n3", "n1"]
+    assert node_list.fold(["n1", "n2", "n3"]) == "n[1-3]"
     with pytest.raises(SlurmError):
-        parse.expand("n[1-")
+        node_list.expand("n[1-")
 
 
 def test_an_admins_reason_does_not_hide_the_state():
@@ -301,8 +301,8 @@ def test_no_command_runs_for_a_node_list_in_a_jobs_name(tmp_path, nodes):
     ran = tmp_path / "ran"
     parse.parse_allocations(JOB.format(id=8, name=f"x Nodes={nodes % ran} CPU_IDs=0 Mem=0 GRES=gpu:1", gres="gpu:1"))
     with suppress(SlurmError):
-        parse.fold(parse.expand(nodes % ran))
-    parse.fold([nodes % ran])
+        node_list.fold(node_list.expand(nodes % ran))
+    node_list.fold([nodes % ran])
     assert not ran.exists()
 
 
@@ -319,7 +319,7 @@ def test_no_command_runs_for_a_node_list_in_a_jobs_name(tmp_path, nodes):
 def test_a_node_list_of_more_names_than_slurm_has_nodes_is_no_list(nodes):
     """Its names would fill the memory."""
     with pytest.raises(SlurmError, match="cannot parse the node list"):
-        parse.expand(nodes)
+        node_list.expand(nodes)
     assert (
         parse.parse_allocations(JOB.format(id=8, name=f"x Nodes={nodes} CPU_IDs=0 Mem=0 GRES=gpu:1", gres="gpu:1"))
         == {}
@@ -327,8 +327,8 @@ def test_a_node_list_of_more_names_than_slurm_has_nodes_is_no_list(nodes):
 
 
 def test_a_node_list_may_have_as_many_names_as_slurm_has_nodes():
-    assert len(parse.expand("n[1-65536]")) == parse.MOST_NODES
-    assert parse.expand("n[1-7/3],a[1-2]b[3-4]") == ["n1", "n4", "n7", "a1b3", "a1b4", "a2b3", "a2b4"]
+    assert len(node_list.expand("n[1-65536]")) == node_list.MOST_NODES
+    assert node_list.expand("n[1-7/3],a[1-2]b[3-4]") == ["n1", "n4", "n7", "a1b3", "a1b4", "a2b3", "a2b4"]
 
 
 def test_an_odd_job_name_does_not_hide_other_jobs():
@@ -384,7 +384,7 @@ def test_any_json_is_parsed_or_refused(text):
 
 @given(junk)
 def test_any_text_is_parsed_or_refused(text):
-    for reader in (parse.parse_gres, parse.gpu_count, parse.parse_nodes, parse.parse_allocations):
+    for reader in (gres.parse_gres, gres.gpu_count, parse.parse_nodes, parse.parse_allocations):
         try:
             found = reader(text)
         except SlurmError:

@@ -4,15 +4,9 @@ import dataclasses
 
 import pytest
 
+from slurm_asrpt.slurm.chosen_by_slurm import read_any_request, read_het_request
 from slurm_asrpt.slurm.records import GpuType, JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import (
-    LeftToSlurm,
-    read_any_request,
-    read_cpu_request,
-    read_het_request,
-    read_request,
-    resources_of,
-)
+from slurm_asrpt.slurm.request import LeftToSlurm, read_cpu_request, read_request, resources_of
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 

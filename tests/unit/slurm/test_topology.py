@@ -7,7 +7,7 @@ import pytest
 from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.cli import CliClient
-from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.topology import Topology, parse_topology, topologies_of
 
