@@ -3,5 +3,6 @@
     from slurm_asrpt.lab.cluster import up, load
     from slurm_asrpt.lab.spec import LabSpec
 
-This module imports nothing, and ``lab.train`` only the standard library: it runs inside jobs with the system's Python.
+This module imports nothing, and ``lab.train`` with ``lab.allocation`` only the standard library: they run inside jobs
+with the system's Python.
 """

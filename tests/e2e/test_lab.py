@@ -15,9 +15,9 @@ import pytest
 
 from slurm_asrpt.errors import InputError, MachineError, SlurmError
 from slurm_asrpt.lab import machine, processes
+from slurm_asrpt.lab.allocation import parse_job
 from slurm_asrpt.lab.cluster import load, up
 from slurm_asrpt.lab.spec import LabSpec
-from slurm_asrpt.lab.train import parse_job
 from tests.e2e.conftest import BASE_PORT
 
 pytestmark = [

@@ -12,8 +12,8 @@ import pytest
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.lab import train
-from slurm_asrpt.lab.train import Allocation, expand, gpus_in, parse_job, parse_nodes
+from slurm_asrpt.lab import allocation, train
+from slurm_asrpt.lab.allocation import Allocation, expand, gpus_in, parse_job, parse_nodes
 from slurm_asrpt.profile.schema import LIBRARY, load_profile
 from slurm_asrpt.progress import Reporter
 
@@ -71,14 +71,14 @@ def test_host_lists_are_expanded(text, names):
 
 
 def test_without_a_host_file_ranks_follow_slurms_block_order():
-    assert train.read_ranks(UNEVEN, {}) == (0, 0, 0, 0, 1, 2)
-    assert train.read_ranks(UNEVEN, {"SLURM_HOSTFILE": "/nowhere"}) == (0, 0, 0, 0, 1, 2)
+    assert allocation.read_ranks(UNEVEN, {}) == (0, 0, 0, 0, 1, 2)
+    assert allocation.read_ranks(UNEVEN, {"SLURM_HOSTFILE": "/nowhere"}) == (0, 0, 0, 0, 1, 2)
 
 
 def test_a_host_file_gives_the_ranks(tmp_path):
     hosts = tmp_path / "hosts"
     hosts.write_text("n2\nn1\nn1\nn3\nn1\nn1\n")
-    assert train.read_ranks(UNEVEN, {"SLURM_HOSTFILE": str(hosts)}) == (1, 0, 0, 2, 0, 0)
+    assert allocation.read_ranks(UNEVEN, {"SLURM_HOSTFILE": str(hosts)}) == (1, 0, 0, 2, 0, 0)
 
 
 @pytest.mark.parametrize("text", ["n1\n", "n9\n" * 6, "n1\n" * 6])
@@ -103,22 +103,22 @@ JobId=7 ...
 
 def test_training_is_slower_in_several_nvlink_domains(tmp_path, monkeypatch):
     nodes = "NodeName=n1 Gres=gpu:4\nNodeName=n2 Gres=gpu:4\n"
-    monkeypatch.setattr(train, "_scontrol", lambda *words: DIVIDED if "job" in words else nodes)
+    monkeypatch.setattr(allocation, "_scontrol", lambda *words: DIVIDED if "job" in words else nodes)
     settings = tmp_path / "asrpt.toml"
     settings.write_text("[fabric]\nnvlink_domain = 2\nacross_bytes_per_s = 1e8\n")
     monkeypatch.setenv("ASRPT_CONFIG", str(settings))
     options = train.parse_options(["--profile", "vgg19-dp4"])
-    allocation = train.read_allocation({"SLURM_JOB_ID": "7"})
-    assert allocation == Allocation(("n1", "n2"), (3, 1), (4, 4), (0b1101, 0b1000))
+    allocated = allocation.read_allocation({"SLURM_JOB_ID": "7"})
+    assert allocated == Allocation(("n1", "n2"), (3, 1), (4, 4), (0b1101, 0b1000))
     ranks, profile = (0, 0, 0, 1), load_profile("vgg19-dp4", [])
     fabric = Fabric(1.25e9, 300e9, domain=2, across=1e8)
     slow = iteration_time(profile, ranks, (4, 4), fabric, layouts=((1, 2), (1,)))
-    assert train.alpha_here("vgg19-dp4", allocation, ranks, options) == slow
+    assert train.alpha_here("vgg19-dp4", allocated, ranks, options) == slow
     assert slow > iteration_time(profile, ranks, (4, 4), fabric)
 
 
 def test_gpus_that_are_not_shown_count_as_in_one_domain():
-    assert train.parse_indexes(DIVIDED.replace("(IDX:3)", ""), {"n1": 3, "n2": 1}) == ()
+    assert allocation.parse_indexes(DIVIDED.replace("(IDX:3)", ""), {"n1": 3, "n2": 1}) == ()
 
 
 TOPOLOGY = """\
@@ -129,15 +129,15 @@ SwitchName=spine1 Level=1 LinkSpeed=1 Nodes=n[1-3] Switches=leaf[1-2]
 
 
 def test_training_is_slower_beyond_a_switch(tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "_scontrol", lambda *words: TOPOLOGY if words == ("show", "topology") else "")
+    monkeypatch.setattr(allocation, "_scontrol", lambda *words: TOPOLOGY if words == ("show", "topology") else "")
     settings = tmp_path / "asrpt.toml"
     settings.write_text("[fabric]\nbeyond_bytes_per_s = [2.5e8]\n")
     monkeypatch.setenv("ASRPT_CONFIG", str(settings))
     options = train.parse_options(["--profile", "vgg19-dp4"])
     ranks, profile = (0, 0, 1, 1), load_profile("vgg19-dp4", [])
     near, far = (Allocation(nodes, (2, 2), (4, 4)) for nodes in (("n1", "n2"), ("n1", "n3")))
-    assert train.read_blocks(near, options.beyond) == ()
-    assert train.read_blocks(far, options.beyond) == ((0, 1),)
+    assert allocation.read_blocks(near, options.beyond) == ()
+    assert allocation.read_blocks(far, options.beyond) == ((0, 1),)
     fabric = Fabric(1.25e9, 300e9, (2.5e8,))
     slow = iteration_time(profile, ranks, (4, 4), fabric, blocks=((0, 1),))
     assert train.alpha_here("vgg19-dp4", far, ranks, options) == slow
@@ -145,8 +145,8 @@ def test_training_is_slower_beyond_a_switch(tmp_path, monkeypatch):
 
 
 def test_the_topology_is_read_only_if_it_matters():
-    assert train.read_blocks(UNEVEN, ()) == ()
-    assert train.read_blocks(Allocation(("n1",), (4,), (4,)), (1e9,)) == ()
+    assert allocation.read_blocks(UNEVEN, ()) == ()
+    assert allocation.read_blocks(Allocation(("n1",), (4,), (4,)), (1e9,)) == ()
 
 
 def test_a_profile_of_another_size_is_refused():
