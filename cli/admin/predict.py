@@ -142,9 +142,10 @@ def _show(prediction: Prediction, as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(prediction)))
         return
+    unit = prediction.predicted_unit if prediction.profile else Unit.SECONDS
     rows = {
         "group": prediction.group,
-        f"predicted {prediction.predicted_unit}": _iterations(prediction.predicted_iterations),
+        f"predicted {unit}": _iterations(prediction.predicted_iterations),
         "mean, for the order": _iterations(prediction.predicted_mean) if prediction.predicted_mean else "",
         "10-90% interval": _interval(prediction.predicted_low, prediction.predicted_high),
         "learned from": _source(prediction.predicted_by),
@@ -167,8 +168,13 @@ def _source(level: str) -> str:
 
 
 def _unit(found: table.Answer, profile: str) -> Unit:
-    """Without a profile, seconds are called iterations, as everywhere."""
+    """As in JSON: without a profile, seconds are called iterations, as everywhere in the code."""
     return found.unit if profile else Unit.ITERATIONS
+
+
+def _unit_in_words(found: table.Answer, profile: str) -> str:
+    """Of figures for people: an iteration without a profile takes a second."""
+    return found.unit if profile else Unit.SECONDS
 
 
 def _iterations(predicted: int) -> str:
@@ -213,7 +219,7 @@ def explain_command(
     if plot is not None:
         from slurm_asrpt.reporting import prediction_plot  # matplotlib takes a second to import
 
-        figure = f"{_iterations(found.answer.iterations)} {_unit(found.answer, subject.profile)}"
+        figure = f"{_iterations(found.answer.iterations)} {_unit_in_words(found.answer, subject.profile)}"
         prediction_plot.draw(f"{job}: {figure} predicted", found, loss, plot)
     if as_json:
         print(json.dumps({**asdict(found), "loss": None if loss is None else asdict(loss)}))
@@ -327,7 +333,7 @@ def _record(settings: Settings, job_id: str) -> JobRecord | None:
 
 
 def _show_evidence(subject: PredictionInput, found: Evidence) -> None:
-    predicted = f"predicted {_unit(found.answer, subject.profile)}:"
+    predicted = f"predicted {_unit_in_words(found.answer, subject.profile)}:"
     print(f"{predicted:<21} {_iterations(found.answer.iterations)}")
     if found.answer.mean:
         print(f"mean, for the order:  {found.answer.mean}")
@@ -341,7 +347,7 @@ def _show_evidence(subject: PredictionInput, found: Evidence) -> None:
             Column("KEY", [_key(level) for level in found.levels]),
             Column("ID", [level.key for level in found.levels]),
             Column("RUNS", [str(level.runs) for level in found.levels], right=True),
-            Column("PREDICTS", [_entry(level, bool(subject.profile)) for level in found.levels], right=True),
+            Column("PREDICTS", [_entry(level) for level in found.levels], right=True),
             Column("", ["<- used" if level.answers else "" for level in found.levels]),
         ]
     )
@@ -390,12 +396,12 @@ def _moved_from(found: Evidence) -> str:
     return "" if found.adjusted == before else f" (table: {_interval(*before)}, adjusted by the errors of recent runs)"
 
 
-def _entry(level: Level, with_unit: bool) -> str:
+def _entry(level: Level) -> str:
     entry = level.entry
     if entry is None:
         return UNKNOWN
     unit = {"e": " per epoch", "s": " per step"}.get(entry.unit, "")
-    seconds = " s" if with_unit and level.unit is Unit.SECONDS else ""
+    seconds = " s" if level.unit is Unit.SECONDS else ""
     return f"{math.floor(entry.iterations + 0.5)}{seconds}{unit}"  # halves are rounded up, as in the hook
 
 

@@ -64,7 +64,7 @@ def facts_of(job: JobStatus, said: Review) -> Facts:
         ("Time limit", _limit(said, job)),
         ("GPU time", f"{gpu_hours(said.gpu_s)} GPU-hours on {counted(job.gpus, 'GPU')}" if said.gpu_s else UNKNOWN),
         ("Prediction", _against(prediction(job), said.runtime_ratio, "it ran")),
-        ("Iteration", iteration(job)),
+        ("Iterations", iteration(job)),
         ("Progress", _progress(job, said)),
     ]
     helps = [("What would help" if not number else "", safe(text)) for number, text in enumerate(said.helps)]

@@ -14,7 +14,16 @@ from slurm_asrpt_cli._app.tables import fold_nodes, print_facts, safe
 from slurm_asrpt_cli.status import selection
 from slurm_asrpt_cli.status.selection import holds, one, tasks_of
 from slurm_asrpt_cli.status.status_file import around, ended_of, warn_if_stale
-from slurm_asrpt_cli.status.table import attained, date, durations, gpu_hours, gpus_in_words, learned_from, share
+from slurm_asrpt_cli.status.table import (
+    against_best,
+    attained,
+    date,
+    durations,
+    gpu_hours,
+    gpus_in_words,
+    learned_from,
+    share,
+)
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import (
@@ -142,7 +151,7 @@ def _priority(job: JobStatus) -> str:
     rounded = f"{job.weight:,.0f}" if job.weight >= 100 else f"{job.weight:.3g}"
     waits = job.state not in BEGUN and OWN_ORDER not in job.priority  # else its work does not count
     by_work = waits and job.weight != 1.0
-    weight = f"ordered as if its predicted work were divided by {rounded}" if by_work else ""
+    weight = f"for the order, its predicted work is divided by {rounded} (age, fair share, size)" if by_work else ""
     return "; ".join(filter(None, [job.priority and safe(job.priority), weight]))
 
 
@@ -158,7 +167,7 @@ def _record(job: JobStatus) -> Facts:
         ("Started", date(job.start_time) if job.start_time is not None else "not yet"),
         *expected_start(job),
         ("Prediction", prediction(job)),
-        ("Iteration", iteration(job)),
+        ("Iterations", iteration(job)),
         ("NVLink domains", _domains(job)),
         ("Communication", safe(str(job.facts.get(COMMUNICATION, "")))),
         ("By GPU type", _by_type(job)),
@@ -325,10 +334,10 @@ def iteration(job: JobStatus) -> str:
 
     Without a profile, an iteration takes a second everywhere.
     """
-    if job.alpha is None or not job.alpha_min or (job.alpha == job.alpha_min and not job.profile):
+    profiled = job.profile and UNUSED_PROFILE not in job.facts
+    if job.alpha is None or not job.alpha_min or (job.alpha == job.alpha_min and not profiled):
         return UNKNOWN
-    times = job.alpha / job.alpha_min
-    return f"alpha {job.alpha:.4g} s on these nodes: {times:.2f} times alpha~min ({job.alpha_min:.4g} s, the best)"
+    return f"{job.alpha:.4g} s each on these nodes, {against_best(job.alpha, job.alpha_min)}"
 
 
 def _domains(job: JobStatus) -> str:

@@ -99,6 +99,11 @@ def learned_from(level: str) -> str:
     return f"learned from {_LEARNED_FROM.get(level, 'past runs')}"
 
 
+def against_best(alpha: float, best: float) -> str:
+    """The seconds per iteration in a placement, compared with those in the best one."""
+    return "the best" if alpha <= 1.005 * best else f"{alpha / best:.2f} times those of the best ({best:.4g} s)"
+
+
 def date(seconds: float | None) -> str:
     """Local time as Slurm writes it, YYYY-MM-DDTHH:MM:SS."""
     try:

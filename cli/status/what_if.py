@@ -13,7 +13,7 @@ from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.submission import AsSbatch, Submission, as_submitted, read_script
 from slurm_asrpt_cli._app.tables import clock_interval, fold_nodes, print_facts, safe
 from slurm_asrpt_cli.status.status_file import staleness
-from slurm_asrpt_cli.status.table import date, durations, gpus_in_words, learned_from
+from slurm_asrpt_cli.status.table import against_best, date, durations, gpus_in_words, learned_from
 
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
 from slurm_asrpt.core.reasons import Phase
@@ -118,7 +118,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         admitted = as_admitted(settings, record, tag, status.mode, snapshot)
     except LeftToSlurm as verdict:
         if verdict.why == "nogpu" and status.mode == Mode.ENFORCE:
-            return replace(found, trouble=NO_GPUS)
+            return replace(found, gpus=0, trouble=NO_GPUS)
         missing = _unknown_partitions(settings, record, status) if verdict.why == "partition" else ""
         return replace(found, reason="left", why=f"left to Slurm: {verdict}", trouble=missing)
     except AsrptError as error:
@@ -160,6 +160,7 @@ def _looked_up(settings: Settings, script: Path, submission: Submission, record:
         predicted_low=answer.low,
         predicted_high=answer.high,
         predicted_by=answer.level,
+        predicted_mean=answer.mean,
         predicted_unit=answer.unit if profile else Unit.ITERATIONS,
         note=_note(settings, trouble),
         array=record.array_tasks,
@@ -336,6 +337,6 @@ def _placement(found: WhatIf) -> str:
         slower = f"{found.alpha / found.alpha_min:.2f} times the runtime of the best placement"
         return f"{fold_nodes(found.placement)}, {slower}, learned from earlier runs"
     if found.profile and not found.unused_profile and found.alpha and found.alpha_min:
-        times = found.alpha / found.alpha_min
-        return f"{fold_nodes(found.placement)}, alpha {found.alpha:.4g} s per iteration, {times:.2f} times alpha~min"
+        pace = f"{found.alpha:.4g} s per iteration, {against_best(found.alpha, found.alpha_min)}"
+        return f"{fold_nodes(found.placement)}, {pace}"
     return fold_nodes(found.placement)

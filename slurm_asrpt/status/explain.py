@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -100,7 +101,7 @@ def _changes(job: JobStatus) -> list[str]:
         general = change_of(job.reason, job.facts)
     except (KeyError, ValueError, TypeError):  # facts of another release
         general = ""
-    general = general.replace("job=ID", f"job={job.job_id}")
+    general = re.sub(r"\bID\b", job.job_id, general)
     return [text for text in (own and f"for asrptd to schedule it: {own}", general) if text]
 
 

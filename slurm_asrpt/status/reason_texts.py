@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from slurm_asrpt.core.reasons import Reason
+from slurm_asrpt.status.dependency_texts import awaited
 from slurm_asrpt.text import counted, slurm_time
 
 
@@ -164,9 +165,9 @@ WORDS = {
         "a task of the array must end, or its owner must raise the limit (ArrayTaskThrottle of scontrol update)",
     ),
     "dependency": Wording(
-        "Slurm holds it for a dependency",
-        _HOLDS,
-        "the jobs that it depends on must end (scontrol show job)",
+        "waits for {awaited}",
+        "no job starts before its dependency is satisfied",
+        "no action needed: then it enters the queue; scontrol update job=ID dependency=... changes what it waits for",
     ),
     "dependency-never": Wording(
         "its dependency can never be satisfied: a job that it depends on did not end as required",
@@ -181,8 +182,8 @@ WORDS = {
     "held": Wording(
         "held; Slurm's reason: {slurm_reason}",
         _HOLDS,
-        "the owner or an admin must release it (scontrol release); if its priority stays 0, the owner must change its "
-        "request, which no node can satisfy (BadConstraints)",
+        "the owner or an admin must release it (scontrol release ID); if its priority stays 0, the owner must "
+        "change its request, which no node can satisfy (BadConstraints)",
     ),
     "partition-closed": Wording(
         "partition {partition} starts no jobs now (its state is DOWN or INACTIVE)",
@@ -277,6 +278,14 @@ CAPACITY_WORDS = {
     ),
 }
 """The texts for jobs that are too large, by what they lack. A status of an earlier release does not say that."""
+
+HELD_WORDS = {
+    "JobHeldUser": Wording("held (JobHeldUser)", _HOLDS, "its owner or an admin must release it (scontrol release ID)"),
+    "JobHeldAdmin": Wording(
+        "held by an admin (JobHeldAdmin)", _HOLDS, "an admin must release it (scontrol release ID)"
+    ),
+}
+"""The texts for holds, by Slurm's reason, where that says who can release the job."""
 
 OVER_LIMIT_ALONE = Wording(
     "it alone exceeds a limit of the site: {limit} (it asks for {asks:g}, the limit is {most:g})",
@@ -437,6 +446,8 @@ def _wording(kind: str, facts: Mapping[str, Any]) -> Wording:
         return REFUSED_REQUEST
     if kind == "left" and facts.get("word") == "component":
         return COMPONENT
+    if kind == "held":
+        return HELD_WORDS.get(str(facts.get("slurm_reason")), WORDS[kind])
     return CAPACITY_WORDS.get(str(facts.get("lacks")), WORDS[kind]) if kind == "capacity" else WORDS[kind]
 
 
@@ -454,6 +465,7 @@ def _filled(text: str, facts: Mapping[str, Any]) -> str:
         "when": _when(facts.get("in_s")),
         "start": _start(facts.get("in_s")),
         "begins": _begins(facts.get("until")),
+        "awaited": awaited(str(facts.get("dependency") or "its dependency")),
         "now": "",
         "returns": "",
         **returns,

@@ -395,6 +395,13 @@ def test_a_job_without_gpus_waits_in_the_queue(site, tmp_path, monkeypatch, caps
     assert "jobs without GPUs are not simulated" in found["trouble"]
 
 
+def test_options_that_take_the_scripts_gpus_away_leave_none(site, tmp_path, monkeypatch, capsys):
+    script = b"#!/bin/sh\n#SBATCH -n2 --gpus-per-task=1\n"
+    found = ask(script, ["--gpus-per-task=0"], tmp_path, monkeypatch, capsys)
+    assert "jobs without GPUs are not simulated" in found["trouble"]
+    assert found["gpus"] == 0
+
+
 def test_the_answer_comes_before_what_it_is_based_on(site, tmp_path, monkeypatch, capsys):
     site.slurm.submit(12, 500)
     site.cycle(2)

@@ -160,8 +160,8 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     assert admin("retrain", "--config", config).returncode == 0
     done = admin("explain-prediction", "--config", config, "--user", "1234", config.parent / "job.sh")
     assert done.returncode == 0, done.stderr
-    assert "predicted iterations: 501" in done.stdout
-    assert re.search(r"(?m)^group +[0-9a-f]+ +2 +501", done.stdout)  # 500.5 is rounded as the hook does
+    assert "predicted seconds:    501" in done.stdout
+    assert re.search(r"(?m)^group +[0-9a-f]+ +2 +501 s ", done.stdout)  # 500.5 is rounded as the hook does
     assert "2 past runs with this " in done.stdout
     assert re.search(r"(?m)^42 +al\S+ +0 +501 +- ", done.stdout)  # it had no prediction
     assert "\x1b" not in done.stdout
@@ -250,7 +250,7 @@ def test_options_after_the_script_belong_to_the_script_with_a_note(config: Path)
     before, behind = admin(*explain, "--json", script), admin(*explain, script, "--json", "--epochs=3")
     assert (before.returncode, before.stderr, json.loads(before.stdout)["answer"]["iterations"]) == (0, "", 5)
     assert behind.stderr == "note: --json follows the script, so the script gets it; put it before\n"
-    assert (behind.returncode, behind.stdout.splitlines()[0]) == (0, "predicted iterations: 5")
+    assert (behind.returncode, behind.stdout.splitlines()[0]) == (0, "predicted seconds:    5")
 
 
 def test_without_a_table_or_a_history_a_remedy_is_shown(config: Path) -> None:

@@ -391,3 +391,17 @@ def test_what_slurm_refuses_by_the_request_is_for_its_owner_to_change() -> None:
     assert in_words("over-limit", facts) == f"Slurm does not start what it asks for: {facts['limit']}"
     assert change_of("over-limit", facts).startswith("the owner must change its request")
     assert "other jobs" in change_of("over-limit", {"limit": "QOSMaxJobsPerUserLimit (jobs of user ann)"})
+
+
+@pytest.mark.parametrize(
+    ("why", "text", "change"),
+    [
+        ("JobHeldUser", "held (JobHeldUser)", "its owner or an admin must release it (scontrol release 7)"),
+        ("JobHeldAdmin", "held by an admin (JobHeldAdmin)", "an admin must release it (scontrol release 7)"),
+    ],
+)
+def test_a_held_job_says_who_can_release_it_and_how(why: str, text: str, change: str) -> None:
+    facts = {"slurm_reason": why}
+    held = JobStatus("7", "held", "alice", "gpu", 1, "", "", 0, 0.0, Phase.WAITING, "held", text, facts, {})
+    assert in_words("held", facts) == text
+    assert explain(Status(0.0, "enforce", "asrpt-gated", 5.0, 8, 8, [held]), held).changes == [change]

@@ -17,7 +17,14 @@ from slurm_asrpt_cli.status.selection import Selection, unknown_names
 from slurm_asrpt_cli.status.table import SHORT, columns, date, fit
 
 from slurm_asrpt.core.policies.base import Phase
-from slurm_asrpt.status.document import JobStatus, NodeStatus, Status, withdrawn_after, write_status
+from slurm_asrpt.status.document import (
+    UNUSED_PROFILE,
+    JobStatus,
+    NodeStatus,
+    Status,
+    withdrawn_after,
+    write_status,
+)
 from slurm_asrpt.status.reason_texts import by_slurm_text, in_words
 from slurm_asrpt.text import slurm_time
 from tests.benches.in_process import in_process
@@ -357,7 +364,7 @@ def test_explain_shows_all_facts(settings: Path) -> None:
     output = run(settings, "--explain", "17").stdout
     for text in (
         "delayed for placement, position 1 in the queue",
-        "alpha 1 s on these nodes: 4.00 times alpha~min (0.25 s, the best)",
+        "1 s each on these nodes, 4.00 times those of the best (0.25 s)",
         "1200 iterations",
         "Offered nodes    n1:4 n[2-3]:1",
         "Ahead            no jobs",
@@ -372,10 +379,15 @@ def test_explain_shows_all_facts(settings: Path) -> None:
 
 def test_explain_omits_values_that_are_the_same_everywhere(settings: Path) -> None:
     job = replace(RUNNING, profile="", alpha=1.0, alpha_min=1.0, alpha_by_type={"a": 1.0, "b": 1.0})
-    for jobs, told in (([job], False), ([replace(job, alpha=2.0, alpha_by_type={"a": 1.0, "b": 2.0})], True)):
+    unused = replace(job, profile="nosuch", facts={UNUSED_PROFILE: "unknown profile nosuch"})
+    for jobs, told in (
+        ([job], False),
+        ([unused], False),
+        ([replace(job, alpha=2.0, alpha_by_type={"a": 1.0, "b": 2.0})], True),
+    ):
         write_status(settings.parent, replace(STATUS, written=time.time(), jobs=jobs))
         output = run(settings, "--explain", job.job_id).stdout
-        assert ("By GPU type" in output, "Iteration " in output) == (told, told)
+        assert ("By GPU type" in output, "Iterations " in output) == (told, told)
 
 
 def test_explain_shows_the_nvlink_domains_of_a_job_that_uses_several_of_a_node(settings: Path) -> None:
@@ -390,7 +402,7 @@ def test_explain_writes_large_weights_and_dependencies_for_humans(settings: Path
     job = replace(WAITING, weight=1023.4, reason="dependency", facts={"dependency": "afterok:7(failed)"})
     write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[job]))
     output = run(settings, "--explain", job.job_id).stdout
-    assert "predicted work were divided by 1,023" in output
+    assert "predicted work is divided by 1,023" in output
     assert "Dependency       afterok:7(failed)" in output
 
 
@@ -406,7 +418,7 @@ def test_explain_has_no_line_for_a_reservation_or_a_priority_that_there_is_not(s
     write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[job]))
     output = run(settings, "--explain", job.job_id).stdout
     assert "Reservation" not in output
-    assert "Priority         ordered as if its predicted work were divided by 4" in output
+    assert "Priority         for the order, its predicted work is divided by 4" in output
     assert "  limit " not in output, "the reason says it"
 
 
