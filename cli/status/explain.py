@@ -38,7 +38,7 @@ from slurm_asrpt.status.document import (
     Status,
 )
 from slurm_asrpt.status.explain import Ahead, Ending, Explanation, explain
-from slurm_asrpt.status.reason_texts import why_open
+from slurm_asrpt.status.reason_texts import is_refused, why_open
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time
 
 Facts = list[tuple[str, str]]
@@ -172,7 +172,7 @@ def _record(job: JobStatus) -> Facts:
         ("Communication", safe(str(job.facts.get(COMMUNICATION, "")))),
         ("By GPU type", _by_type(job)),
     ]
-    if job.released_ahead:
+    if job.released_ahead and not is_refused(job.reason, job.facts):
         lines.append(("Lease", "none: it is among the next jobs, and Slurm starts it as soon as there is room"))
     if priority := _priority(job):
         lines.append(("Priority", priority))

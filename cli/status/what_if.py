@@ -26,6 +26,7 @@ from slurm_asrpt.forecast.what_if import WhatIfResult
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.predict.conformal import including
+from slurm_asrpt.slurm.partitions import is_closed, refused_by
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import LeftToSlurm, asked_gpus
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
@@ -128,6 +129,11 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         return replace(found, reason="capacity", why=REJECTED)
     if held := _waits_for_slurm(record):
         return replace(found, trouble=held)
+    if refused := refused_by(record, snapshot.partitions):
+        return replace(found, reason="over-limit", why=in_words("over-limit", {"limit": refused}))
+    if is_closed(record, snapshot.partitions):
+        why = in_words("partition-closed", {"partition": record.partition})
+        return replace(found, reason="partition-closed", why=why, trouble="its partition starts no jobs now")
     if record.eligible_time > record.submit_time:
         why = in_words("begin", {"until": record.eligible_time})
         return replace(found, reason="begin", why=why, not_before=record.eligible_time)
@@ -325,6 +331,8 @@ def _start(found: WhatIf) -> str:
         return f"unknown: {safe(found.trouble)}" if found.trouble else "Slurm decides"
     if found.reason == "capacity":
         return "never on the current nodes"
+    if found.reason == "over-limit":
+        return "never with this request"
     return f"unknown: {safe(found.trouble)}" if found.trouble else "unknown: it starts in too few simulations"
 
 

@@ -14,7 +14,8 @@ DEFAULT_UNITS = Path("/etc/systemd/system")
 
 def settings_file(named: Path | None) -> Path | None:
     """``named``, else the value of $ASRPT_CONFIG, else None: the default path, which need not exist."""
-    return named or (Path(os.environ[ENVIRONMENT_VARIABLE]) if ENVIRONMENT_VARIABLE in os.environ else None)
+    from_environment = os.environ.get(ENVIRONMENT_VARIABLE)  # empty, as unset
+    return named or (Path(from_environment) if from_environment else None)
 
 
 def run_folder(named: Path | None) -> Path | None:

@@ -24,6 +24,7 @@ from slurm_asrpt.predict.communication import rate_in
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.gpu_defaults import as_counted
+from slurm_asrpt.slurm.partitions import before_submission
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm, served_gpus
 from slurm_asrpt.status.document import Status
@@ -62,7 +63,7 @@ def as_admitted(settings: Settings, record: JobRecord, tag: Tag, mode: str, snap
     if record.array_tasks and not enforcing:
         raise LeftToSlurm("array")
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
-    record = as_counted(record, snapshot.gpu_defaults, nodes)
+    record = before_submission(as_counted(record, snapshot.gpu_defaults, nodes), snapshot.partitions)
     check_mark(tag, queued_marks(settings) if enforcing else ())
     requested = read_gpu_request([record], tag.left, enforcing, nodes, settings.slurm.partitions)
     job = policy_job(record, tag, requested, nodes, profiles)

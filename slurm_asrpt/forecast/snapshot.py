@@ -17,6 +17,7 @@ from slurm_asrpt.forecast.conformal import StartConformal
 from slurm_asrpt.forecast.preemptions import PreemptionState
 from slurm_asrpt.forecast.sampling import UNKNOWN_S, Quantiles
 from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
+from slurm_asrpt.slurm.partitions import Partition
 from slurm_asrpt.slurm.records import NodeRecord
 
 PUBLISHED = "forecast.json"
@@ -62,6 +63,7 @@ class Snapshot(PolicySnapshot):
     moves: current offsets of the intervals of predictions, of every user; only published.
     preemption: the jobs that the policy may preempt, or has.
     slurm_nodes: the nodes as Slurm shows them; only published. gpu_defaults: what partitions give; only published.
+    partitions: their own limits; only published.
     rest_s: seconds from the end of a job to the next start on its GPUs, if a job waits for them.
     """
 
@@ -80,6 +82,7 @@ class Snapshot(PolicySnapshot):
     preemption: PreemptionState = field(default_factory=PreemptionState)
     slurm_nodes: tuple[NodeRecord, ...] = ()
     gpu_defaults: Mapping[str, GpuDefaults] = field(default_factory=dict)
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
 
     def make_policy(self) -> Policy:
         """Raises ValueError for an invalid state."""

@@ -16,6 +16,7 @@ from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.notation import parse_limit
 from slurm_asrpt.slurm.parse import pairs_of
 from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.text import slurm_time
 
 _START_JOBS = ("UP", "DRAIN")
 """A partition of state DRAIN takes no new jobs, but starts those that wait."""
@@ -60,9 +61,30 @@ class Partition:
 
     def admits(self, job: JobRecord) -> bool:
         """Whether it would start the job at all, now."""
-        in_time, in_size = (job.time_limit or math.inf) <= self.max_time, job.min_nodes <= self.max_nodes
-        in_size = in_size and (not job.max_nodes or job.max_nodes >= self.min_nodes)
-        return self.up and in_time and in_size and self.accounts.admit(job.account) and self.qos.admit(job.qos)
+        in_time, admitted = (job.time_limit or math.inf) <= self.max_time, self.accounts.admit(job.account)
+        return self.up and in_time and self._in_size(job) and admitted and self.qos.admit(job.qos)
+
+    def refuses(self, job: JobRecord) -> tuple[str, str] | None:
+        """Slurm's reason and the limit for which a job that is to be submitted would never start; None if it may.
+
+        Its account and QOS are not known yet, and a QOS may lift these limits. Without a time limit, the job gets the
+        partition's.
+        """
+        if job.qos or self.has_qos:
+            return None
+        if job.time_limit > self.max_time:
+            return "PartitionTimeLimit", f"MaxTime={slurm_time(self.max_time)}"
+        if job.min_nodes > self.max_nodes:
+            return "PartitionNodeLimit", f"MaxNodes={self.max_nodes:.0f}"
+        return None if self._in_size(job) else ("PartitionNodeLimit", f"MinNodes={self.min_nodes}")
+
+    def without_unnamed(self, job: JobRecord) -> Partition:
+        """Its limits, without those on accounts or QOS if the job names none."""
+        accounts, qos = self.accounts if job.account else Names(), self.qos if job.qos else Names()
+        return replace(self, accounts=accounts, qos=qos)
+
+    def _in_size(self, job: JobRecord) -> bool:
+        return job.min_nodes <= self.max_nodes and (not job.max_nodes or job.max_nodes >= self.min_nodes)
 
 
 def partitions_of(rows: Rows) -> dict[str, Partition]:
@@ -100,6 +122,21 @@ def _names(values: Mapping[str, str], what: str) -> Names:
 def is_closed(job: JobRecord, known: Mapping[str, Partition]) -> bool:
     """Whether none of its partitions starts jobs now (DOWN, INACTIVE), as far as they are known."""
     return all(name in known and not known[name].up for name in job.partition.split(","))
+
+
+def refused_by(job: JobRecord, known: Mapping[str, Partition]) -> str:
+    """Why none of its partitions would ever start a job that is to be submitted; "" if one may, or is not known."""
+    names = job.partition.split(",")
+    found = [(name, why) for name in names if name in known and (why := known[name].refuses(job)) is not None]
+    if len(found) < len(names):
+        return ""
+    return ", ".join(f"{reason} ({limit} of partition {name})" for name, (reason, limit) in found)
+
+
+def before_submission(job: JobRecord, known: Mapping[str, Partition]) -> JobRecord:
+    """As ``within_partitions``, for a job whose account and QOS are not known yet unless it names them."""
+    of_job = [name for name in job.partition.split(",") if name in known]
+    return within_partitions(job, [(name, known[name].without_unnamed(job)) for name in of_job])
 
 
 def within_partitions(job: JobRecord, known: Iterable[tuple[str, Partition]]) -> JobRecord:

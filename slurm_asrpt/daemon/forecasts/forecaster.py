@@ -182,6 +182,7 @@ class Forecaster:
             moves=self._recent.run_adjustment.offsets(),
             slurm_nodes=self._snapshots.slurm_nodes,
             gpu_defaults=self._snapshots.gpu_defaults,
+            partitions=self._snapshots.partitions,
         )
         publish(self._run, PUBLISHED, to_json(nameless), private=self._private)
 

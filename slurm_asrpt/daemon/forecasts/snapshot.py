@@ -30,6 +30,7 @@ from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, Running, Snapshot, Waiting
 from slurm_asrpt.slurm.gpu_defaults import GpuDefaults
 from slurm_asrpt.slurm.notation import read_tasks
+from slurm_asrpt.slurm.partitions import Partition
 from slurm_asrpt.slurm.records import NodeRecord
 from slurm_asrpt.slurm.request import resources_of
 
@@ -104,6 +105,12 @@ class SnapshotMaker:
     def gpu_defaults(self) -> Mapping[str, GpuDefaults]:
         """What partitions give to jobs that do not ask for it."""
         return self._limits.site.gpu_defaults
+
+    @property
+    def partitions(self) -> Mapping[str, Partition]:
+        """The limits of the partitions that asrptd manages."""
+        known = self._limits.site.partitions
+        return {name: known[name] for name in self._settings.slurm.partitions if name in known}
 
     def _not_up(self) -> Iterator[Running]:
         """Nodes that are not up yet, each like a job that ends when the node will be up."""

@@ -283,7 +283,12 @@ def depends(slurm, job_id):
 
 @pytest.mark.parametrize(
     ("what", "says"),
-    [(changed, "no estimate yet"), (held, "held"), (left, "does not plan in its reservation"), (depends, "dependency")],
+    [
+        (changed, "no estimate yet"),
+        (held, "held"),
+        (left, "does not plan in its reservation"),
+        (depends, "waits for job 1"),
+    ],
 )
 def test_an_estimate_of_a_changed_job_is_withdrawn_and_not_judged(forecasts, waiting, what, says):
     forecasts.estimate(waiting, forecasts.slurm.now + 80, None, None)

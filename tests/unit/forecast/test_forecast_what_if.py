@@ -21,13 +21,14 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.forecast.conformal import MIN_STARTS, ConformityScore, StartConformal
 from slurm_asrpt.forecast.sampling import Quantiles
-from slurm_asrpt.forecast.snapshot import PUBLISHED, from_json
+from slurm_asrpt.forecast.snapshot import PUBLISHED, from_json, to_json
 from slurm_asrpt.forecast.what_if import simulate_submission
 from slurm_asrpt.hook.group import describe, keys_of
 from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.slurm.gpu_defaults import GpuDefaults, as_counted
+from slurm_asrpt.slurm.partitions import Names, Partition
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import write_status
@@ -430,6 +431,56 @@ def test_a_held_job_and_one_with_a_begin_time_do_not_start_immediately(site, tmp
     said = shown([], SCRIPT, ["--begin=now+1hour"], tmp_path, monkeypatch, capsys)
     assert "at the earliest (--begin)" in said
     assert "immediately" in shown([], SCRIPT, ["--begin=now"], tmp_path, monkeypatch, capsys)
+
+
+def with_partition(site: Bench, **rules: object) -> None:
+    """The published partition gets these limits."""
+    path = site.settings.paths.run / PUBLISHED
+    found = from_json(path.read_bytes())
+    path.write_bytes(to_json(replace(found, partitions={"gpu": Partition(**rules)})))
+
+
+def test_asrptd_publishes_the_limits_of_its_partitions(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    bench.slurm.partition_rules = {"gpu": Partition(max_time=600.0, min_nodes=2), "other": Partition()}
+    bench.cycle(2)
+    publish(bench)
+    found = from_json((bench.settings.paths.run / PUBLISHED).read_bytes())
+    assert found.partitions == {"gpu": Partition(max_time=600.0, min_nodes=2)}
+
+
+@pytest.mark.parametrize(
+    ("words", "rules", "why"),
+    [
+        (["-t", "30"], {"max_time": 600.0}, "PartitionTimeLimit (MaxTime=00:10:00 of partition gpu)"),
+        (["-N2"], {"max_nodes": 1}, "PartitionNodeLimit (MaxNodes=1 of partition gpu)"),
+        (["-N1"], {"min_nodes": 2}, "PartitionNodeLimit (MinNodes=2 of partition gpu)"),
+    ],
+)
+def test_what_its_partition_never_starts_is_told(words, rules, why, site, tmp_path, monkeypatch, capsys):
+    with_partition(site, **rules)
+    found = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)
+    assert (found["reason"], found["placement"], found["start_earliest"]) == ("over-limit", None, None)
+    assert found["why"] == f"Slurm does not start what it asks for: {why}"
+    assert "Start never with this request" in " ".join(shown([], SCRIPT, words, tmp_path, monkeypatch, capsys).split())
+    for other in (["-q", "urgent"], ["-p", "gpu,other"]):  # a QOS may lift these limits; the other one is not known
+        assert ask(SCRIPT, [*words, *other], tmp_path, monkeypatch, capsys)["reason"] != "over-limit"
+
+
+def test_a_job_gets_as_many_nodes_as_its_partition_asks_for(site, tmp_path, monkeypatch, capsys):
+    site.slurm.end("1")
+    site.cycle(2)
+    publish(site)
+    with_partition(site, min_nodes=2, accounts=Names(frozenset({"physics"})))
+    assert len(ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["placement"]) == 2
+
+
+def test_a_partition_that_is_down_starts_nothing(site, tmp_path, monkeypatch, capsys):
+    with_partition(site, up=False)
+    found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
+    assert (found["reason"], found["placement"]) == ("partition-closed", None)
+    said = " ".join(shown([], SCRIPT, [], tmp_path, monkeypatch, capsys).split())
+    assert "Start unknown: its partition starts no jobs now" in said
 
 
 def test_a_partition_that_is_unknown_is_named(site, tmp_path, monkeypatch, capsys):
