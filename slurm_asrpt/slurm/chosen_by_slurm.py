@@ -15,6 +15,7 @@ from slurm_asrpt.slurm.request import (
     LeftToSlurm,
     Nodes,
     asks_for_no_gpus,
+    counted_gpus,
     on_able_nodes,
     on_enough_nodes,
     one_kind,
@@ -136,9 +137,8 @@ def _on_one_type(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> Job
 
 def _requested_gpus(job: JobRecord) -> int:
     """How many GPUs a job may need in an unusual form of request."""
-    counted = re.search(r"\bgres/gpu=([0-9]{1,6})", job.tres)
-    if counted:
-        return int(counted[1])
+    if counted := counted_gpus(job):
+        return counted
     per_node = one_kind(job.tres_per_node)[1] + one_kind(job.tres_per_socket)[1]
     per_task = one_kind(job.tres_per_task)[1]
     return max(one_kind(job.tres_per_job)[1], per_node * job.min_nodes, per_task * job.tasks)

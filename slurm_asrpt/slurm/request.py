@@ -17,7 +17,7 @@ from slurm_asrpt.slurm.features import alternatives, satisfies
 from slurm_asrpt.slurm.gres import SHARED, others_of, parse_gres
 from slurm_asrpt.slurm.limits import parse_tres
 from slurm_asrpt.slurm.node_list import expand
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 Nodes = Sequence[NodeRecord]
@@ -285,7 +285,21 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
 def asks_for_no_gpus(job: JobRecord) -> bool:
     """Whether a job requests neither GPUs nor parts of them."""
     texts = (job.tres_per_job, job.tres_per_node, job.tres_per_task, job.tres_per_socket)
-    return not any(re.search(r"\b(gpu|shard|mps)\b", text) for text in texts)
+    return not any(re.search(r"\b(gpu|shard|mps)\b", text) for text in texts) and not _by_tasks(job)
+
+
+def counted_gpus(job: JobRecord) -> int:
+    """As Slurm counts them; 0 where it shows none."""
+    found = re.search(r"\bgres/gpu=([0-9]{1,6})", job.tres)
+    return int(found[1]) if found else 0
+
+
+def _by_tasks(job: JobRecord) -> int:
+    """The GPUs of a pending job that asks for them by --ntasks and --ntasks-per-gpu only.
+
+    Slurm shows them nowhere but in what it counts. Jobs that run with --exclusive count all GPUs of their nodes.
+    """
+    return counted_gpus(job) if job.state == PENDING else 0
 
 
 def read_cpu_request(components: Sequence[JobRecord], nodes: Nodes, partitions: Sequence[str]) -> CpuJob:
@@ -384,6 +398,8 @@ def _gpus(job: JobRecord) -> tuple[str, int, int | None, int]:
                 raise LeftToSlurm("shape")
             return _even(kind, per_job[1], per_job[1] // job.min_nodes)
         return kind, per_job[1], None, 1
+    if counted := _by_tasks(job):
+        return "", counted, None, 1
     raise LeftToSlurm("nogpu")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getopt
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from slurm_asrpt.hook.job_script import sbatch_words
 from slurm_asrpt.slurm.gres import gpu_types, without_gpus
 from slurm_asrpt.slurm.notation import read_time
 from slurm_asrpt.slurm.records import PENDING, JobRecord
+from slurm_asrpt.text import counted
 
 _VALUED = """
 account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment constraint container container-id
@@ -90,7 +92,9 @@ def as_record(asked: Submission, user: str, uid: int, partition: str, now: float
     gres, by_node = _gres(options.get("gres", "")), gpus["-per-node"]
     gpus["-per-node"] = ",".join(filter(None, (by_node, without_gpus(gres)))) if by_node else gres
     of_job, of_node, of_task = (_counted(gpus[key]) for key in ("", "-per-node", "-per-task"))
+    _check_gpus(options, of_job, of_node, of_task)
     low, high, tasks, per_node = _derived(options, of_job, of_node, of_task)
+    by_tasks = 0 if of_job or of_node or of_task else _gpus_of_tasks(options, low)
     per_gpu = _whole(options, "cpus-per-gpu")
     task_cpus = _whole(options, "cpus-per-task") or of_task * per_gpu or 1
     return JobRecord(
@@ -111,10 +115,53 @@ def as_record(asked: Submission, user: str, uid: int, partition: str, now: float
         memory_per_gpu=_mib(options, "mem-per-gpu"),
         tres_per_job=gpus[""], tres_per_node=gpus["-per-node"],
         tres_per_task=gpus["-per-task"], tres_per_socket=gpus["-per-socket"],
+        tres=f"gres/gpu={by_tasks}" if by_tasks else "",
         required_nodes=options.get("nodelist", "") or options.get("nodefile", ""),
         excluded_nodes=options.get("exclude", ""), features=options.get("constraint", ""),
         reservation=options.get("reservation", ""), account=options.get("account", ""), qos=options.get("qos", ""),
     )  # fmt: skip
+
+
+def _check_gpus(options: Mapping[str, str], of_job: int, of_node: int, of_task: int) -> None:
+    """Raises InputError for GPUs, nodes and tasks that contradict each other, which sbatch rejects.
+
+    of_job, of_node, of_task: the GPUs requested for each; 0 for none. Measured (docs/slurm-notes.md).
+    """
+    counts = {"--gpus": of_job, "--gpus-per-node": of_node, "--gpus-per-task": of_task}
+    given = [(name, count) for name, count in counts.items() if count]
+    for (name, count), (smaller, each) in itertools.combinations(given, 2):
+        if count % each:
+            raise InputError(f"{name}={count} is no multiple of {smaller}={each}; change one of them")
+    low, high = _nodes(options.get("nodes", ""))
+    nodes = low if low == high else 0
+    if of_job and of_node and nodes not in (0, of_job // of_node):
+        raise InputError(
+            f"--gpus={of_job} and --gpus-per-node={of_node} mean {counted(of_job // of_node, 'node')}, not {nodes}"
+        )
+    if of_task and "ntasks-per-gpu" in options:
+        raise InputError("--gpus-per-task and --ntasks-per-gpu exclude each other; leave out one of them")
+    if of_task and not of_job and not options.keys() & {"ntasks", "nodes", "ntasks-per-node"}:
+        raise InputError("--gpus-per-task needs the number of tasks; give --ntasks, too")
+    tasks = _whole(options, "ntasks") or nodes * (_whole(options, "ntasks-per-node") or 1)
+    if of_job and of_task and tasks not in (0, of_job // of_task):
+        raise InputError(
+            f"--gpus={of_job} and --gpus-per-task={of_task} mean {counted(of_job // of_task, 'task')}, not {tasks}"
+        )
+
+
+def _gpus_of_tasks(options: Mapping[str, str], nodes: int) -> int:
+    """The GPUs that --ntasks-per-gpu means without any other option for GPUs; 0 without it. Raises InputError."""
+    per_gpu = _whole(options, "ntasks-per-gpu")
+    if not per_gpu:
+        return 0
+    if "ntasks" not in options:
+        if "nodes" not in options:
+            raise InputError("--ntasks-per-gpu needs the number of tasks or GPUs; give --ntasks or --gpus, too")
+        return nodes
+    gpus, rest = divmod(_whole(options, "ntasks"), per_gpu)
+    if rest and gpus:
+        raise InputError(f"--ntasks is no multiple of --ntasks-per-gpu={per_gpu}; change one of them")
+    return gpus
 
 
 def _derived(options: Mapping[str, str], of_job: int, of_node: int, of_task: int) -> tuple[int, int, int, int]:
@@ -135,7 +182,8 @@ def _derived(options: Mapping[str, str], of_job: int, of_node: int, of_task: int
     if of_job and of_task:
         tasks = of_job // of_task
     elif "ntasks-per-gpu" in options:
-        tasks = _whole(options, "ntasks-per-gpu") * (of_job or of_node * low)
+        by_gpu = _whole(options, "ntasks-per-gpu")
+        tasks = by_gpu * (of_job or of_node * low or (0 if tasks else low)) or tasks
     return low, high, tasks or (per_node or 1) * low, per_node
 
 

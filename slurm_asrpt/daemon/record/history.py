@@ -59,7 +59,7 @@ class HistoryWriter:
         record = job.record
         if job.tag is None or not record.nodes or not 0 < record.start_time <= record.end_time:
             return None  # not managed, or cancelled before it had nodes
-        if asks_for_no_gpus(record):
+        if asks_for_no_gpus(record) and job.job is None:  # it had GPUs by --ntasks-per-gpu
             return None
         run = self._run(job, job.tag, spread)
         if self._known(run):

@@ -353,3 +353,19 @@ def test_a_job_without_gpus_that_waits_for_its_partitions_share_is_not_delayed_b
         bench.slurm.end(job_id)
     bench.cycle(3)
     assert bench.job_state(head) is JobState.RUNNING is not bench.job_state(small)
+
+
+def test_tasks_per_gpu_alone_make_a_job_with_gpus(bench: Bench) -> None:
+    """-n4 --ntasks-per-gpu=2: Slurm shows the GPUs in what it counts, and nowhere else."""
+    full = bench.slurm.submit(11)
+    bench.cycle(2)
+    waits = bench.slurm.submit(4, tres_per_task="", tres="cpu=4,mem=1G,node=1,billing=4,gres/gpu=2")
+    bench.cycle(2)
+    assert (bench.job_state(full), bench.job_state(waits)) == (JobState.RUNNING, JobState.QUEUED)
+    assert bench.job(waits).job.gpus == 2
+    bench.slurm.end(full)
+    bench.cycle(2)
+    assert bench.job_state(waits) is JobState.RUNNING
+    bench.slurm.end(waits)
+    bench.cycle(1)
+    assert waits in bench.runs()

@@ -30,6 +30,7 @@ from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.slurm.gpu_defaults import GpuDefaults, as_counted
 from slurm_asrpt.slurm.partitions import Names, Partition
 from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.request import asked_gpus, asks_for_no_gpus
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import write_status
 from slurm_asrpt.status.reason_texts import text_of
@@ -49,7 +50,7 @@ def test_a_script_is_parsed_as_by_sbatch() -> None:
     found = record()
     assert (found.tasks, found.tres_per_task, found.time_limit, found.partition) == (4, "gres:gpu:1", 5400.0, "gpu")
     assert read_submission(SCRIPT, ["-n", "8", "--lr", "1"][:2]).options["ntasks"] == "8"
-    asked = read_submission(SCRIPT, ["--exclusive=user", "-pbig", "--gpus", "a100:8", "run", "--lr", "0.1"])
+    asked = read_submission(SCRIPT, ["--exclusive=user", "-pbig", "-n8", "--gpus", "a100:8", "run", "--lr", "0.1"])
     assert asked.args == ("run", "--lr", "0.1")
     made = as_record(asked, "ann", 7, "gpu", NOW)
     assert (made.exclusive, made.partition, made.tres_per_job) == ("user", "big", "gres:gpu:a100:8")
@@ -62,9 +63,9 @@ def test_a_script_is_parsed_as_by_sbatch() -> None:
         ("-N 2-4 --ntasks-per-node=8", {"min_nodes": 2, "max_nodes": 4, "tasks_per_node": 8}),
         ("-c 4", {"cpus": 16}),
         ("--gres=gpu:2", {"tres_per_node": "gres:gpu:2"}),
-        ("--gpus=h100", {"tres_per_job": "gres:gpu:h100"}),
-        ("--gpus=h100:8", {"tres_per_job": "gres:gpu:h100:8"}),
-        ("--gpus=1g.10gb:2", {"tres_per_job": "gres:gpu:1g.10gb:2"}),
+        ("-n1 --gpus=h100", {"tres_per_job": "gres:gpu:h100"}),
+        ("-n8 --gpus=h100:8", {"tres_per_job": "gres:gpu:h100:8"}),
+        ("-n2 --gpus=1g.10gb:2", {"tres_per_job": "gres:gpu:1g.10gb:2"}),
         ("--mem 16G", {"memory_per_node": 16384.0}),
         ("--mem-per-gpu=512M", {"memory_per_gpu": 512.0}),
         ("-w n1 -x n2 -C big", {"required_nodes": "n1", "excluded_nodes": "n2", "features": "big"}),
@@ -103,6 +104,63 @@ def test_options_become_a_job_record_as_in_slurm(words: str, fields: dict[str, o
 def test_sbatch_derives_nodes_and_tasks_from_gpus(words: str, fields: dict[str, object]) -> None:
     found = vars(record(words, b"#!/bin/sh\n"))
     assert {key: found[key] for key in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        ("-n4 --ntasks-per-gpu=2", {"tasks": 4, "tres": "gres/gpu=2"}),
+        ("-N2 --ntasks-per-gpu=2", {"tasks": 4, "tres": "gres/gpu=2"}),
+        ("-n1 --ntasks-per-gpu=2", {"tasks": 1, "tres": ""}),
+    ],
+)
+def test_tasks_per_gpu_alone_mean_gpus(words: str, fields: dict[str, object]) -> None:
+    """Slurm 22.05 shows these GPUs in its count only."""
+    found = record(words, b"#!/bin/sh\n")
+    assert {key: getattr(found, key) for key in fields} == fields
+    assert asked_gpus(found) == (2 if found.tres else 0)
+    assert asks_for_no_gpus(found) == (not found.tres)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--gpus=4 --gpus-per-task=1 -n2", "mean 4 tasks, not 2"),
+        ("--gpus=4 --gpus-per-task=1 -N2", "mean 4 tasks, not 2"),
+        ("--gpus=4 --gpus-per-task=1 -N2 --ntasks-per-node=4", "mean 4 tasks, not 8"),
+        ("--gpus=4 --gpus-per-node=2 --gpus-per-task=1 -n2", "mean 4 tasks, not 2"),
+        ("--gpus=4 --gpus-per-node=2 -N1", "mean 2 nodes, not 1"),
+        ("--gpus=4 --gpus-per-node=3", "--gpus=4 is no multiple of --gpus-per-node=3"),
+        ("--gpus=5 --gpus-per-task=2", "--gpus=5 is no multiple of --gpus-per-task=2"),
+        ("--gpus-per-node=3 --gpus-per-task=2 -N1", "--gpus-per-node=3 is no multiple of --gpus-per-task=2"),
+        ("--gpus-per-task=1", "needs the number of tasks"),
+        ("--gpus-per-node=4 --gpus-per-task=1", "needs the number of tasks"),
+        ("-n2 --gpus-per-task=1 --ntasks-per-gpu=1", "exclude each other"),
+        ("-n3 --ntasks-per-gpu=2", "no multiple"),
+        ("--ntasks-per-gpu=2", "needs the number of tasks or GPUs"),
+    ],
+)
+def test_gpus_that_contradict_the_tasks_are_rejected_as_by_sbatch(words: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        record(words, b"#!/bin/sh\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--gpus=4 --gpus-per-task=1 -N1-2",
+        "--gpus=4 --gpus-per-task=2 -N2",
+        "--gpus=4 --gpus-per-task=1 --ntasks-per-node=2 -N2",
+        "--gpus=4 --gpus-per-node=2 --gpus-per-task=1",
+        "--gpus=4 --gpus-per-node=2 -n1",
+        "--ntasks-per-node=2 --gpus-per-task=1",
+        "-N2 --gpus-per-task=1",
+        "--gpus-per-node=4 --gpus-per-task=1 -n2",
+        "-n2 --gpus=4 --ntasks-per-gpu=1",
+    ],
+)
+def test_gpus_and_tasks_that_sbatch_accepts_are_no_error(words: str) -> None:
+    assert asked_gpus(record(words, b"#!/bin/sh\n"))
 
 
 @pytest.mark.parametrize(
