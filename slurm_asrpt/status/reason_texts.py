@@ -307,7 +307,7 @@ ALL_USED_UP = Wording(
 )
 _OF_MINUTES = ("GrpTRESMins=", "GrpWall ")
 REFUSED_REQUEST = Wording(
-    "Slurm does not start what it asks for: {limit}",
+    "Slurm refuses it: {limit}",
     "the limits of partitions, accounts and QOS always apply; other jobs go first meanwhile",
     "the owner must change its request (scontrol update job=ID timelimit=..., partition=...), or an admin the limit",
 )

@@ -519,7 +519,7 @@ def test_what_its_partition_never_starts_is_told(words, rules, why, site, tmp_pa
     with_partition(site, **rules)
     found = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)
     assert (found["reason"], found["placement"], found["start_earliest"]) == ("over-limit", None, None)
-    assert found["why"] == f"Slurm does not start what it asks for: {why}"
+    assert found["why"] == f"Slurm refuses it: {why}"
     assert "Start never with this request" in " ".join(shown([], SCRIPT, words, tmp_path, monkeypatch, capsys).split())
     for other in (["-q", "urgent"], ["-p", "gpu,other"]):  # a QOS may lift these limits; the other one is not known
         assert ask(SCRIPT, [*words, *other], tmp_path, monkeypatch, capsys)["reason"] != "over-limit"

@@ -388,7 +388,7 @@ def test_where_slurm_decides_an_explanation_says_so(gated: Bench, capsys) -> Non
 
 def test_what_slurm_refuses_by_the_request_is_for_its_owner_to_change() -> None:
     facts = {"limit": "PartitionTimeLimit (jobs in partition gpu with a time limit of 00:10:00)"}
-    assert in_words("over-limit", facts) == f"Slurm does not start what it asks for: {facts['limit']}"
+    assert in_words("over-limit", facts) == f"Slurm refuses it: {facts['limit']}"
     assert change_of("over-limit", facts).startswith("the owner must change its request")
     assert "other jobs" in change_of("over-limit", {"limit": "QOSMaxJobsPerUserLimit (jobs of user ann)"})
 
