@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
@@ -206,4 +207,7 @@ def _serve(listen: str, registry: CollectorRegistry) -> tuple[WSGIServer, Thread
     try:
         return start_http_server(int(port), host.strip("[]") or "127.0.0.1", registry)
     except (OSError, ValueError, OverflowError) as error:
-        raise InputError(f"daemon.metrics: {listen}: cannot listen there ({error}); use ADDRESS:PORT") from error
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        remedy = "another program does; choose another port" if taken else "use ADDRESS:PORT"
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"daemon.metrics: {listen}: cannot listen there ({why}); {remedy}") from error

@@ -53,10 +53,16 @@ def state(settings: Settings) -> Iterator[Finding]:
     if system.f_flag & os.ST_RDONLY:
         text = f"{folder} is read-only: asrptd hands the waiting jobs to Slurm until it can save its state"
         yield failure("state", text, "make it writable; asrptd then goes on by itself")
-    elif not system.f_bavail:
-        text = f"{folder} is full: asrptd schedules jobs, but its audit trail waits for room, and it learns nothing"
-        yield failure("state", text, "make room on its disk")
-    elif _mode(settings) == "unsaved":
+        return
+    unsaved = _mode(settings) == "unsaved"
+    if not system.f_bavail:
+        then = (
+            "asrptd hands the waiting jobs to Slurm until it can save its state"
+            if unsaved
+            else "asrptd schedules jobs, but its audit trail waits for room, and it learns nothing"
+        )
+        yield failure("state", f"{folder} is full: {then}", "make room on its disk")
+    elif unsaved:
         text = f"asrptd cannot write to {folder} (its log says why), so it hands the waiting jobs to Slurm"
         yield failure("state", text, "make it writable for asrptd, which then goes on by itself")
 

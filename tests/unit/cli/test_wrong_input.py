@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from slurm_asrpt.config.location import settings_file
 from tests.benches.commands import commands
 
 TOOLS = {
@@ -167,3 +168,10 @@ def test_arguments_of_a_script_may_be_empty(tmp_path, monkeypatch, capfd):
         assert " is empty" not in run_command(["asrpt-admin", *words], tmp_path, monkeypatch, capfd)[1]
     words = ["asrpt-status", "--what-if", "train.sh", "--", ""]
     assert " is empty" not in run_command(words, tmp_path, monkeypatch, capfd)[1]
+
+
+def test_an_empty_name_of_the_settings_file_is_as_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ASRPT_CONFIG", "")
+    assert settings_file(None) is None
+    monkeypatch.setenv("ASRPT_CONFIG", str(tmp_path))
+    assert settings_file(None) == tmp_path

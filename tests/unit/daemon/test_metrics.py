@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 
 from slurm_asrpt.daemon.metrics import Metrics
+from slurm_asrpt.errors import InputError
 from slurm_asrpt.forecast.calibration import Calibration
 from slurm_asrpt.predict.validation import Drift
 from tests.benches.daemon import Bench
@@ -154,3 +156,9 @@ def test_in_shadow_slurms_starts_are_compared_with_asrptds(make_bench: Any) -> N
     assert value(metrics, "shadow_delay_seconds_sum") == pytest.approx(6.0)
     assert value(metrics, "shadow_placement_ratio_count") == 1
     assert value(metrics, "starts_total", outcome="as_planned") == 0
+
+
+def test_a_port_that_another_program_has_is_named_as_such() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        with pytest.raises(InputError, match="Address already in use.; another program does; choose another port"):
+            Metrics(f"127.0.0.1:{other.getsockname()[1]}")

@@ -110,6 +110,16 @@ def test_a_state_directory_that_cannot_be_written_is_a_failure(
     assert what in finding.text
 
 
+def test_a_full_disk_on_which_the_state_cannot_be_saved_leaves_jobs_to_slurm(
+    healthy: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=0, f_flag=0))
+    status = read_status(healthy.paths.run)
+    write_status(healthy.paths.run, replace(status, mode="unsaved"))
+    (finding,) = (finding for finding in examine(healthy, NOW, None) if finding.check == "state")
+    assert "is full: asrptd hands the waiting jobs to Slurm" in finding.text
+
+
 def test_a_state_that_cannot_be_saved_for_another_reason_is_a_failure(healthy: Settings) -> None:
     status = read_status(healthy.paths.run)
     write_status(healthy.paths.run, replace(status, mode="unsaved"))
