@@ -35,6 +35,8 @@ SHADOW = "shadow"
 LEARNING = "learning"
 """The side on which recurring jobs first run; its history is what the others learn from."""
 REFUSED = ("not-started", "pin-failed", "fence-refused")
+BEGUN = "no longer pending"
+"""In Slurm's refusal to touch a job that it has just started by itself, as one that was released ahead."""
 INTERACTIVE_S, ANSWERED_S = 3600.0, 20.0
 """For srun's jobs at most, and until Slurm knows one."""
 LONGEST = 2.0
@@ -277,7 +279,8 @@ def events(lab: Lab, mode: str) -> Counter[str]:
     """How often asrptd started jobs, and Slurm refused it. Only in mode enforce does it write starts."""
     if mode != ENFORCE:
         return Counter()
-    found = Counter(entry["event"] for entry in entries(lab.paths.asrpt / "state"))
+    told = [entry for entry in entries(lab.paths.asrpt / "state") if BEGUN not in entry.get("error", "")]
+    found = Counter(entry["event"] for entry in told)
     return Counter({name: found[name] for name in ("start", *REFUSED, "left")})
 
 
