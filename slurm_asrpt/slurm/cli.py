@@ -84,8 +84,10 @@ class CliClient:
 
     @cached_property
     def _queue(self) -> incremental.IncrementalQueue:
+        task_lines = not incremental.prints_records(self._version)
+        some = self._some_jobs if incremental.prints_single_jobs(self._version) else None
         readers = (self._lines, self._all_jobs, self._allocated_gres)
-        return incremental.IncrementalQueue(*readers, task_lines=not incremental.prints_records(self._version))
+        return incremental.IncrementalQueue(*readers, task_lines=task_lines, some=some)
 
     def _lines(self) -> bytes:
         separate = "--array-unique" if incremental.prints_records(self._version) else "--array"
@@ -99,6 +101,10 @@ class CliClient:
             self.nodes()  # the order of the nodes matters, and is not known yet
             return parse.parse_jobs(text, self._order)
         return found
+
+    def _some_jobs(self, job_ids: Sequence[str]) -> list[JobRecord]:
+        named = f"--jobs={','.join(map(_checked, job_ids))}"
+        return parse.parse_jobs(self.run("squeue", self._json, "--states=all", named), self._order)
 
     def _allocated_gres(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         return parse.parse_allocated_gres(self._show_jobs(job_ids))

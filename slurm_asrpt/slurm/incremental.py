@@ -2,10 +2,10 @@
 
 squeue spends most of its time on writing JSON, and asrptd as much on reading it, although few jobs change from one
 cycle to the next. With many jobs, each cycle reads fixed columns with ``squeue -O``. If these show changes that they
-cannot explain (new jobs, what a job got that has started), the full JSON is read between two cycles, at a limited rate.
-If the request of a waiting job has changed, it is read at once, because asrptd must not act on the old request. A task
-that is split from an array makes the request that its array made. The GPUs of jobs that have started are asked for by
-themselves.
+cannot explain (new jobs, changed requests), the JSON of these jobs is read, where squeue can print that of single jobs.
+Else that of all jobs is: between two cycles, at a limited rate; or at once if the request of a waiting job has changed,
+because asrptd must not act on the old request. A task that is split from an array makes the request that its array
+made. The GPUs of jobs that have started are asked for by themselves.
 Columns have a fixed number of bytes, so no value can be mistaken for another column or job.
 """
 
@@ -30,6 +30,8 @@ MANY = 500
 """With fewer jobs, all are read in full every time."""
 LONGEST_S = 60.0
 """Longest time between two full reads: columns may be cut off, and 22.05 has none for excluded nodes."""
+SOME = 100
+"""So many jobs at most are read by themselves."""
 TASKS_PER_JOB = 10
 """Where squeue prints a line for each pending task, all jobs are read in full if there are more tasks than this for
 each job: the lines would cost as much, and more memory."""
@@ -38,6 +40,11 @@ each job: the lines would cost as much, and more memory."""
 def prints_records(version: str) -> bool:
     """Whether this squeue can print one line for each record. From 23.02 on, it joins tasks, or has a line for each."""
     return release(version) < (23, 2)
+
+
+def prints_single_jobs(version: str) -> bool:
+    """Whether this squeue prints the JSON of those jobs only that --jobs names: from 24.11 on (22.05 prints all)."""
+    return release(version) >= (24, 11)
 
 
 def too_many_tasks(jobs: Collection[JobRecord]) -> int:
@@ -251,8 +258,9 @@ class _Known(NamedTuple):
 class IncrementalQueue:
     """All jobs. lines: returns the output of ``squeue -O``; read: reads all jobs in full; gres: the GRES by node of
     running jobs, by their numbers. All may raise SlurmError. task_lines: whether lines has one for each pending task.
+    some: reads jobs with these numbers in full, possibly others with them; None if that costs as much as all.
 
-    With many jobs, new ones appear after the next ``catch_up``, tasks of known arrays at once.
+    With many jobs and without ``some``, new ones appear after the next ``catch_up``, tasks of known arrays at once.
     """
 
     def __init__(
@@ -263,9 +271,10 @@ class IncrementalQueue:
         clock: Callable[[], float] = time.monotonic,
         many: int = MANY,
         task_lines: bool = False,
+        some: Callable[[Sequence[str]], list[JobRecord]] | None = None,
     ) -> None:
         self._lines, self._read, self._clock, self._many = lines, read, clock, many
-        self._gres, self._task_lines = gres, task_lines
+        self._gres, self._task_lines, self._some = gres, task_lines, some
         self._reading = Throttle(clock)
         self._known: dict[int, _Known] = {}
         self._lacking = False
@@ -278,6 +287,7 @@ class IncrementalQueue:
             known = {number: job.updated(lines[number]) for number, job in self._known.items() if number in lines}
             known |= self._split_off({number: line for number, line in lines.items() if number not in known})
             known |= self._started(known)
+            known |= self._read_some(known, lines)
         except SlurmError:  # unexpected output: read all in full, which may fail too
             return self._read_all({})
         if not lines or self._old(LONGEST_S) or any(job.outdated for job in known.values()):
@@ -323,6 +333,17 @@ class IncrementalQueue:
             for number, by_node in found.items()
             if by_node.keys() <= set(expand(moved[number].record.nodes))
         }
+
+    def _read_some(self, known: Mapping[int, _Known], lines: Mapping[int, bytes]) -> dict[int, _Known]:
+        """The jobs that are new, or of which the lines do not show what has changed, if they are few."""
+        wanted = {n for n in lines if n not in known or known[n].outdated or not known[n].whole}
+        if self._some is None or not 0 < len(wanted) <= SOME:
+            return {}
+        try:
+            records = self._some([str(number) for number in sorted(wanted)])
+        except SlurmError:  # one is gone, and squeue prints none of the others
+            return {}
+        return {record.number: _Known(record, lines[record.number]) for record in records if record.number in wanted}
 
     def _old(self, seconds: float) -> bool:
         return self._clock() >= self._reading.last + seconds

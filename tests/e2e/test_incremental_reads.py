@@ -10,7 +10,7 @@ import pytest
 
 from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.slurm.cli import CliClient
-from slurm_asrpt.slurm.incremental import IncrementalQueue, prints_records
+from slurm_asrpt.slurm.incremental import IncrementalQueue, prints_records, prints_single_jobs
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 from tests.e2e.conftest import Cluster, wait_for
 
@@ -27,7 +27,8 @@ class IncrementalClient(CliClient):
 
     def _new_queue(self) -> IncrementalQueue:
         readers = (self._lines, self._all_jobs, self._allocated_gres)
-        return IncrementalQueue(*readers, many=0, task_lines=not prints_records(self._version))
+        some = self._some_jobs if prints_single_jobs(self._version) else None
+        return IncrementalQueue(*readers, many=0, task_lines=not prints_records(self._version), some=some)
 
     def reread_jobs(self) -> list[JobRecord]:
         """Read all jobs in full, then their lines, so that later changes are noticed."""

@@ -16,6 +16,7 @@ from slurm_asrpt.slurm import incremental
 from slurm_asrpt.slurm.incremental import (
     LONGEST_S,
     MANY,
+    SOME,
     TASKS_PER_JOB,
     IncrementalQueue,
     parse_lines,
@@ -68,7 +69,7 @@ class Slurm:
     from 23.02 on.
     """
 
-    def __init__(self, jobs: int = MANY, seconds: float = 1.0, task_lines: bool = False) -> None:
+    def __init__(self, jobs: int = MANY, seconds: float = 1.0, task_lines: bool = False, singly: bool = False) -> None:
         self.jobs = {number: record(number) for number in range(1, jobs + 1)}
         self.columns: dict[str, str] = {}
         self.reads, self.now, self.seconds = 0, 0.0, seconds
@@ -78,7 +79,13 @@ class Slurm:
         self.gres: dict[str, dict[str, str]] = {}  # as scontrol shows it
         self.asked: list[list[str]] = []
         self.task_lines = task_lines
-        self.queue = IncrementalQueue(self.lines, self.read, self.gres_of, lambda: self.now, task_lines=task_lines)
+        self.singly: list[list[str]] = []  # the jobs that were read by themselves
+        self.gone: set[str] = set()  # of these, when they are read
+        self.queue = IncrementalQueue(
+            *(self.lines, self.read, self.gres_of, lambda: self.now),
+            task_lines=task_lines,
+            some=self.some if singly else None,
+        )
 
     def lines(self) -> bytes:
         if self.text is not None:
@@ -92,6 +99,14 @@ class Slurm:
         self.now += self.seconds
         self.jobs |= {job.number: job for job in self.late}
         return list(self.jobs.values())
+
+    def some(self, numbers: Sequence[str]) -> list[JobRecord]:
+        """As squeue --jobs: of an array, all records."""
+        self.singly.append(list(numbers))
+        if self.gone.intersection(numbers):
+            raise SlurmError("squeue failed: Invalid job id specified")
+        arrays = {self.jobs[int(number)].array_id for number in numbers}
+        return [job for job in self.jobs.values() if job.array_id in arrays]
 
     def gres_of(self, numbers: Sequence[str]) -> dict[str, dict[str, str]]:
         self.asked.append(list(numbers))
@@ -174,6 +189,54 @@ def test_the_end_of_a_job_needs_no_full_read(slurm: Slurm) -> None:
     assert slurm.look(after=9.0) == {**slurm.jobs, 5: dataclasses.replace(slurm.jobs[5], cpus=4)}
     assert slurm.look_again(after=9.0)
     assert slurm.reads == 0
+
+
+@pytest.fixture
+def printing_single_jobs() -> Slurm:
+    """From 24.11 on."""
+    slurm = Slurm(task_lines=True, singly=True)
+    for _ in range(3):
+        slurm.look()
+    slurm.reads = 0
+    return slurm
+
+
+def test_new_jobs_and_changed_requests_are_read_by_themselves(printing_single_jobs: Slurm) -> None:
+    slurm = printing_single_jobs
+    slurm.jobs |= {n: record(n) for n in (MANY + 7, MANY + 8)}
+    slurm.change(3, min_nodes=2, cpus=9)
+    assert slurm.look() == slurm.jobs
+    assert slurm.look() == slurm.jobs
+    assert slurm.singly == [["3", str(MANY + 7), str(MANY + 8)]]
+    assert slurm.reads == 0
+
+
+def test_of_an_array_only_the_records_that_are_wanted_are_taken(printing_single_jobs: Slurm) -> None:
+    """The lines say what has changed of the others since they were read."""
+    slurm = printing_single_jobs
+    slurm.jobs[MANY + 1] = record(MANY + 1, job_id=f"{MANY + 1}", array_tasks="0-3")
+    assert slurm.look() == slurm.jobs
+    slurm.jobs[MANY + 2] = record(MANY + 2, job_id=f"{MANY + 1}_0")
+    slurm.change(MANY + 1, array_tasks="1-3")
+    assert slurm.look() == slurm.jobs
+    assert slurm.reads == 0
+
+
+def test_if_a_job_is_gone_before_it_is_read_all_are_read_between_two_cycles(printing_single_jobs: Slurm) -> None:
+    slurm = printing_single_jobs
+    slurm.jobs[MANY + 7] = record(MANY + 7)
+    slurm.gone = {str(MANY + 7)}
+    assert MANY + 7 not in slurm.look()
+    assert slurm.look_again(after=100.0) == slurm.jobs
+    assert slurm.reads == 1
+
+
+def test_many_new_jobs_are_read_with_all_others(printing_single_jobs: Slurm) -> None:
+    slurm = printing_single_jobs
+    slurm.jobs |= {n: record(n) for n in range(MANY + 1, MANY + SOME + 2)}
+    slurm.look()
+    assert slurm.singly == []
+    assert slurm.look_again(after=100.0) == slurm.jobs
 
 
 GOT = {"gpus_by_node": {"n1": 4, "n2": 1}, "gpu_indexes": {"n1": 15, "n2": 1}}
