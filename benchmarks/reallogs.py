@@ -433,7 +433,8 @@ def plan(every: Iterable[Log], chosen: argparse.Namespace) -> list[Cell]:
     return sorted(found, key=lambda cell: -cell.jobs * len(cell.predictors))
 
 
-def main() -> int:
+def parse() -> argparse.Namespace:
+    """The command line, with what --quick stands for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--policy", nargs="+", default=[DEFAULT_POLICY], help="under test, such as asrpt-gated:KEY=VALUE"
@@ -458,21 +459,32 @@ def main() -> int:
     chosen.windows = chosen.windows or (1 if chosen.quick else 2)
     chosen.sizes = chosen.sizes or (1 if chosen.quick else 2)
     chosen.predictors = chosen.predictors or ([LEARNED[0], PERFECT, SHUFFLED] if chosen.quick else list(PREDICTORS))
-    warnings.simplefilter("ignore")
-    under_test = [parse_policy(text).text for text in chosen.policy]
-    folder = traces_folder(chosen.traces)
-    cells = plan(log_table(folder).values(), chosen)
-    began = time.monotonic()
-    rows: list[dict[str, Any]] = []
+    return chosen
+
+
+def simulate(
+    cells: Sequence[Cell], folder: Path, under_test: Sequence[str], chosen: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """The figures of all cells; stderr shows how many are done."""
     others = (*OTHERS, *SELDOM) if chosen.all else OTHERS
     work = (delayed(play)(folder, cell, under_test, chosen.fresh, others) for cell in cells)
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    rows: list[dict[str, Any]] = []
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=len(cells))
         for found in Parallel(chosen.workers, return_as="generator_unordered")(work):
             rows += found
             bar.advance(task)
-    rows.sort(key=lambda r: (r["log"], r["first"], r["servers"], r["load"], r["models"], r["predictor"]))
+    return sorted(rows, key=lambda r: (r["log"], r["first"], r["servers"], r["load"], r["models"], r["predictor"]))
+
+
+def main() -> int:
+    chosen = parse()
+    warnings.simplefilter("ignore")
+    under_test = [parse_policy(text).text for text in chosen.policy]
+    folder = traces_folder(chosen.traces)
+    began = time.monotonic()
+    rows = simulate(plan(log_table(folder).values(), chosen), folder, under_test, chosen)
     document = {
         "traces": "published" if any((folder / source.file).is_file() for source in PUBLISHED) else "samples",
         "seed": chosen.seed,

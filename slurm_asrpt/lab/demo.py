@@ -287,15 +287,14 @@ def provenance(running: Sequence[Running], cost: Pace) -> dict[str, Any]:
 # the command
 
 
-def parse_options(arguments: Sequence[str] | None) -> Demo:
-    """Parse the command line. Raises InputError."""
+def parser() -> Parser:
+    """The options of the command line."""
     made = Parser(
         prog="demo",
         description=(__doc__ or "").splitlines()[0],
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = ", ".join(policy_names())
     made.add_argument("--hours", type=float, default=Demo.hours, help="hours of submissions (default %(default)g)")
     made.add_argument("--load", type=float, default=Demo.load, help="work over capacity (default %(default)g)")
     made.add_argument(
@@ -315,18 +314,26 @@ def parse_options(arguments: Sequence[str] | None) -> Demo:
     )
     made.add_argument("--seed", type=int, default=Demo.seed, help="of the drawn time limits (default %(default)s)")
     made.add_argument(
-        "--policies", default=DEFAULT_POLICY, metavar="NAME,...", help=f"of asrptd: {names} (default %(default)s)"
+        "--policies",
+        default=DEFAULT_POLICY,
+        metavar="NAME,...",
+        help=f"of asrptd: {', '.join(policy_names())} (default %(default)s)",
     )
     made.add_argument("--trace", default=TRACE, help=f"{KNOWN} (default %(default)s)")
     made.add_argument("--output", type=Path, default=OUTPUT, help="figures, beside a .png (default %(default)s)")
     made.add_argument("--base-port", type=int, default=BASE_PORT, help="first port (default %(default)s)")
     made.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and audit trails here")
     made.add_argument("--simulate", action="store_true", help="play the same jobs in asrpt-sim instead: seconds")
-    options = made.parse_args(arguments)
+    return made
+
+
+def parse_options(arguments: Sequence[str] | None) -> Demo:
+    """Parse the command line. Raises InputError."""
+    options = parser().parse_args(arguments)
     policies = tuple(dict.fromkeys(options.policies.split(",")))
     for name in policies:
         if name not in policy_names():
-            raise InputError(f"--policies {name}: unknown policy; valid: {names}")
+            raise InputError(f"--policies {name}: unknown policy; valid: {', '.join(policy_names())}")
     for flag, least, most in (("hours", 0.1, MOST_HOURS), ("load", 0.01, MOST_LOAD), ("longest", 0.1, MOST_HOURS)):
         _check_range(flag, getattr(options, flag), least, most)
     if options.speed:

@@ -62,42 +62,54 @@ def build(trace: Trace, cluster: Cluster = _CLUSTER, options: Options = _OPTIONS
     # jobs that do not fit the cluster stay in the table: policies must report "capacity" and continue
     known_alpha = np.where(np.isnan(alpha), 1.0, alpha)
     iterations = jobs["duration_s"].to_numpy() / known_alpha
-    first = int(len(jobs) * options.history)
-    last = len(jobs) if options.jobs is None else min(len(jobs), first + options.jobs)
-    if first >= last:
-        raise ValueError(f"none of the {len(jobs)} jobs of {trace.name} is left to simulate")
+    rows = _simulated_rows(trace, options)
     names, users = key.tolist(), jobs["user"].tolist()
-    predicted, learning = iterations[first:last], None
+    predicted, learning = iterations[rows], None
     if options.predictor != PERFECT:
         models = np.array(["" if each.name == UNPROFILED else each.name for each in profiles])[profile]
         models[np.isnan(alpha)] = ""  # their iterations are not known
         keys = keys_of_jobs(chains_of(names, users, gpus.tolist()), models.tolist(), known_alpha.tolist())
-        known = trained(options.predictor, (keys[row].example(iterations[row]) for row in _past(jobs, first)))
-        predicted = predictions(known, keys[first:last])
-        learning = Learning(keys[first:last], known, options.retrain_s) if options.retrain_s > 0 else None
+        known = trained(options.predictor, (keys[row].example(iterations[row]) for row in _past(jobs, rows.start)))
+        predicted = predictions(known, keys[rows])
+        learning = Learning(keys[rows], known, options.retrain_s) if options.retrain_s > 0 else None
     table = JobTable(
         profiles,
-        jobs["submit_s"].to_numpy()[first:last] - jobs["submit_s"].iloc[first],
-        profile[first:last],
-        iterations[first:last],
+        jobs["submit_s"].to_numpy()[rows] - jobs["submit_s"].iloc[rows.start],
+        profile[rows],
+        iterations[rows],
         predicted,
-        jobs["time_limit_s"].to_numpy()[first:last],
-        users[first:last],
-        names[first:last],
+        jobs["time_limit_s"].to_numpy()[rows],
+        users[rows],
+        names[rows],
         learning,
     )
     own_load = offered_load(table, cluster)
     if options.load is not None:
-        if not np.isfinite(own_load):
-            raise InputError("all jobs of the simulation are submitted at the same time, so that no load can be set")
-        table = replace(table, submit=table.submit * (own_load / options.load))
+        table = _at_load(table, own_load, options.load)
     if options.max_gpus_per_user is not None:
         table = _limited(table, options.max_gpus_per_user)
-    notes = _notes(trace, table, cluster, own_load, first, moved)
+    notes = _notes(trace, table, cluster, own_load, rows.start, moved)
     consenting = np.flatnonzero(np.random.default_rng(options.seed).random(len(table)) < options.consent).tolist()
     costs = PreemptionCosts(options.checkpoint_s, options.requeue_s, options.restart_s)
     made = Workload(table, cluster, notes, consenting, costs)
     return made if options.communication == KNOWN else _hidden(made, options)
+
+
+def _simulated_rows(trace: Trace, options: Options) -> slice:
+    """The jobs after the history. Raises ValueError if there are none."""
+    count = len(trace.jobs)
+    first = int(count * options.history)
+    last = count if options.jobs is None else min(count, first + options.jobs)
+    if first >= last:
+        raise ValueError(f"none of the {count} jobs of {trace.name} is left to simulate")
+    return slice(first, last)
+
+
+def _at_load(table: JobTable, own: float, load: float) -> JobTable:
+    """The same jobs, submitted so much closer together or further apart. own: their load. Raises InputError."""
+    if not np.isfinite(own):
+        raise InputError("all jobs of the simulation are submitted at the same time, so that no load can be set")
+    return replace(table, submit=table.submit * (own / load))
 
 
 def _hidden(made: Workload, options: Options) -> Workload:
