@@ -33,7 +33,7 @@ COMMANDS = {
         "admin.predict:predict_command", "Show the prediction for a job script.", seldom=True, up_to_script=True
     ),
     "explain-prediction": Listed(
-        "admin.predict:explain_command",
+        "admin.explain_prediction:explain_command",
         "Show the past runs that a prediction is based on.",
         seldom=True,
         up_to_script=True,
