@@ -116,7 +116,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         status, snapshot = _published(settings)
         tag = with_adjusted_interval(tag, record.uid, snapshot)
         found = replace(found, predicted_low=tag.low, predicted_high=tag.high)
-        admitted = as_admitted(settings, record, tag, status.mode, snapshot)
+        admitted = as_admitted(settings, record, tag, status, snapshot)
     except LeftToSlurm as verdict:
         if verdict.why == "nogpu" and status.mode == Mode.ENFORCE:
             return replace(found, gpus=0, trouble=NO_GPUS)
@@ -331,7 +331,7 @@ def _start(found: WhatIf) -> str:
         return f"unknown: {safe(found.trouble)}" if found.trouble else "Slurm decides"
     if found.reason == "capacity":
         return "never on the current nodes"
-    if found.reason == "over-limit":
+    if found.reason == "over-limit" and found.as_of is None:
         return "never with this request"
     return f"unknown: {safe(found.trouble)}" if found.trouble else "unknown: it starts in too few simulations"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_low
 
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.capacity import too_large
@@ -24,6 +25,7 @@ from slurm_asrpt.predict.communication import rate_in
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.gpu_defaults import as_counted
+from slurm_asrpt.slurm.limits import charges_by_name, use_of
 from slurm_asrpt.slurm.partitions import before_submission
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm, served_gpus
@@ -57,9 +59,9 @@ def with_adjusted_interval(tag: Tag, uid: int, snapshot: Snapshot) -> Tag:
     return replace(tag, low=low, high=high)
 
 
-def as_admitted(settings: Settings, record: JobRecord, tag: Tag, mode: str, snapshot: Snapshot) -> Admitted:
-    """The job as asrptd would admit it in this mode. Raises LeftToSlurm."""
-    enforcing, nodes = mode == Mode.ENFORCE, snapshot.slurm_nodes
+def as_admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status, snapshot: Snapshot) -> Admitted:
+    """The job as asrptd would admit it in its mode. Raises LeftToSlurm."""
+    enforcing, nodes = status.mode == Mode.ENFORCE, snapshot.slurm_nodes
     if record.array_tasks and not enforcing:
         raise LeftToSlurm("array")
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
@@ -71,6 +73,8 @@ def as_admitted(settings: Settings, record: JobRecord, tag: Tag, mode: str, snap
         raise LeftToSlurm(requested.by_slurm)
     unused = profiles.problem(tag, job.gpus) if tag.profile and not job.profiled else ""
     job, tag = _predicted(job, tag, record.uid, snapshot)
+    charges = charges_by_name(use_of(record, job.gpus), snapshot.headroom)
+    job = replace(job, charges=charges, weight=_weight(record.user, status, snapshot))
     return Admitted(job, tag, unused, requested.by_slurm)
 
 
@@ -106,6 +110,16 @@ def _predicted(job: Job, tag: Tag, uid: int, snapshot: Snapshot) -> tuple[Job, T
     job = planned(job, rate, best.alpha)
     alpha = (best.alpha(job) or 0.0) if job.profiled else 1.0
     return with_prediction(job, tag, alpha), predicted(tag, job, alpha)
+
+
+def _weight(user: str, status: Status, snapshot: Snapshot) -> float:
+    """By age, fair share and size, as that of the user's latest waiting job, else of most jobs."""
+    waiting = [job for job in status.jobs if job.rank is not None]
+    own = [job for job in waiting if job.user == user]
+    if own:
+        return max(own, key=lambda job: job.submit_time).weight
+    weights = [job.weight for job in waiting] or [each.job.weight for each in snapshot.recent]
+    return median_low(weights) if weights else 1.0
 
 
 def _with_lacks(found: WhatIfResult, job: Job, status: Status, snapshot: Snapshot) -> WhatIfResult:

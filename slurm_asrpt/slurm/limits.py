@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slurm_asrpt.core.limits import Charge, Charges
@@ -280,6 +280,33 @@ def _licenses(text: str) -> Mapping[tuple[str, str], int]:
 def is_of_nodes(limit: str) -> bool:
     """Whether it limits the nodes of several jobs, each of which counts once. limit: also as users see its name."""
     return limit.partition(" of ")[0] in ("GrpTRES=node", "MaxTRESPA=node", "MaxTRESPU=node")
+
+
+_NAMED = re.compile(
+    r"(?P<kind>\S+) of (?:QOS (?P<qos>[^, ]+)(?:, (?:user (?P<of_user>\S+)|account (?P<of_account>\S+)))?"
+    r"|user (?P<user>\S+) in account (?P<account>\S+)|account (?P<group>\S+))"
+)
+"""The names of limits, as ``LimitBook`` makes them."""
+
+
+def charges_by_name(use: Use, limits: Iterable[str]) -> Charges:
+    """What a job that is to be submitted counts for, of these limits. use: account and QOS are "" if not named.
+
+    Slurm then gives it a default that is not known here: the user's limits count where they are of one QOS and account.
+    """
+    book, found = LimitBook(SiteLimits()), list[tuple[str, str, Charge]]()
+    for limit in limits:
+        match = _NAMED.fullmatch(limit)
+        if match is None:
+            continue
+        user, account = match["of_user"] or match["user"], match["of_account"] or match["account"] or match["group"]
+        of_user = user == use.user
+        of_qos = match["qos"] in (None, use.qos) or (of_user and not use.qos)
+        of_account = account in (None, use.account) or (of_user and not use.account)
+        if (of_user or user is None) and of_qos and of_account:
+            found.append((match["qos"] or "", account or "", (limit, book.amount_of(limit, use))))
+    several = [len({one[at] for one in found if one[at]}) > 1 for at in (0, 1)]
+    return tuple(charge for qos, account, charge in found if not (several[0] and qos) and not (several[1] and account))
 
 
 class LimitBook:

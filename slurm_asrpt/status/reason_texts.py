@@ -191,7 +191,7 @@ WORDS = {
         "an admin must set its state to UP, or the owner name another one (scontrol update job=ID partition=...)",
     ),
     "over-limit": Wording(
-        "it would exceed a limit of the site: {limit}",
+        "would exceed limit {limit}",
         "limits on users, accounts, QOS and licenses always apply; other jobs go first meanwhile",
         "other jobs that count against this limit must end, or an admin must raise the limit",
     ),
@@ -288,7 +288,7 @@ HELD_WORDS = {
 """The texts for holds, by Slurm's reason, where that says who can release the job."""
 
 OVER_LIMIT_ALONE = Wording(
-    "it alone exceeds a limit of the site: {limit} (it asks for {asks:g}, the limit is {most:g})",
+    "alone exceeds limit {limit} (it asks for {asks:g}, the limit is {most:g})",
     WORDS["over-limit"].rule,
     "the owner must resubmit it with a smaller request, or an admin must raise the limit",
 )

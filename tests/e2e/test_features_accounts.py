@@ -67,7 +67,7 @@ def test_limits_of_qos_and_associations_delay_only_the_jobs_they_apply_to(lab: C
     lab.wait_all([limited[0], single[0]], "RUNNING")
     limits = ("MaxJobsPU of QOS limited, user asrpt1", "MaxJobs of user asrpt2 in account lab")
     for job_id, limit in zip((limited[1], single[1]), limits, strict=True):
-        text = f"it would exceed a limit of the site: {limit}"
+        text = f"would exceed limit {limit}"
         wait_for(lambda j=job_id, t=text: lab.text_of(j) == t, limit, 30)
     free = lab.submit("--gpus=6", script=SHORT, user="asrpt1")
     lab.wait(free, "COMPLETED")
@@ -101,7 +101,7 @@ def test_where_the_site_is_safe_jobs_wait_until_the_minutes_that_are_left_suffic
     lab.start_daemon()
     first, second = (lab.submit("--gpus=2", "-A", "grant", "-t10", script="sleep 120", user="asrpt1") for _ in range(2))
     small = lab.submit("--gpus=1", "-A", "grant", "-t5", script=SHORT, user="asrpt1")
-    text = "it would exceed a limit of the site: GrpTRESMins=gres/gpu of account grant"
+    text = "would exceed limit GrpTRESMins=gres/gpu of account grant"
     wait_for(lambda: lab.text_of(second) == text, "the second job is over the limit", 30)
     done = lab.wait_all([first, second, small], "COMPLETED", timeout=60)
     assert done[second].start_time >= done[first].end_time > done[small].start_time
@@ -118,7 +118,7 @@ def test_a_qos_with_overpartqos_goes_before_that_of_the_partition(lab: Cluster):
     lab.lab.run(["scontrol", "update", "PartitionName=gpu", "QOS=limited"])
     lab.start_daemon()
     over, alone = (lab.submit("--gpus=5", *qos, script=SHORT, user="asrpt1") for qos in (["--qos=over"], []))
-    wait_for(lambda: "it alone exceeds a limit of the site" in lab.text_of(alone), "asrptd knows the limits", 30)
+    wait_for(lambda: "alone exceeds limit" in lab.text_of(alone), "asrptd knows the limits", 30)
     assert lab.audit(over, "wait")[-1]["reason"] != "over-limit"
     lab.cancel(*blockers, alone)
     lab.wait(over, "COMPLETED")

@@ -55,7 +55,7 @@ def test_gpu_types_and_overlapping_partitions(lab: Cluster):
 def test_a_missing_license_reserves_no_gpus_and_an_expanding_job_is_left_to_slurm(lab: Cluster):
     first, second = (lab.submit("--gpus=1", "-L", "matlab:1", script="sleep 600") for _ in range(2))
     lab.wait(first, "RUNNING")
-    waits(lab, second, "it would exceed a limit of the site: license matlab")
+    waits(lab, second, "would exceed limit license matlab")
     full = lab.submit("--gpus=11", script=SHORT)
     lab.wait(full, "COMPLETED")
     lab.cancel(first)

@@ -103,7 +103,7 @@ def test_a_job_over_a_limit_on_each_job_is_told_how_much_it_asks_for(make_bench)
     gated.cycle(2)
     said = row(gated, large)
     limit = "MaxTRESPJ=gres/gpu of QOS normal"
-    assert said.text == f"it alone exceeds a limit of the site: {limit} (it asks for 3, the limit is 2)"
+    assert said.text == f"alone exceeds limit {limit} (it asks for 3, the limit is 2)"
     assert json.dumps(said.facts, allow_nan=False)
 
 
@@ -142,9 +142,9 @@ def test_a_job_that_exceeds_a_limit_by_itself_is_not_told_to_wait_for_others(mak
     second, large = (gated.slurm.submit(1, 100, licenses=f"matlab:{count}") for count in (1, 3))
     gated.cycle(3)
     assert gated.state(first) == "RUNNING"
-    assert row(gated, second).text == "it would exceed a limit of the site: license matlab"
+    assert row(gated, second).text == "would exceed limit license matlab"
     said = row(gated, large)
-    assert said.text == "it alone exceeds a limit of the site: license matlab (it asks for 3, the limit is 2)"
+    assert said.text == "alone exceeds limit license matlab (it asks for 3, the limit is 2)"
     assert explain(gated.status(gated.slurm.now), said).changes == [
         "the owner must resubmit it with a smaller request, or an admin must raise the limit"
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import pwd
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +33,7 @@ from slurm_asrpt.slurm.partitions import Names, Partition
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import asked_gpus, asks_for_no_gpus
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
-from slurm_asrpt.status.document import write_status
+from slurm_asrpt.status.document import read_status, write_status
 from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.daemon import Bench
 from tests.unit.forecast.test_forecast import NODES, NOW, snapshot, waiting
@@ -489,6 +490,38 @@ def test_a_held_job_and_one_with_a_begin_time_do_not_start_immediately(site, tmp
     said = shown([], SCRIPT, ["--begin=now+1hour"], tmp_path, monkeypatch, capsys)
     assert "at the earliest (--begin)" in said
     assert "immediately" in shown([], SCRIPT, ["--begin=now"], tmp_path, monkeypatch, capsys)
+
+
+def test_the_limits_of_its_user_hold_for_it(site, tmp_path, monkeypatch, capsys):
+    limit = f"MaxTRESPU=gres/gpu of QOS normal, user {pwd.getpwuid(os.getuid()).pw_name}"
+    path = site.settings.paths.run / PUBLISHED
+    found = from_json(path.read_bytes())
+    (run,) = found.running
+    run = replace(run, charges=((limit, 8.0),))
+    path.write_bytes(to_json(replace(found, headroom={limit: 2.0}, running=(run,))))
+    assert ask(SCRIPT, ["-n2"], tmp_path, monkeypatch, capsys)["placement"] is not None
+    over = ask(SCRIPT, ["-n4"], tmp_path, monkeypatch, capsys)
+    assert (over["reason"], over["why"], over["placement"]) == ("over-limit", f"would exceed limit {limit}", None)
+    assert over["start_earliest"] > site.slurm.now  # when the running job ends
+
+
+def test_the_site_favors_it_as_the_jobs_that_wait(site, tmp_path, monkeypatch, capsys):
+    for _ in range(2):
+        site.slurm.submit(12, 5000)
+    site.cycle(2)
+    publish(site)
+    assert ask(SCRIPT, ["-n8", "-t1"], tmp_path, monkeypatch, capsys)["rank"] == 1
+    favor(site, 1000.0)
+    assert ask(SCRIPT, ["-n8", "-t1"], tmp_path, monkeypatch, capsys)["rank"] == 1
+
+
+def favor(site: Bench, weight: float) -> None:
+    """All waiting jobs get this weight."""
+    folder = site.settings.paths.run
+    found, status = from_json((folder / PUBLISHED).read_bytes()), read_status(folder)
+    waiting = tuple(replace(each, job=replace(each.job, weight=weight)) for each in found.waiting)
+    (folder / PUBLISHED).write_bytes(to_json(replace(found, waiting=waiting)))
+    write_status(folder, replace(status, jobs=[replace(job, weight=weight) for job in status.jobs]))
 
 
 def with_partition(site: Bench, **rules: object) -> None:

@@ -14,6 +14,7 @@ from slurm_asrpt.slurm.limits import (
     Qos,
     SiteLimits,
     Use,
+    charges_by_name,
     parse_assoc_mgr,
     parse_licenses,
     qos_before_partitions,
@@ -200,3 +201,33 @@ def test_slurms_own_count_of_a_job_is_used_where_there_is_one():
 @pytest.mark.parametrize("text", ["", "a|b", "(("])
 def test_odd_licenses_are_left_to_slurm(text):
     assert use_of(replace(RECORD, licenses=text), 1).licenses == {}
+
+
+@pytest.mark.parametrize(
+    ("named", "limits", "counts"),
+    [
+        ({}, ["MaxTRESPU=gres/gpu of QOS normal, user ann"], {"MaxTRESPU=gres/gpu of QOS normal, user ann": 4.0}),
+        ({}, ["MaxJobsPU of QOS normal, user ann"], {"MaxJobsPU of QOS normal, user ann": 1.0}),
+        ({}, ["MaxTRESPU=gres/gpu of QOS normal, user anna", "GrpTRES=gres/gpu of QOS normal"], {}),
+        (
+            {},
+            ["GrpTRES=gres/gpu of user ann in account lab", "GrpTRES=gres/gpu of account lab"],
+            {"GrpTRES=gres/gpu of user ann in account lab": 4.0},
+        ),
+        ({}, [f"MaxJobs of user ann in account {name}" for name in ("lab", "ml")], {}),  # which one it will be is open
+        (
+            {"account": "lab"},
+            ["MaxJobs of user ann in account lab", "MaxJobs of user ann in account ml", "GrpJobs of account lab"],
+            {"MaxJobs of user ann in account lab": 1.0, "GrpJobs of account lab": 1.0},
+        ),
+        (
+            {"qos": "long"},
+            ["MaxJobsPU of QOS normal, user ann", "GrpTRES=gres/gpu of QOS long"],
+            {"GrpTRES=gres/gpu of QOS long": 4.0},
+        ),
+        ({}, ["license matlab", "PartitionTimeLimit (jobs in partition short)"], {}),
+    ],
+)
+def test_a_job_to_be_submitted_counts_for_the_limits_that_surely_hold_for_it(named, limits, counts) -> None:
+    use = Use("ann", named.get("account", ""), named.get("qos", ""), "gpu", {"gres/gpu": 4.0, "node": 1.0})
+    assert dict(charges_by_name(use, limits)) == counts
