@@ -119,10 +119,20 @@ def _longer_sizes(sizes: Sequence[Share]) -> str:
 def _who_waits_longer(users: Sequence[Share]) -> str:
     worse = _longer(users)
     if not worse:
-        return f"no user waits more than {CHANGE:.0%} and a minute longer on average"
+        return f"no user waits more than {CHANGE:.0%} and a minute longer on average{_who_loses(users)}"
     worst = max(worse, key=lambda user: user.wait_s - user.real_wait_s)
     times = f"{span(worst.real_wait_s)} → {span(worst.wait_s)}"
     return f"{len(worse)} of {counted(len(users), 'user')} wait longer on average (the most: {worst.name}, {times})"
+
+
+def _who_loses(users: Sequence[Share]) -> str:
+    """Who completes later all the same, as the table below says of short jobs; "" if nobody does."""
+    losing = [user for user in users if user.verdict == "loses"]
+    if not losing:
+        return ""
+    worst = max(losing, key=lambda user: user.ratio)
+    others = f" and {counted(len(losing) - 1, 'other')}" if len(losing) > 1 else ""
+    return f", but the jobs of {worst.name}{others} complete more than {CHANGE:.0%} later (ratio {worst.ratio:.2f})"
 
 
 def values(groups: dict[str, list[Share]]) -> dict[str, list[dict[str, Any]]]:

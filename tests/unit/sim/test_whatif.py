@@ -431,6 +431,18 @@ def test_sacct_output_is_read_by_the_trace_reader():
         accounting.parse_jobs("", "jobs.txt")
 
 
+def test_who_loses_by_less_than_a_minute_is_named_too():
+    rows = [(0, 1, 50, 2, "a"), (5, 1, 50, 2, "b")]
+    jobs = pd.DataFrame(rows, columns=["submit_s", "gpus", "duration_s", "wait_s", "user"])
+    frame = shares.compared(jobs, np.array([2.0, 34.0]), np.full(2, 50.0))
+    users, sizes = shares.shares(frame, "user"), shares.shares(frame, "size")
+    assert [share.verdict for share in users] == ["same", "loses"]
+    assert shares.headline(frame, users, sizes, "x").endswith(
+        "no user waits more than 5% and a minute longer on average, but the jobs of b complete more than 5% later "
+        "(ratio 1.62)."
+    )
+
+
 @pytest.mark.parametrize(
     ("worse", "says"),
     [
