@@ -192,9 +192,10 @@ def what(entry: Entry) -> str:
 
 
 def _queued(entry: Entry) -> str:
-    predicted = (
-        f"{counted(round(entry['iterations']), 'iteration')} predicted" if entry["iterations"] else "no prediction"
-    )
+    work = entry["iterations"]
+    seconds = not entry.get("profiled", True)  # an iteration without a profile is one; earlier trails do not say it
+    figure = slurm_time(work) if seconds else counted(round(work), "iteration")
+    predicted = f"{figure} predicted" if work else "no prediction"
     return f"{entry.get('name', '')}: {counted(entry['gpus'], 'GPU')}, {predicted}"
 
 

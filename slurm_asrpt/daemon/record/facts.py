@@ -19,6 +19,7 @@ def queued_facts(job: ManagedJob, admitted: Job) -> dict[str, Any]:
         "submitted": record.submit_time,
         "gpus": admitted.gpus,
         "iterations": admitted.predicted_iterations,
+        "profiled": admitted.profiled,
     }
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slurm_asrpt_cli._app.tables import print_prose
 from slurm_asrpt_cli.admin import app
-from slurm_asrpt_cli.admin.audit import key_words
+from slurm_asrpt_cli.admin.audit import key_words, what
 from typer.testing import CliRunner
 
 from slurm_asrpt.audit.inputs import Inputs, canonical, from_document, to_document
@@ -66,6 +66,19 @@ def test_work_is_told_without_the_weight_by_which_it_was_divided() -> None:
     assert key_words({"gpu_seconds": 2.0}, 101.0) == [
         "predicted work 202 GPU-seconds", "its work counts 1/101 by its priority",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"iterations": 3600.0, "profiled": False}, "train: 2 GPUs, 01:00:00 predicted"),
+        ({"iterations": 3600.0, "profiled": True}, "train: 2 GPUs, 3600 iterations predicted"),
+        ({"iterations": 3600.0}, "train: 2 GPUs, 3600 iterations predicted"),  # of an earlier release
+        ({"iterations": 0.0, "profiled": False}, "train: 2 GPUs, no prediction"),
+    ],
+)
+def test_a_queued_job_is_shown_with_its_runtime_or_its_iterations(facts: dict[str, object], text: str) -> None:
+    assert what({"event": "queued", "name": "train", "gpus": 2, **facts}) == text
 
 
 def test_the_events_of_a_job_are_shown_in_order(site: Bench) -> None:
