@@ -106,7 +106,7 @@ def test_explain_looks_back_on_an_ended_job(told):
     )
     assert lines["Ran"].startswith("00:03:20 on n[1-2]:4, from ")
     assert lines["Prediction"].endswith("it ran 2.00 times as long")
-    assert lines["Iteration"].startswith("alpha 3 s on these nodes: 1.50 times")
+    assert lines["Iterations"] == "3 s each on these nodes, 1.50 times those of the best (2 s)"
     assert lines["Progress"] == "400 iterations, 2 per second"
 
 
