@@ -58,7 +58,7 @@ def _report_usage(command: str, error: typer.BadParameter) -> int:
 
 def _advice(where: str, message: str) -> str:
     if message.startswith("No such option") and any(word.startswith("--what-if") for word in sys.argv):
-        return "options for sbatch follow after -- (asrpt-status --what-if JOBSCRIPT -- --gpus=8)"
+        return "options for sbatch follow after -- (asrpt-status --what-if JOBSCRIPT -- --ntasks=8)"
     if where.endswith(" evaluate") and "unexpected extra argument" in message:
         return "name a trace by --data (asrpt-admin evaluate --data jobs.csv)"
     if where.endswith(" history import") and "unexpected extra argument" in message:

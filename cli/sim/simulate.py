@@ -181,10 +181,12 @@ def print_assumptions(scenario: Scenario, notes: Mapping[str, Any], varying: Ite
     varied |= {"models": "Models", "predictor": "Predictor", "history": "Predictor", "retrain": "Predictor"}
     hidden = {varied.get(key) for key in varying}
     facts = [("Trace", f"{safe(str(notes['trace']))} on {scenario.cluster.text}"), *assumptions(scenario, notes)]
+    facts.append(("Bounds", _BOUNDS))
     print()
     print_facts([(label, text) for label, text in facts if label not in hidden], 10)
 
 
+_BOUNDS = "MEAN_JCT over a time that no schedule can beat (/SOUND), and over a longer one that some may beat (/DESIGN)"
 _LOADS = ("load", "seed", "servers", "gpus-per-server", "jobs", "single-gpu")
 
 

@@ -36,7 +36,7 @@ EPILOG = """\b
 Examples:
   asrpt-status                       your jobs, then the queue
   asrpt-status --explain 1234        why is it waiting, or was it?
-  asrpt-status --what-if train.sh -- --gpus=8
+  asrpt-status --what-if train.sh -- --ntasks=8
   asrpt-status --state waiting '123_[1-4]' 130"""
 
 

@@ -92,19 +92,24 @@ def words(text: str) -> list[str]:
     return [part.strip() for part in _COMMAS.split(text) if part.strip()]
 
 
+_PENDING = [phase.value for phase in (Phase.VIRTUAL, Phase.WAITING, Phase.DELAYED, Phase.LEFT)]
+_OF_SQUEUE = {"pending": _PENDING, "pd": _PENDING, "r": [Phase.RUNNING.value]}
+
+
 def read_states(text: str) -> frozenset[str]:
-    """States by name (``delayed``) or in full (``delayed for placement``), or ``all``, with ended jobs.
+    """States by name (``delayed``), in full (``delayed for placement``) or as in squeue, or ``all``, with ended jobs.
 
     Raises InputError, listing the states.
     """
-    known = {key: phase.value for phase in Phase for key in (phase.value.lower(), phase.name.lower())}
+    known = {key: [phase.value] for phase in Phase for key in (phase.value.lower(), phase.name.lower())}
     if "all" in map(str.lower, words(text)):
-        return frozenset(known.values())
+        return frozenset(phase.value for phase in Phase)
+    known |= _OF_SQUEUE
     for word in words(text):
         if word.lower() not in known:
             names = ", ".join(phase.name.lower() for phase in Phase)
             raise InputError(f"--state: unknown state {word!r}; valid states: {names}, all")
-    return frozenset(known[word.lower()] for word in words(text))
+    return frozenset(state for word in words(text) for state in known[word.lower()])
 
 
 def read_jobs(texts: Sequence[str]) -> tuple[Wanted, ...]:

@@ -274,14 +274,15 @@ def _show(found: WhatIf) -> None:
         ("Prediction", _prediction(found)),
         ("Group", safe(found.group)),
         ("Note", safe(found.note) if found.note else ""),
-        ("Mode", safe(found.mode) if found.mode else ""),
+        ("Mode", safe(found.mode.removeprefix("mode ")) if found.mode else ""),
         ("As of", _age(found.as_of) if found.as_of else ""),
     ]
     print_facts([line for line in lines if line[1]])
 
 
 def _why(found: WhatIf) -> str:
-    return "; ".join(filter(None, [safe(found.why), f"position {found.rank} in the queue" if found.rank else ""]))
+    rank = f"position {found.rank} in the queue" if found.rank else ""
+    return "; ".join(filter(None, [found.why and safe(found.why), rank]))
 
 
 def _age(as_of: float) -> str:

@@ -77,7 +77,7 @@ def test_run_compare_and_report(sim: Sim, tmp_path: Path) -> None:
     done = sim("compare", *SMALL, "-p", "fifo,asrpt:tau=0,delay=aside,asrpt-perfect", "-o", tmp_path / "cmp")
     lines, facts = (part.splitlines() for part in done.stdout.split("\n\n"))
     assert lines[0].split()[:4] == ["POLICY", "MEAN_JCT", "/SOUND", "/DESIGN"]
-    assert [line.split()[0] for line in facts] == ["Trace", "Models", "Network", "Predictor", "Load", "Split"]
+    assert [line.split()[0] for line in facts] == ["Trace", "Models", "Network", "Predictor", "Load", "Split", "Bounds"]
     assert {line.split()[0] for line in lines[1:]} == {"fifo", "asrpt:delay=aside,tau=0", "asrpt-perfect"}
     ratios = [float(line.split()[2]) for line in lines[1:]]
     assert ratios == sorted(ratios)

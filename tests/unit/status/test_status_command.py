@@ -13,7 +13,7 @@ import pytest
 from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.tables import Column, Line, clock_interval, fold_nodes, safe, table_lines
 from slurm_asrpt_cli.status import command
-from slurm_asrpt_cli.status.selection import Selection, unknown_names
+from slurm_asrpt_cli.status.selection import Selection, read_states, unknown_names
 from slurm_asrpt_cli.status.table import SHORT, columns, date, fit
 
 from slurm_asrpt.core.policies.base import Phase
@@ -350,6 +350,11 @@ def test_explain_takes_one_job(settings: Path, others: list[str]) -> None:
     assert answer.stderr == (
         "asrpt-status: --explain 17: explains this job only; leave out the other job IDs, or --explain\n"
     )
+
+
+def test_states_are_understood_in_the_words_of_squeue() -> None:
+    assert read_states("PENDING") == read_states("pd") == read_states("virtual,waiting,delayed,left")
+    assert read_states("R") == read_states("running")
 
 
 def test_an_unknown_partition_is_named() -> None:
