@@ -224,9 +224,8 @@ def _only_maintenance(policy: str) -> str:
     return f"allowed, but policy {safe(policy)}{setting} preempts no jobs; asrptd does before maintenance of its nodes"
 
 
-def _facts(job: JobStatus) -> Facts:
-    """The facts behind the reason that the lines above do not mention."""
-    said = {
+_SAID = {
+    *(
         "need",
         "free",
         "cpus",
@@ -240,26 +239,17 @@ def _facts(job: JobStatus) -> Facts:
         "slurm_reason",
         "nodes",
         "shape",
-        "reservation",
-        "limit",
-        "more",
-        "most",
-        "in_s",
-        "kept",
-        "kept_for",
-        "lacks",
-        "asked",
-        "asks",
-        "able",
-        "have",
-        "returns",
-        "dependency",
-        "until",
-        "tasks",
-        "gres",
-    }
-    said |= {UNUSED_PROFILE, PREEMPTED_BY_NONE, COMMUNICATION, DRAWN_BY, RESERVED_IN}
-    return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]
+    ),
+    *("reservation", "limit", "more", "most", "in_s", "kept", "kept_for", "lacks", "asked", "asks", "able", "have"),
+    *("returns", "dependency", "until", "tasks", "gres"),
+    *(UNUSED_PROFILE, PREEMPTED_BY_NONE, COMMUNICATION, DRAWN_BY, RESERVED_IN),
+}
+"""Facts that other lines mention."""
+
+
+def _facts(job: JobStatus) -> Facts:
+    """The facts behind the reason that the lines above do not mention."""
+    return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in _SAID]
 
 
 def _nodes_label(job: JobStatus) -> str:
