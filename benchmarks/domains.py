@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.grid import complete, in_parallel
+from benchmarks.grid import Size, complete, in_parallel, parse
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.description import Cluster, Options
 from slurm_asrpt.sim.domains import DomainRun
@@ -29,6 +29,8 @@ from slurm_asrpt.sim.workload import Workload, build
 from slurm_asrpt.traces.synthetic import pai_like
 
 POLICY = "asrpt-gated"
+FULL = Size(4000, [0.8, 1.1], [0, 1, 2, 3, 4])
+QUICK = Size(2000, [1.1], [0, 1])
 
 
 @dataclass(frozen=True)
@@ -96,25 +98,16 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a minute on two cores")
-    parser.add_argument("--jobs", type=int, help="4000; 2000 with --quick")
-    parser.add_argument("--loads", type=float, nargs="+", help="0.8 and 1.1; 1.1 with --quick")
-    parser.add_argument("--seeds", type=int, nargs="+", help="0 to 4; 0 and 1 with --quick")
-    parser.add_argument("-j", "--processes", type=int, default=2)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    chosen = parser.parse_args()
-    jobs = chosen.jobs or (2000 if chosen.quick else 4000)
-    loads = chosen.loads or ([1.1] if chosen.quick else [0.8, 1.1])
-    seeds = chosen.seeds or ([0, 1] if chosen.quick else [0, 1, 2, 3, 4])
+    chosen = parse(parser, FULL, QUICK, "a minute on two cores")
     grid = [
         Cell(domain, across, load, seed)
         for domain in (4, 2)
         for across in (25.0, 12.5)
-        for load in loads
-        for seed in seeds
+        for load in chosen.loads
+        for seed in chosen.seeds
     ]
-    rows = list(in_parallel(play, [(cell, jobs) for cell in grid], chosen.processes))
-    print(json.dumps({"jobs": jobs, "cells": rows}) if chosen.json else table(rows))
+    rows = list(in_parallel(play, [(cell, chosen.jobs) for cell in grid], chosen.processes))
+    print(json.dumps({"jobs": chosen.jobs, "cells": rows}) if chosen.json else table(rows))
     return 0
 
 

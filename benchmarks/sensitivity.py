@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.grid import complete, in_parallel
+from benchmarks.grid import Size, complete, in_parallel, parse
 from benchmarks.topology import two_levels
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, is_named, unprofiled
@@ -44,6 +44,9 @@ Floats = NDArray[np.float64]
 
 POLICY, COLD = "asrpt-gated", "cold"
 SERVERS = {"racks": 60, "blocks": 72}
+FULL = Size(4000, [0.8, 1.1], [0, 1, 2, 3, 4])
+QUICK = Size(2000, [1.1], [0, 1])
+"""Played jobs, after as many that teach."""
 EVIDENCE: Mapping[str, Mapping[str, Any]] = {
     "reports": {},
     "runtimes": {"reported": False},
@@ -198,28 +201,23 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="at most 5 minutes on two cores")
-    parser.add_argument("--jobs", type=int, help="played jobs, after as many that teach: 4000, 2000 with --quick")
     parser.add_argument("--clusters", nargs="+", default=["racks", "blocks"], choices=["racks", "blocks"])
     parser.add_argument("--oversubscribed", type=float, default=8.0)
-    parser.add_argument("--loads", type=float, nargs="+", help="0.8 and 1.1; 1.1 with --quick")
-    parser.add_argument("--seeds", type=int, nargs="+", help="0 to 4; 0 and 1 with --quick")
-    parser.add_argument("-j", "--processes", type=int, default=2)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    chosen = parser.parse_args()
-    jobs = chosen.jobs or (2000 if chosen.quick else 4000)
-    loads = chosen.loads or ([1.1] if chosen.quick else [0.8, 1.1])
-    seeds = chosen.seeds or ([0, 1] if chosen.quick else [0, 1, 2, 3, 4])
+    chosen = parse(parser, FULL, QUICK, "at most 5 minutes on two cores")
     grid = [
         Cell(cluster, chosen.oversubscribed, load, sensitive, seed)
         for sensitive in (0.5, 0.0)
         for cluster in chosen.clusters
-        for load in loads
-        for seed in seeds
+        for load in chosen.loads
+        for seed in chosen.seeds
     ]
-    rows = list(in_parallel(play, [(cell, jobs) for cell in grid], chosen.processes))
+    rows = list(in_parallel(play, [(cell, chosen.jobs) for cell in grid], chosen.processes))
     shares = by_runs(rows)
-    print(json.dumps({"jobs": jobs, "cells": rows, "by_runs": shares}) if chosen.json else f"{table(rows)}\n\n{shares}")
+    print(
+        json.dumps({"jobs": chosen.jobs, "cells": rows, "by_runs": shares})
+        if chosen.json
+        else f"{table(rows)}\n\n{shares}"
+    )
     return 0
 
 

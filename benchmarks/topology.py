@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.grid import complete, in_parallel
+from benchmarks.grid import Size, complete, in_parallel, parse
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.core.timing.pipeline import iteration_time
@@ -41,6 +41,9 @@ FEWEST = {"nodes": "fewest"}
 SIZES = ((1, 1), (2, 8), (9, 16), (17, 32), (33, 10_000))
 NIC_GBIT, NVLINK_GBIT = 10.0, 7200.0
 SERVERS = {"racks": 250, "blocks": 72}
+FULL = Size(10_000, [0.8, 1.1, 1.5], [0, 1, 2])
+QUICK = Size(4000, [1.5], [0])
+"""Simulated jobs, after as many for training."""
 
 
 @dataclass(frozen=True)
@@ -141,33 +144,24 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="at most 15 minutes on two cores")
-    parser.add_argument("--jobs", type=int, help="simulated jobs, after as many for training: 10000, 4000 with --quick")
     parser.add_argument("--clusters", nargs="+", default=["racks", "blocks"], choices=["racks", "blocks"])
     parser.add_argument("--oversubscribed", type=float, nargs="+", default=[1.0, 2.0, 4.0, 8.0])
-    parser.add_argument("--loads", type=float, nargs="+", help="0.8, 1.1 and 1.5; 1.5 with --quick")
     parser.add_argument("--predictors", nargs="+", default=["forest", "perfect"])
-    parser.add_argument("--seeds", type=int, nargs="+", help="0, 1 and 2; 0 with --quick")
     parser.add_argument("--others", nargs="*", default=list(OTHERS), help="policies beside blind and easy-backfill")
-    parser.add_argument("-j", "--processes", type=int, default=2)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    chosen = parser.parse_args()
-    jobs = chosen.jobs or (4000 if chosen.quick else 10_000)
-    loads = chosen.loads or ([1.5] if chosen.quick else [0.8, 1.1, 1.5])
-    seeds = chosen.seeds or ([0] if chosen.quick else [0, 1, 2])
+    chosen = parse(parser, FULL, QUICK, "at most 15 minutes on two cores")
     grid = [
         Cell(cluster, times, load, predictor, seed)
         for cluster in chosen.clusters
         for times in chosen.oversubscribed
-        for load in loads
+        for load in chosen.loads
         for predictor in chosen.predictors
-        for seed in seeds
+        for seed in chosen.seeds
     ]
     policies = (OURS, BLIND, BACKFILL, *chosen.others)
-    rows = list(in_parallel(play, [(cell, jobs, policies) for cell in grid], chosen.processes))
+    rows = list(in_parallel(play, [(cell, chosen.jobs, policies) for cell in grid], chosen.processes))
     beaten = [one["cell"] for one in rows if min(one["over_ours"].values()) < 1]
     worse = [f"{one['cell']}: {size}" for one in rows for size, ratio in one["sizes"].items() if ratio > 1]
-    found = {"jobs": jobs, "cells": rows, "beaten_in": beaten, "sizes_worse_than_backfill": worse}
+    found = {"jobs": chosen.jobs, "cells": rows, "beaten_in": beaten, "sizes_worse_than_backfill": worse}
     print(
         json.dumps(found)
         if chosen.json
