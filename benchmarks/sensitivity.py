@@ -212,12 +212,8 @@ def main() -> int:
         for seed in chosen.seeds
     ]
     rows = list(in_parallel(play, [(cell, chosen.jobs) for cell in grid], chosen.processes))
-    shares = by_runs(rows)
-    print(
-        json.dumps({"jobs": chosen.jobs, "cells": rows, "by_runs": shares})
-        if chosen.json
-        else f"{table(rows)}\n\n{shares}"
-    )
+    found = {"jobs": chosen.jobs, "cells": rows, "by_runs": by_runs(rows)}
+    print(json.dumps(found) if chosen.json else f"{table(rows)}\n\n{found['by_runs']}")
     return 0
 
 
