@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import math
+import os
+import pwd
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +30,7 @@ from slurm_asrpt.forecast.what_if import WhatIfResult
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.predict.conformal import including
-from slurm_asrpt.slurm.partitions import is_closed, refused_by
+from slurm_asrpt.slurm.partitions import is_closed, refused_by, rejected_by
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import LeftToSlurm, asked_gpus
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
@@ -125,15 +129,12 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     except AsrptError as error:
         return replace(found, trouble=str(error))
     found = _with_plan(found, admitted)
+    if refused := _refused_by_partitions(found, record, snapshot):
+        return refused
     if is_rejected(admitted.job, snapshot.slurm_nodes):
         return replace(found, reason="capacity", why=REJECTED)
     if held := _waits_for_slurm(record):
         return replace(found, trouble=held)
-    if refused := refused_by(record, snapshot.partitions):
-        return replace(found, reason="over-limit", why=in_words("over-limit", {"limit": refused}))
-    if is_closed(record, snapshot.partitions):
-        why = in_words("partition-closed", {"partition": record.partition})
-        return replace(found, reason="partition-closed", why=why, trouble="its partition starts no jobs now")
     if record.eligible_time > record.submit_time:
         why = in_words("begin", {"until": record.eligible_time})
         return replace(found, reason="begin", why=why, not_before=record.eligible_time)
@@ -143,6 +144,31 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     if status.mode == Mode.ENFORCE:
         return found
     return replace(found, mode=f"mode {status.mode}: Slurm decides; this is what mode enforce would do")
+
+
+def _refused_by_partitions(found: WhatIf, record: JobRecord, snapshot: Snapshot) -> WhatIf | None:
+    """The answer if no partition of the job takes or starts it; None if one may."""
+    known = snapshot.partitions
+    if rejected := rejected_by(record, known, _groups(record, snapshot)):
+        return replace(found, reason="partition-closed", why=rejected, trouble="sbatch would reject it")
+    if limit := refused_by(record, known):
+        return replace(found, reason="over-limit", why=in_words("over-limit", {"limit": limit}))
+    if is_closed(record, known):
+        why = in_words("partition-closed", {"partition": record.partition})
+        return replace(found, reason="partition-closed", why=why, trouble="its partition starts no jobs now")
+    return None
+
+
+def _groups(record: JobRecord, snapshot: Snapshot) -> frozenset[str] | None:
+    """The names of the caller's groups, if a partition asks for them; None for root, whom Slurm always admits."""
+    if record.uid == 0 or all(each.groups is None for each in snapshot.partitions.values()):
+        return None
+    account = pwd.getpwuid(record.uid)
+    found = set[str]()
+    for number in os.getgrouplist(account.pw_name, account.pw_gid):
+        with suppress(KeyError):  # a group without a name
+            found.add(grp.getgrgid(number).gr_name)
+    return frozenset(found)
 
 
 def _looked_up(settings: Settings, script: Path, submission: Submission, record: JobRecord) -> tuple[Tag, WhatIf]:

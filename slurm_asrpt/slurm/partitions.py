@@ -9,7 +9,7 @@ none of its partitions starts any job, it waits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from slurm_asrpt.errors import SlurmError
@@ -20,6 +20,7 @@ from slurm_asrpt.text import slurm_time
 
 _START_JOBS = ("UP", "DRAIN")
 """A partition of state DRAIN takes no new jobs, but starts those that wait."""
+_TAKE_JOBS = ("UP", "DOWN")
 
 Rows = Mapping[str, Mapping[str, str]]
 """The fields of each partition, by its name."""
@@ -46,11 +47,13 @@ class Names:
 class Partition:
     """A partition's own limits.
 
-    up: whether it starts jobs. max_time: seconds. max_cpus: MaxCPUsPerNode, of all its jobs together. has_qos: whether
-    a QOS adds others.
+    up: whether it starts jobs. takes: whether it takes new ones. groups: of AllowGroups, None for all. max_time:
+    seconds. max_cpus: MaxCPUsPerNode, of all its jobs together. has_qos: whether a QOS adds others.
     """
 
     up: bool = True
+    takes: bool = True
+    groups: frozenset[str] | None = None
     max_time: float = math.inf
     min_nodes: int = 0
     max_nodes: float = math.inf
@@ -96,6 +99,8 @@ def _partition(values: Mapping[str, str]) -> Partition:
     try:
         return Partition(
             up=values.get("State", "UP") in _START_JOBS,
+            takes=values.get("State", "UP") in _TAKE_JOBS,
+            groups=None if (groups := values.get("AllowGroups", "ALL")) == "ALL" else frozenset(groups.split(",")),
             max_time=parse_limit(values.get("MaxTime", "")),
             min_nodes=int(values.get("MinNodes") or 0),
             max_nodes=_most(values, "MaxNodes"),
@@ -131,6 +136,24 @@ def refused_by(job: JobRecord, known: Mapping[str, Partition]) -> str:
     if len(found) < len(names):
         return ""
     return ", ".join(f"{reason} ({limit} of partition {name})" for name, (reason, limit) in found)
+
+
+def rejected_by(job: JobRecord, known: Mapping[str, Partition], groups: Container[str] | None) -> str:
+    """Why none of its partitions takes a job that is to be submitted; "" if one does, or is not known.
+
+    groups: those of its user; None if AllowGroups does not hold for it, as for root.
+    """
+    names = job.partition.split(",")
+    if any(name not in known for name in names):
+        return ""
+    closed = [name for name in names if not known[name].takes]
+    if len(closed) == len(names):
+        return f"partition {', '.join(closed)} takes no jobs now (its state is DRAIN or INACTIVE)"
+    for name in names:
+        allowed = known[name].groups
+        if known[name].takes and (groups is None or allowed is None or any(group in groups for group in allowed)):
+            return ""
+    return f"partition {job.partition} takes jobs of other groups only (AllowGroups)"
 
 
 def before_submission(job: JobRecord, known: Mapping[str, Partition]) -> JobRecord:

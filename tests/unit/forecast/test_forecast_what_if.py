@@ -566,6 +566,13 @@ def test_a_job_gets_as_many_nodes_as_its_partition_asks_for(site, tmp_path, monk
     assert len(ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["placement"]) == 2
 
 
+def test_a_partition_that_drains_takes_nothing(site, tmp_path, monkeypatch, capsys):
+    with_partition(site, takes=False)
+    found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
+    assert (found["reason"], found["placement"], found["start_earliest"]) == ("partition-closed", None, None)
+    assert found["why"].startswith("sbatch would reject it: partition gpu takes no jobs now")
+
+
 def test_a_partition_that_is_down_starts_nothing(site, tmp_path, monkeypatch, capsys):
     with_partition(site, up=False)
     found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)

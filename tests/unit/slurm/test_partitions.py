@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.partitions import Names, Partition, is_closed, partitions_of, rows_of, within_partitions
+from slurm_asrpt.slurm.partitions import (
+    Names,
+    Partition,
+    is_closed,
+    partitions_of,
+    rejected_by,
+    rows_of,
+    within_partitions,
+)
 from slurm_asrpt.slurm.records import JobRecord
 
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -24,6 +32,7 @@ def test_a_partition_is_read() -> None:
     assert partitions_of(rows_of(LINE)) == {
         "short": Partition(
             up=False,
+            takes=True,
             max_time=86700.0,
             min_nodes=1,
             max_nodes=2.0,
@@ -35,9 +44,39 @@ def test_a_partition_is_read() -> None:
     }
 
 
-@pytest.mark.parametrize(("state", "up"), [("UP", True), ("DRAIN", True), ("DOWN", False), ("INACTIVE", False)])
-def test_a_partition_that_drains_starts_the_jobs_that_wait(state: str, up: bool) -> None:
-    assert partitions_of(rows_of(LINE.replace("DOWN", state)))["short"].up == up
+@pytest.mark.parametrize(
+    ("state", "up", "takes"),
+    [("UP", True, True), ("DRAIN", True, False), ("DOWN", False, True), ("INACTIVE", False, False)],
+)
+def test_a_partition_that_drains_starts_the_jobs_that_wait_and_takes_no_others(
+    state: str, up: bool, takes: bool
+) -> None:
+    found = partitions_of(rows_of(LINE.replace("DOWN", state)))["short"]
+    assert (found.up, found.takes) == (up, takes)
+
+
+@pytest.mark.parametrize(
+    ("short", "groups", "why"),
+    [
+        ({}, {"staff"}, ""),
+        ({"takes": False}, {"staff"}, "partition short takes no jobs now (its state is DRAIN or INACTIVE)"),
+        ({"groups": frozenset({"lab", "staff"})}, {"staff"}, ""),
+        ({"groups": frozenset({"lab"})}, {"staff"}, "partition short takes jobs of other groups only (AllowGroups)"),
+        ({"groups": frozenset({"lab"})}, None, ""),
+    ],
+)
+def test_a_partition_that_takes_no_such_job_is_named(
+    short: dict[str, object], groups: set[str] | None, why: str
+) -> None:
+    job, known = replace(JOB, partition="short"), {"short": Partition(**short), "long": Partition()}  # type: ignore[arg-type]
+    assert rejected_by(job, known, groups) == why
+    assert rejected_by(JOB, known, groups) == ""  # the other one takes it
+    assert rejected_by(job, {}, groups) == ""
+
+
+def test_the_groups_of_a_partition_are_read() -> None:
+    line = LINE.replace("AllowGroups=ALL", "AllowGroups=lab,staff")
+    assert partitions_of(rows_of(line))["short"].groups == frozenset({"lab", "staff"})
 
 
 def test_a_job_waits_while_no_partition_of_it_starts_jobs() -> None:
