@@ -570,7 +570,8 @@ def test_a_partition_that_drains_takes_nothing(site, tmp_path, monkeypatch, caps
     with_partition(site, takes=False)
     found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
     assert (found["reason"], found["placement"], found["start_earliest"]) == ("partition-closed", None, None)
-    assert found["why"].startswith("sbatch would reject it: partition gpu takes no jobs now")
+    assert found["why"].startswith("partition gpu takes no jobs now")
+    assert found["trouble"] == "sbatch would reject it"
 
 
 def test_a_partition_that_is_down_starts_nothing(site, tmp_path, monkeypatch, capsys):
