@@ -108,10 +108,15 @@ class StatusBuilder:
         )
 
     def _never_starts(self, job_id: str, why: Reason, now: float) -> bool:
-        """Whether the job never has its turn: it is too large, not for a reservation alone, or alone over a limit."""
+        """Whether the job never has its turn as it is.
+
+        It is too large, not for a reservation alone, or alone over a limit, or Slurm refuses it for what it asks for.
+        """
         job = self._jobs.get(job_id)
         if job is None or job.exceeds_limit_alone:
             return job is not None
+        if is_refused(why.kind, why.facts):
+            return True
         return why.kind == "capacity" and unless_reserved(job, why, self._cluster, now).kind == "capacity"
 
     def report_ended(self, run_dir: Path, now: float) -> None:

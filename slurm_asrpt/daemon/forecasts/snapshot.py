@@ -12,7 +12,7 @@ from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.domains import lowest
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.policies import policy_settings
-from slurm_asrpt.core.policies.base import Policy, PreemptibleRun
+from slurm_asrpt.core.policies.base import Policy, PreemptibleRun, Reason
 from slurm_asrpt.core.preemption_costs import PreemptionCosts
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.communication import LearnedCommunication
@@ -33,6 +33,7 @@ from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.partitions import Partition
 from slurm_asrpt.slurm.records import NodeRecord
 from slurm_asrpt.slurm.request import resources_of
+from slurm_asrpt.status.reason_texts import is_refused
 
 REQUEUE_S = 5.0
 """From the end of a preempted job to the cycle in which it is eligible again, beside ``daemon.interval_s``."""
@@ -69,7 +70,7 @@ class SnapshotMaker:
         held = [self._running(job, seen.get(str(job.record.number)), unknown, now) for job in holding]
         running = with_room([*held, *self._not_up(), *self._others(holding, unknown, now)], view.nodes)
         queue = [(self._jobs[job_id], why) for job_id, why in self._policy.queue(now)]
-        first = [job for job, why in queue if why.kind != "capacity" and not job.exceeds_limit_alone][:most]
+        first = [job for job, why in queue if not _never_starts(job, why)][:most]
         waiting = tuple(self._waiting(job, job.job, unknown) for job in first if job.job)
         arrivals, window_s = recent.arrivals.recent(now, unknown, LEAST_PERIODS * settings.daemon.forecast_s)
         return Snapshot(
@@ -239,6 +240,11 @@ class SnapshotMaker:
             charges=self._limits.charges(record) if begun else job.charges or self._limits.charges(record),
             indexes={name: each for name, each in record.gpu_indexes.items() if name in self._cluster.view.by_name},
         )
+
+
+def _never_starts(job: ManagedJob, why: Reason) -> bool:
+    """Whether the job, as it is, starts in no future: such jobs are not simulated."""
+    return why.kind == "capacity" or job.exceeds_limit_alone or is_refused(why.kind, why.facts)
 
 
 def _by_array(tasks: Iterable[ManagedJob]) -> Mapping[str, Sequence[ManagedJob]]:

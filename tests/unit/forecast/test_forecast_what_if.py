@@ -531,6 +531,20 @@ def with_partition(site: Bench, **rules: object) -> None:
     path.write_bytes(to_json(replace(found, partitions={"gpu": Partition(**rules)})))
 
 
+def test_a_job_that_slurm_refuses_has_no_place_in_the_queue_and_is_not_simulated(site: Bench) -> None:
+    site.slurm.starts_jobs = False
+    refused, waits = site.slurm.submit(4, 10, time_limit=7200.0), site.slurm.submit(12, 5000)
+    site.cycle(1)
+    site.slurm.change(refused, reason="PartitionTimeLimit")
+    site.cycle(1)
+    publish(site)
+    rows = {job.job_id: job for job in read_status(site.settings.paths.run).jobs}
+    assert rows[refused].text.startswith("Slurm refuses it: PartitionTimeLimit")
+    assert (rows[refused].rank, rows[waits].rank) == (None, 1)
+    found = from_json((site.settings.paths.run / PUBLISHED).read_bytes())
+    assert [str(each.job.id) for each in found.waiting] == [waits]
+
+
 def test_asrptd_publishes_the_limits_of_its_partitions(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(policy="asrpt-gated")
     bench.slurm.partition_rules = {"gpu": Partition(max_time=600.0, min_nodes=2), "other": Partition()}
