@@ -61,6 +61,7 @@ def test_every_form_of_gpu_request_and_the_cpus_and_memory_of_nodes(asrpt: Clust
         ("-N1", "--gpus=3"): [3],
         ("-n2", "--gpus-per-task=1", "-N1"): [2],
         ("-N2", "--gpus-per-node=1"): [1, 1],
+        ("-N1", "-n4", "--ntasks-per-gpu=2"): [2],
         ("-N2", "--gres=gpu:2"): [2, 2],
         ("-n4", "--ntasks-per-node=2", "--gpus-per-task=1"): [2, 2],
     }
