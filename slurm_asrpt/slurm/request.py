@@ -297,7 +297,8 @@ def counted_gpus(job: JobRecord) -> int:
 def _by_tasks(job: JobRecord) -> int:
     """The GPUs of a pending job that asks for them by --ntasks and --ntasks-per-gpu only.
 
-    Slurm shows them nowhere but in what it counts, if AccountingStorageTRES has gres/gpu. Jobs that run with --exclusive count all GPUs of their nodes.
+    Slurm shows them nowhere but in what it counts, if AccountingStorageTRES has gres/gpu. For a job that runs, its
+    allocation counts.
     """
     return counted_gpus(job) if job.state == PENDING else 0
 
