@@ -16,7 +16,7 @@ STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256s
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-units test-units-1 test-units-2 test-properties test-coverage test-e2e-1 test-e2e-2 test-e2e-3 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks benchmarks-rules deb test-deb rpm test-rpm reproduction man screenshots figures clean
+.PHONY: help setup packages test-packages demo test test-units test-units-1 test-units-2 test-properties test-coverage test-e2e-1 test-e2e-2 test-e2e-3 test-random fuzz test-compat test-faults test-requests test-queues test-profile test-integrations lint benchmarks benchmarks-rules deb test-deb rpm test-rpm reproduction man screenshots figures clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -174,6 +174,9 @@ screenshots: setup test-packages ## Draw docs/img: asrpt-status on a terminal of
 SITE ?= plain
 test-requests: setup test-packages ## Random requests on a real Slurm: each that it starts must start under asrptd (SEED=1 SITE=plain, defaults, threads or types)
 	$(BIN)/python -m tests.trials.requests --seed $(SEED) --site $(SITE)
+
+test-queues: setup test-packages ## Random queues on two real Slurms, plain and under asrptd (SEED=1 SITE=accounts,preempt; SITE= draws the site)
+	$(BIN)/python -m tests.trials.queues --seed $(SEED) --site "$(SITE)"
 
 mutations: setup ## Change core in small ways that a test should notice; PARTS=timing EVERY=5 for a part of them (docs/mutations.md)
 	$(BIN)/python -m tests.trials.mutations $(PARTS) --every $(or $(EVERY),1)
