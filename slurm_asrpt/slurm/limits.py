@@ -24,8 +24,10 @@ Caps = Mapping[str, float]
 
 _TRES_LIMITS = (
     *("GrpTRES", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESPA", "MaxTRESPU"),
-    *("MaxTRESPJ", "MaxTRESPN", "MaxTRESMinsPJ"),
+    *("MaxTRESPJ", "MaxTRESPN", "MaxTRESMinsPJ", "MinTRESPJ"),
 )
+_MINIMUM, _LEAST_GPUS = "MinTRESPJ=", "MinTRESPJ=gres/gpu"
+"""Of other minima, Slurm alone knows what a job counts: it may get more CPUs and memory than it asks for."""
 _COUNTS = ("GrpJobs", "GrpWall", "MaxJobs", "MaxJobsPA", "MaxJobsPU", "MaxWallPJ")
 _SPENT = ("GrpTRESMins", "GrpWall")
 """Minutes that are used up: what is left of them is the cap."""
@@ -119,7 +121,10 @@ class SiteLimits:
 
 @dataclass(frozen=True)
 class Use:
-    """What a job uses, as limits count it. tres: by Slurm's names. minutes: its time limit, 0 for none."""
+    """What a job uses, as limits count it. tres: by Slurm's names. minutes: its time limit, 0 for none.
+
+    whole_nodes: it gets all that its nodes have, whatever it asks for.
+    """
 
     user: str
     account: str
@@ -128,6 +133,7 @@ class Use:
     tres: Mapping[str, float]
     minutes: float = 0.0
     licenses: Mapping[str, float] = field(default_factory=dict)
+    whole_nodes: bool = False
 
 
 # reading
@@ -255,7 +261,8 @@ def use_of(record: JobRecord, gpus: int, ran_s: float = 0.0) -> Use:
         tres |= {"cpu": max(tres["cpu"], float(cpus)), "mem": max(tres["mem"], memory)}
     licenses = {name: float(count) for (name, _), count in _licenses(record.licenses).items()}
     partition, minutes = record.partition.partition(",")[0], max(0.0, record.time_limit - ran_s) / 60
-    return Use(record.user, record.account, record.qos, partition, tres, minutes, licenses)
+    whole_nodes = record.exclusive == "node"
+    return Use(record.user, record.account, record.qos, partition, tres, minutes, licenses, whole_nodes)
 
 
 def parse_tres(text: str) -> dict[str, float]:
@@ -307,6 +314,11 @@ def charges_by_name(use: Use, limits: Iterable[str]) -> Charges:
             found.append((match["qos"] or "", account or "", (limit, book.amount_of(limit, use))))
     several = [len({one[at] for one in found if one[at]}) > 1 for at in (0, 1)]
     return tuple(charge for qos, account, charge in found if not (several[0] and qos) and not (several[1] and account))
+
+
+def is_minimum(limit: str) -> bool:
+    """Whether a job must ask for as much at least. limit: also as users see its name."""
+    return limit.startswith(_MINIMUM)
 
 
 class LimitBook:
@@ -373,11 +385,16 @@ class LimitBook:
                 yield self._charge(f"{name} {where}", cap, amount)
 
     def _singles(self, caps: Caps, use: Use, where: str, held: set[str]) -> Iterator[Charge]:
-        """Limits on each job: only those that this one exceeds."""
+        """Limits on each job: only those that this one does not keep."""
         for name, cap in caps.items():
-            amount = self._amount(name, use)
-            if name not in held and amount is not None and amount > cap:
+            if name not in held and self._breaks(name, cap, use):
                 yield self._charge(f"{name} {where}", cap, math.inf)
+
+    def _breaks(self, name: str, cap: float, use: Use) -> bool:
+        amount = self._amount(name, use)
+        if is_minimum(name):
+            return name == _LEAST_GPUS and not use.whole_nodes and (amount or 0.0) < cap
+        return amount is not None and amount > cap
 
     def _charge(self, limit: str, cap: float, amount: float) -> Charge:
         self.caps[limit] = cap

@@ -293,6 +293,11 @@ OVER_LIMIT_ALONE = Wording(
     "the owner must resubmit it with a smaller request, or an admin must raise the limit",
 )
 
+BELOW_MINIMUM = Wording(
+    "it asks for less than a limit of the site: {limit} (it asks for {asks:g}, the limit is {most:g})",
+    WORDS["over-limit"].rule,
+    "the owner must resubmit it with a larger request or with another QOS, or an admin must lower the limit",
+)
 OVER_WHAT_IS_LEFT = Wording(
     "by its time limit, it may use more than is left of a limit of the site: {limit} (minutes: {asks:g}, of which "
     "{most:.0f} are left)",
@@ -305,6 +310,7 @@ ALL_USED_UP = Wording(
     WORDS["over-limit"].rule,
     "an admin must raise the limit or reset its usage, or the usage must decay (PriorityDecayHalfLife)",
 )
+_MINIMUM = "MinTRESPJ="
 _OF_MINUTES = ("GrpTRESMins=", "GrpWall ")
 REFUSED_REQUEST = Wording(
     "Slurm refuses it: {limit}",
@@ -439,6 +445,8 @@ def is_refused(kind: str, facts: Mapping[str, Any]) -> bool:
 
 def _wording(kind: str, facts: Mapping[str, Any]) -> Wording:
     if kind == "over-limit" and "asks" in facts:
+        if str(facts["limit"]).startswith(_MINIMUM):
+            return BELOW_MINIMUM
         if not str(facts["limit"]).startswith(_OF_MINUTES):
             return OVER_LIMIT_ALONE
         return OVER_WHAT_IS_LEFT if facts["asks"] else ALL_USED_UP

@@ -24,13 +24,15 @@ def sacctmgr(cluster: Cluster, *words: str) -> None:
 
 @pytest.fixture(scope="module")
 def one_lab() -> Iterator[Cluster]:
-    """QOS limited (one job a user) and urgent (preempts normal); asrptd knows them, and orders jobs in four bands."""
+    """QOS limited (one job a user), large (two GPUs at least), urgent (preempts normal); asrptd knows them, and orders
+    jobs in four bands."""
     settings = {**quick(SPEED), "policy": {"fairshare_bands": 4}}
     options = {"accounting": True, "multifactor": True, "slurm_conf_extra": EXTRA, "speed": SPEED}
     with own_cluster(30, "2x4", settings, **options) as cluster:
         sacctmgr(cluster, "add", "qos", "limited", "MaxJobsPerUser=1")
         sacctmgr(cluster, "add", "qos", "urgent", "Preempt=normal", "Priority=100")
-        sacctmgr(cluster, "modify", "user", "asrpt1,asrpt2", "set", "qos+=limited,urgent")
+        sacctmgr(cluster, "add", "qos", "large", "MinTRESPerJob=gres/gpu=2")
+        sacctmgr(cluster, "modify", "user", "asrpt1,asrpt2", "set", "qos+=limited,urgent,large")
         cluster.start_daemon()
         yield cluster
 
@@ -75,6 +77,15 @@ def test_limits_of_qos_and_associations_delay_only_the_jobs_they_apply_to(lab: C
     lab.wait_all([limited[1], single[1]], "RUNNING")
     assert not any(lab.audit(job_id, "not-started") for job_id in (*limited, *single))
     sacctmgr(lab, "modify", "user", "asrpt2", "set", "MaxJobs=-1")
+
+
+def test_jobs_with_fewer_gpus_than_their_qos_asks_for_are_not_tried(lab: Cluster):
+    small = lab.submit("--gpus=1", "--qos=large", script=SHORT)
+    others = [lab.submit(*words, "--qos=large", script=SHORT) for words in (["--gpus=2"], ["--gpus=1", "--exclusive"])]
+    lab.wait_all(others, "COMPLETED")
+    text = "it asks for less than a limit of the site: MinTRESPJ=gres/gpu of QOS large"
+    wait_for(lambda: lab.text_of(small).startswith(text), text, 15)
+    assert not lab.audit(small, "start")
 
 
 def test_a_queue_over_a_limit_keeps_all_gpus_busy_without_a_refused_start(lab: Cluster):

@@ -16,7 +16,7 @@ from slurm_asrpt.core.limits import Charges, Headroom, headroom, together
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.refusals import Refusals
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
-from slurm_asrpt.slurm.limits import LimitBook, is_of_nodes, use_of
+from slurm_asrpt.slurm.limits import LimitBook, is_minimum, is_of_nodes, use_of
 from slurm_asrpt.slurm.partitions import is_closed
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 from slurm_asrpt.slurm.request import gpus_of
@@ -25,7 +25,7 @@ from slurm_asrpt.slurm.site import Site
 MOST_KNOWN = 100_000
 _counted_by = attrgetter(
     *("user", "account", "qos", "partition", "tres", "licenses", "time_limit", "cpus", "min_nodes"),
-    *("tres_per_job", "tres_per_node", "tres_per_task", "tasks", "gpus_by_node"),
+    *("tres_per_job", "tres_per_node", "tres_per_task", "tasks", "gpus_by_node", "exclusive"),
 )
 
 
@@ -143,13 +143,13 @@ class LimitsWatch:
         return found
 
     def alone(self, job: ManagedJob, limit: str) -> tuple[float, float] | None:
-        """How much a job asks for, and the limit, if it exceeds the limit by itself."""
+        """How much a job asks for, and the limit, if it breaks the limit by itself."""
         amount, cap = dict(job.charges).get(limit, 0.0), self._book.caps.get(limit, math.inf)
         if math.isinf(amount):
             amount = dict(self.charges(job.record)).get(limit, math.inf)
         if math.isinf(amount):  # of a limit on each job
             amount = self._book.amount_of(limit, use_of(job.record, gpus_of(job.record)))
-        return (amount, cap) if amount > cap else None
+        return (amount, cap) if amount > cap or is_minimum(limit) else None
 
     def headroom(self, starting: Sequence[ManagedJob]) -> Headroom:
         """What is left beside the running jobs and those that Slurm is about to start."""

@@ -107,6 +107,20 @@ def test_a_job_over_a_limit_on_each_job_is_told_how_much_it_asks_for(make_bench)
     assert json.dumps(said.facts, allow_nan=False)
 
 
+def test_a_job_with_fewer_gpus_than_its_qos_asks_for_is_not_tried_and_told_so(make_bench):
+    """Slurm refuses it (QOSMinGRES). Meanwhile it would keep GPUs from others, a heterogeneous one for long."""
+    gated = make_bench(policy="asrpt-gated", release_ahead=0)
+    gated.slurm.site_limits = SiteLimits(qos={"normal": Qos("normal", job={"MinTRESPJ=gres/gpu": 2.0})})
+    small = gated.slurm.submit(1, 100, qos="normal")
+    pair = gated.slurm.submit(2, 100, qos="normal")
+    whole = gated.slurm.submit(1, 100, qos="normal", exclusive="node")
+    gated.cycle(2)
+    limit = "MinTRESPJ=gres/gpu of QOS normal"
+    text = f"it asks for less than a limit of the site: {limit} (it asks for 1, the limit is 2)"
+    assert row(gated, small).text == text
+    assert gated.state(pair) == gated.state(whole) == "RUNNING"  # Slurm gives the second one all GPUs of a node
+
+
 LEFT_25 = (
     "by its time limit, it may use more than is left of a limit of the site: {} (minutes: 30, of which 25 are left)"
 )

@@ -146,6 +146,18 @@ def test_a_job_beyond_a_limit_on_each_job_may_never_start():
     assert ours.charges(replace(USE, minutes=101.0))[1] == ("MaxWallPJ of QOS normal", math.inf)
 
 
+def test_a_job_with_fewer_gpus_than_its_qos_asks_for_may_never_start():
+    line = "QOS=wide(7) GrpJobs=N(0) MaxWallPJ= MaxTRESPJ= MinTRESPJ=cpu=8,gres/gpu=2 Preempt="
+    ours = book(qos=parse_assoc_mgr(line)[0])
+    one = replace(USE, qos="wide", tres={"gres/gpu": 1.0, "cpu": 1.0, "node": 1.0})
+    least = (("MinTRESPJ=gres/gpu of QOS wide", math.inf),)
+    assert ours.charges(one) == ours.charges(replace(one, tres={"cpu": 8.0, "node": 1.0})) == least
+    assert ours.amount_of(least[0][0], one) == 1.0
+    enough = replace(one, tres={"gres/gpu": 2.0, "cpu": 1.0, "node": 1.0})
+    assert ours.charges(enough) == ()  # with whole cores, Slurm may count more CPUs
+    assert ours.charges(replace(one, whole_nodes=True)) == ()  # it gets all GPUs of its nodes
+
+
 def test_running_minutes_need_a_time_limit_and_resources_that_are_not_used_count_nothing():
     ours = book(qos={"normal": Qos("normal", group={"GrpTRESRunMins=gres/gpu": 1000.0, "GrpTRES=license/x": 3.0})})
     assert ours.charges(USE) == (("GrpTRESRunMins=gres/gpu of QOS normal", 240.0),)
