@@ -15,8 +15,7 @@ from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.audit.trail import Entry, entry_of
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.daemon.cluster import ClusterState
-from slurm_asrpt.daemon.jobs.limits import LimitsWatch
-from slurm_asrpt.daemon.jobs.site_reader import SiteReader
+from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.leader import LeaderLock
 from slurm_asrpt.daemon.lifecycle import JobLifecycle, RunSink
@@ -158,12 +157,12 @@ def _release(
     records, nodes = with_parts_and_indexes(client.jobs(), client.nodes(), bool(cluster.fabric.domain))
     lifecycle.follow_nodes(nodes, now)
     lifecycle.follow_jobs(records, now)
-    limits = LimitsWatch(SiteReader(client))
-    limits.follow(records, now)
+    rules = SiteRules(client, slurm, fairshare_bands=0, preempting=False)
+    rules.limits.follow(records, now)
     fences = Fences(Leases(settings, jobs, client, operating, time), listener, audit, save)
-    pins = Pins(client, slurm, cluster, limits, RankMaps(settings.paths.spool, cluster, client, time))
+    pins = Pins(client, slurm, cluster, rules.limits, RankMaps(settings.paths.spool, cluster, client, time))
     patient = with_patience(settings.daemon, slurm.start_delay_s)
-    withdrawal = StartWithdrawal(patient, jobs, listener, fences, pins, limits, audit, operating)
+    withdrawal = StartWithdrawal(patient, jobs, listener, fences, pins, rules, audit, operating)
     Release(jobs, withdrawal, client, audit, operating, settings.daemon.lease_s, slurm.multifactor).release_all(now)
 
 

@@ -170,7 +170,7 @@ def _writer(
     fences = Fences(leases, feed, audit, saver.save)
     pins = Pins(client, shared.slurm, shared.cluster, limits, rank_maps)
     patient = with_patience(daemon, shared.slurm.start_delay_s)
-    withdrawal = StartWithdrawal(patient, jobs, feed, fences, pins, limits, audit, mode)
+    withdrawal = StartWithdrawal(patient, jobs, feed, fences, pins, shared.rules, audit, mode)
     return SlurmWriter(
         starts=Starts(jobs, client, leases, fences, pins, withdrawal, audit),
         withdrawal=withdrawal,

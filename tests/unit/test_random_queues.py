@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from dataclasses import replace
 
@@ -38,6 +39,7 @@ def test_a_seed_draws_the_same_queue_whose_jobs_exist_before_they_are_named(site
 def test_a_site_may_have_the_rules_of_several():
     site = site_of(["types", "topology", "accounts"])
     assert (site.nodes, site.topology) == (SITES["types"].nodes, "tree:2x2")
+    assert pickle.loads(pickle.dumps(site)).rules == site.rules  # it goes to the two sides' processes
     assert {"--qos=one", "--contiguous", "--gpus=a100:2"} <= set(site.options)
 
 

@@ -10,9 +10,9 @@ from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon.cluster import CLEANING_S
 from slurm_asrpt.daemon.jobs.arrays import next_splits
 from slurm_asrpt.daemon.jobs.begin_times import follow_begin_time, lost_its_tag
-from slurm_asrpt.daemon.jobs.limits import LimitsWatch
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.jobs.site_rules import SiteRules
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.policy_feed import JobListener
 from slurm_asrpt.daemon.record.audit import AuditWriter
@@ -20,7 +20,7 @@ from slurm_asrpt.daemon.writes.leases import Fences, Leases
 from slurm_asrpt.daemon.writes.pins import Pins
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.client import SlurmClient
-from slurm_asrpt.slurm.records import Update
+from slurm_asrpt.slurm.records import JobRecord, Update
 from slurm_asrpt.switch import OperatingMode
 
 SLURM_CHOOSES = 3
@@ -67,12 +67,12 @@ class StartWithdrawal:
         listener: JobListener,
         fences: Fences,
         pins: Pins,
-        limits: LimitsWatch,
+        rules: SiteRules,
         audit: AuditWriter,
         mode: OperatingMode,
     ) -> None:
         self._settings, self._jobs, self._listener = settings, jobs, listener
-        self._fences, self._pins, self._limits, self._audit, self._mode = fences, pins, limits, audit, mode
+        self._fences, self._pins, self._rules, self._audit, self._mode = fences, pins, rules, audit, mode
 
     def withdraw_late_starts(self, now: float) -> None:
         """Unpin jobs that Slurm has not started in time, and jobs that are still pinned after a requeue."""
@@ -115,9 +115,9 @@ class StartWithdrawal:
         several = "," in job.record.partition  # of these, Slurm tells no reason: the nodes may be of the wrong one
         avoid = several or why not in ("Resources", "Priority", "None")
         if why in CLOSED:
-            self._limits.partition_refused()
+            self._rules.limits.partition_refused()
             job.not_started(now, waits, at_once=True, avoid=False)
-        elif is_limit(why) and self._limits.refused(job.record, why, now):
+        elif is_limit(why) and self._rules.limits.refused(self._refused_part(job), why, now):
             job.over_limit(now, waits)
         else:
             job.not_started(now, waits, at_once=not is_limit(why), avoid=avoid)
@@ -137,8 +137,13 @@ class StartWithdrawal:
         if job.pin.grace_s and self._pins.is_cleaning(job):
             patience_s += CLEANING_S  # else others would be preempted for it, too
         late = now - max(job.pin.at, job.pin_written_at) > patience_s
-        at_once = is_limit(job.record.reason) or job.record.reason in CLOSED
-        return (job.record.reason or "None") if late or at_once else ""
+        why = self._refused_part(job).reason
+        return (why or "None") if late or is_limit(why) or why in CLOSED else ""
+
+    def _refused_part(self, job: ManagedJob) -> JobRecord:
+        """The component of a heterogeneous job that a limit holds, else its first one; other jobs as a whole."""
+        parts = [job.record, *self._rules.components(job.record)]
+        return next((each for each in parts if is_limit(each.reason)), job.record)
 
     def _kind(self, slurm_reason: str) -> str:
         if is_limit(slurm_reason):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.lab.spec import DEFAULT_SCHEDULER_PARAMETERS
@@ -15,6 +15,11 @@ USERS = ("asrpt1", "asrpt2", "asrpt3")
 
 def _nothing(lab: Lab) -> None:
     """The default preparation."""
+
+
+def _both(one: Callable[[Lab], None], two: Callable[[Lab], None], lab: Lab) -> None:
+    one(lab)
+    two(lab)
 
 
 @dataclass(frozen=True)
@@ -41,17 +46,13 @@ class Site:
     def __or__(self, other: Site) -> Site:
         """Both sites' rules."""
 
-        def both(lab: Lab) -> None:
-            self.prepare(lab)
-            other.prepare(lab)
-
         return Site(
             conf=(*self.conf, *other.conf),
             rules=(*self.rules, *other.rules),
             managed=(*self.managed, *other.managed),
             options=(*self.options, *other.options),
             updates=(*self.updates, *other.updates),
-            prepare=both,
+            prepare=partial(_both, self.prepare, other.prepare),
             acts=(*self.acts, *other.acts),
             nodes=max(self.nodes, other.nodes, key=len),
             topology=self.topology or other.topology,

@@ -269,6 +269,21 @@ def test_all_components_count_against_limits(gated: Bench, licenses: float, stat
     assert gated.job(first).charges == (("license matlab", asks_for),)
 
 
+def test_a_limit_that_holds_a_later_component_withdraws_the_start_at_once(gated: Bench) -> None:
+    """Slurm says Resources of the first one, for which asrptd would keep GPUs for three times unpin_after_s."""
+    first = str(gated.slurm.last_number + 1)
+    common: dict[str, Any] = {"het": True, "het_id": first, "admin_comment": left("het"), "leased": False}
+    gated.slurm.starts_jobs = False
+    second = [gated.slurm.submit(1, 10, **common) for _ in range(2)][1]
+    gated.cycle(2)
+    assert gated.job_state(first) is JobState.PINNED
+    gated.slurm.change(first, reason="Resources")
+    gated.slurm.change(second, reason="QOSMaxBillingPerUser")
+    gated.cycle()
+    job = gated.job(first)
+    assert (job.state, job.reason and job.reason.kind) == (JobState.QUEUED, "over-limit")
+
+
 def test_a_job_requeued_while_no_daemon_ran_gets_its_own_priority_back(gated: Bench) -> None:
     """Its pin is only a priority, which Slurm keeps."""
     gated.slurm.multifactor = True
