@@ -24,15 +24,18 @@ def sacctmgr(cluster: Cluster, *words: str) -> None:
 
 @pytest.fixture(scope="module")
 def one_lab() -> Iterator[Cluster]:
-    """QOS limited (one job a user), large (two GPUs at least), urgent (preempts normal); asrptd knows them, and orders
-    jobs in four bands."""
+    """QOS limited (one job a user), large (two GPUs at least), cores (four CPUs at least) and urgent (preempts normal).
+
+    asrptd knows them, and orders jobs in four bands.
+    """
     settings = {**quick(SPEED), "policy": {"fairshare_bands": 4}}
     options = {"accounting": True, "multifactor": True, "slurm_conf_extra": EXTRA, "speed": SPEED}
     with own_cluster(30, "2x4", settings, **options) as cluster:
         sacctmgr(cluster, "add", "qos", "limited", "MaxJobsPerUser=1")
         sacctmgr(cluster, "add", "qos", "urgent", "Preempt=normal", "Priority=100")
         sacctmgr(cluster, "add", "qos", "large", "MinTRESPerJob=gres/gpu=2")
-        sacctmgr(cluster, "modify", "user", "asrpt1,asrpt2", "set", "qos+=limited,urgent,large")
+        sacctmgr(cluster, "add", "qos", "cores", "MinTRESPerJob=cpu=4")
+        sacctmgr(cluster, "modify", "user", "asrpt1,asrpt2", "set", "qos+=limited,urgent,large,cores")
         cluster.start_daemon()
         yield cluster
 
@@ -86,6 +89,14 @@ def test_jobs_with_fewer_gpus_than_their_qos_asks_for_are_not_tried(lab: Cluster
     text = "it asks for less than a limit of the site: MinTRESPJ=gres/gpu of QOS large"
     wait_for(lambda: lab.text_of(small).startswith(text), text, 15)
     assert not lab.audit(small, "start")
+
+
+def test_a_limit_that_holds_a_component_withdraws_the_start_of_the_heterogeneous_job(lab: Cluster):
+    """Slurm alone knows how many CPUs a job will have. Of the first component it says Resources."""
+    first = lab.submit("--gpus=1", "-c4", "--qos=cores", ":", "--gpus=1", "-c1", "--qos=cores", script=SHORT)
+    wait_for(lambda: lab.audit(first, "not-started"), "the start is withdrawn", 30)
+    assert lab.audit(first, "not-started")[0]["why"] == "QOSMinCpuNotSatisfied"
+    lab.cancel(first)
 
 
 def test_a_queue_over_a_limit_keeps_all_gpus_busy_without_a_refused_start(lab: Cluster):
