@@ -137,8 +137,8 @@ class StartWithdrawal:
         if job.pin.grace_s and self._pins.is_cleaning(job):
             patience_s += CLEANING_S  # else others would be preempted for it, too
         late = now - max(job.pin.at, job.pin_written_at) > patience_s
-        why = self._refused_part(job).reason
-        return (why or "None") if late or is_limit(why) or why in CLOSED else ""
+        refused = self._refused_part(job)
+        return (refused.reason or "None") if late or _is_final(refused) else ""
 
     def _refused_part(self, job: ManagedJob) -> JobRecord:
         """The component of a heterogeneous job that a limit holds, else its first one; other jobs as a whole."""
@@ -247,6 +247,12 @@ def _is_to_hand_over(job: ManagedJob, lease_s: float, now: float) -> bool:
         return lost_its_tag(job, lease_s)
     ours = not tag.unleased or job.lease_until > now
     return ours and job.not_before <= now
+
+
+def _is_final(record: JobRecord) -> bool:
+    """Whether Slurm will not start the job with its pin, by its reason. One of several partitions may refuse it."""
+    why = record.reason
+    return is_limit(why) or why in CLOSED or (why == NEVER and "," not in record.partition)
 
 
 def is_limit(slurm_reason: str) -> bool:

@@ -350,6 +350,15 @@ def test_slurm_chooses_the_nodes_of_a_job_that_it_does_not_start_with_node_lists
     assert [each["why"] for each in gated.audit("not-started", job_id)] == [why] * lists
 
 
+def test_a_start_that_slurm_will_never_make_is_withdrawn_at_once(gated: Bench) -> None:
+    """The job would keep its GPUs for unpin_after_s, and for three times as long where Slurm chooses its nodes."""
+    job_id, either = (gated.slurm.submit(1, 50, partition=names) for names in ("gpu", "gpu,gpu"))
+    gated.slurm.refused_lists |= dict.fromkeys((job_id, either), "BadConstraints")
+    gated.cycle(3)
+    assert gated.audit("not-started", job_id)
+    assert not gated.audit("not-started", either)  # another partition may start it in the same pass
+
+
 @pytest.mark.parametrize("fields", [{}, {"tres_per_task": "", "cpus": 2}])
 def test_slurm_chooses_the_nodes_of_a_job_whose_nodes_it_does_not_let_change(
     gated: Bench, fields: dict[str, Any]
