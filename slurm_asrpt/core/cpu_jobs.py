@@ -64,7 +64,8 @@ class CpuJob:
 
     submit_time: seconds. cpus: in total. min_nodes, max_nodes: the user's ``-N``; max_nodes None means no upper bound.
     memory_per_cpu, memory_per_node: MiB. candidates: the nodes that may run it. whole_nodes: it shares its nodes with
-    no other job. partition: the one whose MaxCPUsPerNode holds for it. band, charges, time_limit: as of a ``Job``.
+    no other job. partitions: those that it may start in, by name, with their nodes; the MaxCPUsPerNode of one of them
+    holds for it. band, charges, time_limit: as of a ``Job``.
     """
 
     id: JobId
@@ -76,7 +77,7 @@ class CpuJob:
     memory_per_node: float = 0.0
     candidates: frozenset[str] = frozenset()
     whole_nodes: bool = False
-    partition: str = ""
+    partitions: tuple[tuple[str, frozenset[str]], ...] = ()
     band: int = 0
     charges: Charges = ()
     time_limit: float = _INF
@@ -172,13 +173,19 @@ class CpuStock:
         return ()
 
     def _room(self, node: str, job: CpuJob, brief: bool) -> Room:
-        """What the job may use there: of the node, and of its partition's share."""
-        rooms = [self._unkept(name, brief) for name in self._names(node, job)]
-        return Room(min([room.cpus for room in rooms]), rooms[0].memory)
+        """What the job may use there: of the node, and of its partition's share. With whole nodes, it gets all CPUs."""
+        own, *share = [self._unkept(name, brief) for name in self._names(node, job)]
+        least = min([own.cpus, *(room.cpus for room in share)])
+        return Room(0 if job.whole_nodes and least < own.cpus else least, own.memory)
 
     def _names(self, node: str, job: CpuJob) -> tuple[str, ...]:
-        """The rooms on a node that the job needs, the node's own first."""
-        return (node, share_of(node, job.partition)) if job.partition in self._capped else (node,)
+        """The rooms on a node that the job needs, the node's own first, then the larger share of its partitions."""
+        if not self._capped:
+            return (node,)
+        names = [name for name, nodes in job.partitions if node in nodes]
+        if not names or not self._capped.issuperset(names):
+            return (node,)
+        return node, max([share_of(node, name) for name in names], key=lambda share: self._rooms[share].cpus)
 
     def _unkept(self, name: str, brief: bool) -> Room:
         kept = None if brief else self._kept.get(name)

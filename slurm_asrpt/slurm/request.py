@@ -331,7 +331,8 @@ def _cpu_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> Cpu
         raise LeftToSlurm("exclusive")
     if gres_per_node(job):
         raise LeftToSlurm("gres")
-    able = _union([_with(_allowed(job, nodes), name, job.features) for name in job.partition.split(",")])
+    in_each = {name: _with(_allowed(job, nodes), name, job.features) for name in job.partition.split(",")}
+    able = _union(list(in_each.values()))
     job = on_enough_nodes(job, able)
     least, most = job.min_nodes, job.max_nodes
     if job.required_nodes:
@@ -349,7 +350,7 @@ def _cpu_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str]) -> Cpu
         memory_per_node=memory_per_node(job),
         candidates=frozenset(n.name for n in able),
         whole_nodes=bool(job.exclusive),
-        partition="" if "," in job.partition else job.partition,
+        partitions=tuple((name, frozenset(n.name for n in found)) for name, found in in_each.items()),
         time_limit=job.time_limit or math.inf,
     )
 

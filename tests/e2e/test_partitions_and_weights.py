@@ -70,6 +70,15 @@ def test_jobs_without_gpus_start_within_the_cpus_that_their_partition_may_use(la
     assert sorted(started)[2] - sorted(started)[0] > 2.0, "the third waited for one of the first two"
 
 
+def test_jobs_of_several_partitions_start_where_one_lets_them_use_the_cpus(lab: Cluster) -> None:
+    """Slurm refuses them on n1 and n2, where only partition cpu would start them."""
+    asked = (["-n1", "--exclusive"], ["-N1", "-n1", "-c8"])
+    jobs = [lab.submit("-p", "cpu,long", *words, script="sleep 1") for words in asked]
+    done = [lab.wait(job_id, "COMPLETED", timeout=60) for job_id in jobs]
+    assert {(job.partition, job.nodes in ("n3", "n4")) for job in done} == {("long", True)}
+    assert not [entry for job_id in jobs for entry in lab.audit(job_id, "not-started")]
+
+
 def test_nodes_of_a_larger_weight_are_used_last(lab: Cluster) -> None:
     lab.scontrol("update", "NodeName=n[1-2]", "Weight=100")
     first = [lab.submit("-p", "gpu", "--gpus=1", "-N1", script="sleep 12") for _ in range(4)]

@@ -111,7 +111,12 @@ def test_no_cpus_are_kept_for_gpu_jobs_on_nodes_without_gpus() -> None:
 
 
 def asking_for(cpus: int, nodes: int = 1, partition: str = "") -> CpuJob:
-    return CpuJob(JobId("7"), 0.0, cpus, nodes, nodes, candidates=frozenset(NAMES), partition=partition)
+    return CpuJob(JobId("7"), 0.0, cpus, nodes, nodes, candidates=frozenset(NAMES), partitions=on(partition))
+
+
+def on(partition: str, *nodes: str) -> tuple[tuple[str, frozenset[str]], ...]:
+    """A partition with these nodes (default: all)."""
+    return ((partition, frozenset(nodes or NAMES)),)
 
 
 ends = st.lists(st.tuples(st.integers(1, 100), st.sampled_from(NAMES), st.integers(1, 8)), max_size=8)
@@ -183,9 +188,33 @@ def test_no_job_of_its_partition_delays_one_that_waits_for_its_share(
     assert (kept.start, stock.nodes_for(head)) == (50.0, ())
     stock.keep(kept)
     for cpus, own, limit in waiting:
-        job = replace(head, cpus=cpus, partition="cpu" if own else "")
+        job = replace(head, cpus=cpus, partitions=on("cpu" if own else ""))
         found = stock.nodes_for(job, kept.is_brief(inf if limit is None else float(limit), 0.0))
         if found:
             taken = stock.start(job, found)
             ends += [ExpectedEnd(float(limit), taken)] if limit is not None else []
     assert stock.room_to_keep(head, sorted(ends, key=lambda each: each.time)).start <= 50.0
+
+
+SHARE = share_of("n1", "cpu")
+
+
+def capped(**share: float) -> CpuStock:
+    """Two idle nodes of 24 CPUs; of n1, partition cpu may use its share."""
+    rooms = {"n1": Room(24.0, inf), "n2": Room(24.0, inf), SHARE: Room(share["cpus"], inf)}
+    return CpuStock(rooms, {}, frozenset({"n1", "n2"}), capped=frozenset({"cpu"}))
+
+
+def test_a_job_of_several_partitions_keeps_to_the_share_of_one_where_no_other_of_them_has_the_node() -> None:
+    either = replace(asking_for(9), candidates=frozenset({"n1", "n2"}), partitions=on("cpu", "n1") + on("open", "n2"))
+    assert capped(cpus=8).nodes_for(either) == ("n2",)
+    assert capped(cpus=9).nodes_for(either) == ("n1",)
+    both = replace(either, partitions=on("cpu", "n1") + on("open", "n1", "n2"))
+    assert capped(cpus=8).nodes_for(both) == ("n1",)
+
+
+def test_a_job_with_whole_nodes_starts_only_where_its_partition_may_use_all_of_a_node() -> None:
+    """Slurm never starts it elsewhere, as it gets all CPUs of its nodes."""
+    whole = replace(asking_for(1), candidates=frozenset({"n1"}), partitions=on("cpu", "n1"), whole_nodes=True)
+    assert capped(cpus=8).nodes_for(whole) == ()
+    assert capped(cpus=24).nodes_for(whole) == ("n1",)
