@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.trials.queues.draw import Act
-from tests.trials.queues.play import Outcome, Side
+from tests.trials.queues.play import Done, Outcome, Side
 
 LATE_S = 20.0
 """A job that waits so much longer than under plain Slurm, although the cluster is empty for as long, is reported."""
@@ -54,13 +54,18 @@ def findings(acts: Sequence[Act], plain: Side, ours: Side) -> Found:
 def loose(acts: Sequence[Act], plain: Side, ours: Side) -> set[str]:
     """Jobs whose end may differ: an act met them in another state, a run was cut short, or they name one of these."""
     pairs = list(zip(acts, plain.done, ours.done, strict=True))
-    found = {act.job for act, one, two in pairs if not act.submits and _state(one) != _state(two)}
+    found = {act.job for act, one, two in pairs if not act.submits and (_state(one) != _state(two) or _ends(act, one))}
     cut = [name for side in (plain, ours) for name, one in side.outcomes.items() if one.restarts or _cut(one)]
     found |= set(map(job_of, cut))
     for act in acts:
         if found & set(act.others):
             found.add(act.job)
     return found - {""}
+
+
+def _ends(act: Act, done: Done | None) -> bool:
+    """Whether the command ends a job that may end by itself in the same moment."""
+    return act.words[0] == "scancel" and done is not None and "PENDING" not in done.states
 
 
 def _state(done: Any) -> Any:
