@@ -18,21 +18,20 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.forecasts.nameless import without_names
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
 from slurm_asrpt.daemon.forecasts.snapshot import SnapshotMaker
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import Forecast, JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.errors import one_line
-from slurm_asrpt.forecast.arrays import PendingTasks
 from slurm_asrpt.forecast.conformal import StartConformal, StartInterval
 from slurm_asrpt.forecast.estimate import HORIZON_S, known
-from slurm_asrpt.forecast.preemptions import Consenting
-from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Waiting, to_json
+from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, to_json
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.status.document import publish, withdrawn_after
 from slurm_asrpt.switch import OperatingMode
@@ -47,9 +46,6 @@ QUICK_JOBS = 100
 """Jobs at the head of the queue in a quick computation. With all, its futures would end before these start."""
 TIMEOUT = 10
 """Timeout of a process, in multiples of ``forecast_s``."""
-
-
-_Named = TypeVar("_Named", Waiting, PendingTasks, Consenting)
 
 
 class Computation(Protocol):
@@ -168,16 +164,10 @@ class Forecaster:
         self._time_starts()
 
     def _publish(self, now: float) -> None:
-        """Publish the input of asrpt-status --what-if. All users can read it, so it has no user names."""
-        snapshot = self._snapshots.make(now)
-        adjustment = self._adjustment(now)
+        """Publish the input of asrpt-status --what-if, which all users can read."""
         nameless = replace(
-            snapshot,
-            margins=adjustment,
-            waiting=_nameless(snapshot.waiting),
-            recent=_nameless(snapshot.recent),
-            arrays=_nameless(snapshot.arrays),
-            preemption=replace(snapshot.preemption, consenting=_nameless(snapshot.preemption.consenting)),
+            without_names(self._snapshots.make(now)),
+            margins=self._adjustment(now),
             rates=self._snapshots.communication.rates,
             moves=self._recent.run_adjustment.offsets(),
             slurm_nodes=self._snapshots.slurm_nodes,
@@ -332,10 +322,6 @@ class Forecaster:
 def _waits(job: ManagedJob) -> bool:
     """Whether the job is eligible and pending, or would be if it did not wait for tasks of its array."""
     return job.state is JobState.QUEUED or job.has_waiting_tasks or job.is_beyond_limit
-
-
-def _nameless(jobs: Sequence[_Named]) -> tuple[_Named, ...]:
-    return tuple(replace(each, job=replace(each.job, user="", group="")) for each in jobs)
 
 
 def _row(forecast: Forecast) -> list[Any]:

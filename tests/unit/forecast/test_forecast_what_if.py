@@ -17,6 +17,7 @@ from slurm_asrpt_cli.status import command
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.daemon.forecasts.nameless import without_names
 from slurm_asrpt.daemon.what_if import simulated
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
@@ -308,6 +309,24 @@ def test_published_data_has_no_user_names_of_jobs_that_may_be_preempted(make_ben
     assert len(from_json(data).preemption.consenting) == 1
     assert b"alice" not in data
     assert tag.group.encode() not in data
+
+
+def test_published_data_names_no_limit_of_users_who_have_no_job(site: Bench) -> None:
+    """Those of the others are in status.json, too."""
+    found = from_json((site.settings.paths.run / PUBLISHED).read_bytes())
+    alice, bob = (f"MaxTRESPU=gres/gpu of QOS normal, user {name}" for name in ("alice", "bob"))
+    (run,) = found.running
+    recent = tuple(
+        replace(each, job=replace(each.job, user="bob", charges=((alice, 1.0), (bob, 1.0)))) for each in found.recent
+    )
+    named = replace(
+        found, headroom={alice: 2.0, bob: 2.0}, running=(replace(run, charges=((bob, 8.0),)),), recent=recent
+    )
+    published = without_names(named)
+    assert published.headroom == {bob: 2.0}
+    assert recent
+    assert {each.job.charges for each in published.recent} == {((bob, 1.0),)}
+    assert b"alice" not in to_json(published)
 
 
 def test_a_script_gets_its_prediction_and_its_position(site, tmp_path, monkeypatch, capsys):
