@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from benchmarks.rules.scenario import ENFORCE, Scenario, Work, mean_completion
+from benchmarks.rules.scenario import ENFORCE, Scenario, Work, admin, mean_completion
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.lab.cluster import Lab
 
@@ -78,16 +78,22 @@ def _node_states(lab: Lab, nodes: Sequence[str]) -> list[str]:
 SCENARIOS = [
     Scenario(
         "powered_down",
-        "two of four nodes are powered down; jobs for one and for both",
-        100,
+        "two of four nodes are powered down; jobs for one and for both, three times",
+        420,
         [
-            Work("fill", "asrpt1", 2, 100, 8, options="-N1", fixed=True),
-            Work("small", "asrpt2", 4, 10, 1, at_s=2, fixed=True),
-            Work("both", "asrpt3", 1, 10, 16, at_s=4, options="-N2", fixed=True),
+            work
+            for at_s in (0, 140, 280)  # at three times of the half minute after which Slurm looks whether nodes are up
+            for work in (
+                Work("fill", "asrpt1", 2, 100, 8, at_s, options="-N1", fixed=True),
+                Work("small", "asrpt2", 4, 10, 1, at_s + 2, fixed=True),
+                Work("both", "asrpt3", 1, 10, 16, at_s + 4, options="-N2", fixed=True),
+            )
         ],
         prepare=power_down,
+        acts=[(at_s, admin("scontrol update NodeName=n3,n4 State=POWER_DOWN_FORCE")) for at_s in (112, 252)],
         modes=(ENFORCE,),
         measured=["small", "both"],
+        measure=mean_completion,
     ),
     Scenario(
         "power_cycles",
