@@ -74,7 +74,7 @@ class Pins:
         assert job.original is not None  # noqa: S101  (the caller has seen to it)
         held = job.record.priority == 0  # Slurm refuses a priority then, and all else with it
         before = replace(job.original, priority=0) if held else job.original
-        if job.by_slurm:
+        if job.by_slurm and job.record.required_nodes == before.required_nodes:  # asrptd may have chosen them before
             return writeback.not_next_for_slurm(job.record.job_id, before, self._slurm.multifactor)
         unbounded = max(self._limits.most_nodes(job.record) or len(self._cluster.nodes), before.min_nodes)
         job.unbounded_is(0 if before.max_nodes else unbounded)

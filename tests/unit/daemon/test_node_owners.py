@@ -81,3 +81,23 @@ def test_a_node_where_its_user_has_left_no_cpus_is_no_room(gated: Bench) -> None
     gated.cycle(3)
     assert placed(gated, job_id)
     assert home not in placed(gated, job_id)
+
+
+def test_its_node_list_goes_although_slurm_chooses_its_nodes_by_then(gated: Bench) -> None:
+    """Slurm refuses to remove it at first; meanwhile its user's other job has ended."""
+    first = gated.slurm.submit(2, 100, exclusive="user")
+    gated.cycle(3)
+    (home,) = placed(gated, first)
+    marked = Tag(GROUP, 0, left="exclusive").format()
+    job_id = gated.slurm.submit(2, 100, exclusive="user", requeue=True, admin_comment=marked)
+    gated.cycle(3)
+    assert placed(gated, job_id) == {home: 2}
+    gated.slurm.requeued(job_id)
+    gated.slurm.errors[job_id] = "Slurm temporarily unable to accept job"
+    gated.slurm.end(first)
+    gated.cycle(2)
+    assert gated.job(job_id).by_slurm == "exclusive"
+    assert gated.slurm.records[job_id].required_nodes == home
+    gated.slurm.errors.clear()
+    gated.cycle(2)
+    assert gated.slurm.records[job_id].required_nodes == ""
