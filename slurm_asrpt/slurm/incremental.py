@@ -6,14 +6,21 @@ cannot explain (new jobs, changed requests), the JSON of these jobs is read, whe
 Else that of all jobs is: between two cycles, at a limited rate; or at once if the request of a waiting job has changed,
 because asrptd must not act on the old request. A task that is split from an array makes the request that its array
 made. The GPUs of jobs that have started are asked for by themselves.
+
+Some changes show in no column: columns may be cut off, and others are missing (excluded nodes on 22.05, licenses). So
+each job that has not ended is read in full again within a bounded time: all at once after LONGEST_S, or, where squeue
+can print single jobs, a few after each cycle, so that all have had their turn after SPREAD_S.
+
 Columns have a fixed number of bytes, so no value can be mistaken for another column or job.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -29,9 +36,15 @@ LOG = logging.getLogger("asrptd")
 MANY = 500
 """With fewer jobs, all are read in full every time."""
 LONGEST_S = 60.0
-"""Longest time between two full reads: columns may be cut off, and 22.05 has none for excluded nodes."""
-SOME = 100
-"""So many jobs at most are read by themselves."""
+"""Longest time between two full reads where squeue prints all jobs; half of it if there are pauses between cycles."""
+SPREAD_S = 60.0
+"""Where squeue prints single jobs, all are read again within this time, some after each cycle. If that falls behind,
+because squeue fails or the jobs are too many, all are read at once after twice this time."""
+SOME = 300
+"""So many jobs that are new or have changed are read by themselves, more together with all others between two cycles.
+24.11 needs 0.06 s of CPU time for 100 of 2,300 jobs, 1.5 s for all."""
+LONGEST_LIST = 5000
+"""So many job ids fit on a command line."""
 TASKS_PER_JOB = 10
 """Where squeue prints a line for each pending task, all jobs are read in full if there are more tasks than this for
 each job: the lines would cost as much, and more memory."""
@@ -125,8 +138,11 @@ def update_record(record: JobRecord, before: bytes, line: bytes) -> tuple[JobRec
         changes |= {"gpus_by_node": {}, "gpus_by_type": {}, "gpu_indexes": {}}  # no column has the GPUs by node
     other = line[_REQUEST] != before[_REQUEST]
     lacks = other or len(now) < len(_STATE_COLUMNS) or bool(moved and changes["nodes"])
-    ended = changes["state"] != PENDING and changes["state"] not in RUNNING_STATES  # an ended job has no CPUs
-    return replace(record, **changes), ended or not lacks
+    return replace(record, **changes), _ended(changes["state"]) or not lacks  # an ended job has no CPUs
+
+
+def _ended(state: str) -> bool:
+    return state != PENDING and state not in RUNNING_STATES
 
 
 def _columns(line: bytes, widths: Mapping[str, int]) -> dict[str, str]:
@@ -220,13 +236,14 @@ class _Tasks(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """A job as last read. line: its last line, None if it has only been read in full.
+    """A job as last read. line: its last line, None if it has only been read in full. read: when it was read in full.
 
     whole: the record is complete. same_request: its request has not changed since the full read.
     """
 
     record: JobRecord
     line: bytes | None
+    read: float
     whole: bool = True
     same_request: bool = True
 
@@ -235,7 +252,7 @@ class _Known(NamedTuple):
         if line == self.line:
             return self
         if self.line is None:
-            return _Known(self.record, line, same_request=False)
+            return self._replace(line=line, same_request=False)
         tasks = _Tasks.shown_in(line) if self.record.array_tasks else None
         tasks = tasks.completed(self.record.array_tasks) if tasks else None
         before = tasks.record(self.record, self.record.number) if tasks else self.record
@@ -243,11 +260,11 @@ class _Known(NamedTuple):
         same = line[_REQUEST] == self.line[_REQUEST]
         if record.array_tasks and (tasks is None or record.state != self.record.state):
             same = False  # the list is cut off, or the whole array was cancelled
-        return _Known(record, line, self.whole and whole, self.same_request and same)
+        return _Known(record, line, self.read, self.whole and whole, self.same_request and same)
 
     def split_off(self, tasks: _Tasks, number: int, line: bytes) -> _Known:
         """The task that Slurm has split from this array. Raises SlurmError."""
-        return _Known(tasks.record(self.record, number), self.line, self.whole, self.same_request).updated(line)
+        return self._replace(record=tasks.record(self.record, number)).updated(line)
 
     @property
     def outdated(self) -> bool:
@@ -276,6 +293,8 @@ class IncrementalQueue:
         self._lines, self._read, self._clock, self._many = lines, read, clock, many
         self._gres, self._task_lines, self._some = gres, task_lines, some
         self._reading = Throttle(clock)
+        self._longest_s = 4 * SPREAD_S if some else LONGEST_S
+        self._reread_at = -math.inf
         self._known: dict[int, _Known] = {}
         self._lacking = False
         self._told = False  # of too many tasks
@@ -290,16 +309,23 @@ class IncrementalQueue:
             known |= self._read_some(known, lines)
         except SlurmError:  # unexpected output: read all in full, which may fail too
             return self._read_all({})
-        if not lines or self._old(LONGEST_S) or any(job.outdated for job in known.values()):
+        if not lines or self._old(self._longest_s) or any(job.outdated for job in known.values()):
             return self._read_all(lines)
         self._known = known
         self._lacking = len(known) < len(lines) or not all(job.whole for job in known.values())
         return [job.record for job in known.values()]
 
     def catch_up(self) -> None:
-        """Read all jobs in full if the last lines left anything open and a read is due. Raises SlurmError."""
-        if self._by_lines and ((self._lacking and self._reading.due) or self._old(LONGEST_S / 2)):
+        """Read all jobs in full if the last lines left anything open and a read is due, else some again.
+
+        Raises SlurmError.
+        """
+        if not self._by_lines:
+            return
+        if (self._lacking and self._reading.due) or self._old(self._longest_s / 2):
             self._read_all(parse_lines(self._lines()))
+        elif self._some:
+            self._reread(self._some)
 
     @property
     def _by_lines(self) -> bool:
@@ -343,10 +369,30 @@ class IncrementalQueue:
             records = self._some([str(number) for number in sorted(wanted)])
         except SlurmError:  # one is gone, and squeue prints none of the others
             return {}
-        return {record.number: _Known(record, lines[record.number]) for record in records if record.number in wanted}
+        now = self._clock()
+        return {r.number: _Known(r, lines[r.number], now) for r in records if r.number in wanted}
+
+    def _reread(self, some: Callable[[Sequence[str]], list[JobRecord]]) -> None:
+        """Read the jobs again that were read longest ago, as many as the time since the last call allows for.
+
+        Their lines are older than that, so later changes are noticed next time.
+        """
+        now, live = self._clock(), self._live
+        most = math.ceil(min(1.0, (now - self._reread_at) / SPREAD_S) * len(live))
+        oldest = dict(sorted(live.items(), key=lambda item: item[1].read)[: min(most, LONGEST_LIST)])
+        self._reread_at = now
+        with suppress(SlurmError):  # a single job is gone; or Slurm is, which the next cycle reports
+            records = some([str(number) for number in oldest]) if oldest else []
+            self._known |= {r.number: _Known(r, oldest[r.number].line, now) for r in records if r.number in oldest}
+
+    @property
+    def _live(self) -> dict[int, _Known]:
+        """Jobs that have not ended: of others, nothing changes."""
+        return {number: job for number, job in self._known.items() if not _ended(job.record.state)}
 
     def _old(self, seconds: float) -> bool:
-        return self._clock() >= self._reading.last + seconds
+        """Whether a job that has not ended was last read in full so long ago."""
+        return self._clock() >= min((job.read for job in self._live.values()), default=self._reading.last) + seconds
 
     def _read_all(self, lines: dict[int, bytes]) -> list[JobRecord]:
         """Read all jobs. The lines were read before, so later changes are noticed next time.
@@ -355,6 +401,7 @@ class IncrementalQueue:
         """
         with self._reading.spending():
             records = [record for record in self._read() if not lines or record.number in lines]
-        self._known = {record.number: _Known(record, lines.get(record.number)) for record in records}
+        now = self._reread_at = self._reading.last
+        self._known = {record.number: _Known(record, lines.get(record.number), now) for record in records}
         self._lacking = False
         return records

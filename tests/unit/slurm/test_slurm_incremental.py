@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from slurm_asrpt.slurm.incremental import (
     LONGEST_S,
     MANY,
     SOME,
+    SPREAD_S,
     TASKS_PER_JOB,
     IncrementalQueue,
     parse_lines,
@@ -237,6 +240,69 @@ def test_many_new_jobs_are_read_with_all_others(printing_single_jobs: Slurm) -> 
     slurm.look()
     assert slurm.singly == []
     assert slurm.look_again(after=100.0) == slurm.jobs
+
+
+UNSEEN = {"excluded_nodes": "n1", "licenses": "matlab:1"}
+"""Changes that no column shows."""
+
+
+@pytest.mark.parametrize("pause_s", [0.5, 7.0, SPREAD_S])
+@pytest.mark.parametrize("state", [PENDING, "RUNNING"])
+def test_where_squeue_prints_single_jobs_unseen_changes_are_known_in_time(
+    printing_single_jobs: Slurm, pause_s: float, state: str
+) -> None:
+    """Without a full read; after each cycle, a share of the jobs is read."""
+    slurm = printing_single_jobs
+    changed = (1, 250, MANY)
+    for number in changed:
+        slurm.change(number, state=state, nodes="n1" * (state != PENDING))
+    slurm.look()
+    slurm.queue.catch_up()
+    slurm.singly = []
+    for number in changed:
+        slurm.change(number, **UNSEEN)
+    began = slurm.now
+    while slurm.now < began + SPREAD_S:
+        slurm.now += pause_s
+        slurm.queue.catch_up()
+    assert slurm.look(after=0.0) == slurm.jobs
+    assert slurm.reads == 0
+    assert max(map(len, slurm.singly)) <= math.ceil(MANY * pause_s / SPREAD_S)
+
+
+def test_jobs_that_were_read_lately_wait_for_their_turn(printing_single_jobs: Slurm) -> None:
+    """Every job is read once in two rounds before any is read a third time, and ended ones are not."""
+    slurm = printing_single_jobs
+    slurm.change(7, state="COMPLETED", nodes="n1")
+    slurm.look()
+    slurm.singly = []
+    for _ in range(20):
+        slurm.look_again(after=SPREAD_S / 10 - 1)
+    counts = Counter(number for asked in slurm.singly for number in asked)
+    assert counts.keys() == {str(number) for number in slurm.jobs} - {"7"}
+    assert set(counts.values()) <= {1, 2, 3}
+
+
+def test_a_change_after_the_lines_of_a_job_that_is_read_again_is_noticed(printing_single_jobs: Slurm) -> None:
+    slurm = printing_single_jobs
+    slurm.change(1, min_nodes=2)  # after the lines, before the job is read by itself
+    slurm.now += SPREAD_S
+    slurm.queue.catch_up()
+    assert slurm.look() == slurm.jobs
+    slurm.change(1, state="RUNNING", nodes="n1", min_nodes=1)
+    slurm.gres = {"1": {"n1": "gpu:4"}}
+    seen = slurm.look()[1]
+    assert (seen.state, seen.min_nodes) == ("RUNNING", 1)
+
+
+def test_if_jobs_cannot_be_read_by_themselves_all_are_read_in_time(printing_single_jobs: Slurm) -> None:
+    slurm = printing_single_jobs
+    slurm.change(5, **UNSEEN)
+    slurm.gone = {str(number) for number in slurm.jobs}
+    began = slurm.now
+    while slurm.look_again(after=3.0) != slurm.jobs:
+        assert slurm.now < began + 2 * SPREAD_S + 5.0
+    assert slurm.reads == 1
 
 
 GOT = {"gpus_by_node": {"n1": 4, "n2": 1}, "gpu_indexes": {"n1": 15, "n2": 1}}
