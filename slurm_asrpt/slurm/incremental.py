@@ -9,7 +9,7 @@ made. The GPUs of jobs that have started are asked for by themselves.
 
 Some changes show in no column: columns may be cut off, and others are missing (excluded nodes on 22.05, licenses). So
 each job that has not ended is read in full again within a bounded time: all at once after LONGEST_S, or, where squeue
-can print single jobs, a few after each cycle, so that all have had their turn after SPREAD_S.
+can print single jobs, one part after the other between cycles, so that all have had their turn after SPREAD_S.
 
 Columns have a fixed number of bytes, so no value can be mistaken for another column or job.
 """
@@ -38,8 +38,10 @@ MANY = 500
 LONGEST_S = 60.0
 """Longest time between two full reads where squeue prints all jobs; half of it if there are pauses between cycles."""
 SPREAD_S = 60.0
-"""Where squeue prints single jobs, all are read again within this time, some after each cycle. If that falls behind,
-because squeue fails or the jobs are too many, all are read at once after twice this time."""
+"""Where squeue prints single jobs, all are read again within this time and a pause between two cycles. If that falls
+behind, because squeue fails or the jobs are too many, all are read at once after twice this time."""
+PARTS = 12
+"""In so many parts at most, because slurmctld sends all jobs for each of them."""
 SOME = 300
 """So many jobs that are new or have changed are read by themselves, more together with all others between two cycles.
 24.11 needs 0.06 s of CPU time for 100 of 2,300 jobs, 1.5 s for all."""
@@ -322,10 +324,11 @@ class IncrementalQueue:
         """
         if not self._by_lines:
             return
-        if (self._lacking and self._reading.due) or self._old(self._longest_s / 2):
-            self._read_all(parse_lines(self._lines()))
-        elif self._some:
+        lacks = self._lacking and self._reading.due
+        if self._some and not lacks and self._clock() >= self._reread_at + SPREAD_S / PARTS:
             self._reread(self._some)
+        if lacks or self._old(self._longest_s / 2):
+            self._read_all(parse_lines(self._lines()))
 
     @property
     def _by_lines(self) -> bool:

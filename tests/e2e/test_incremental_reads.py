@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.slurm.cli import CliClient
-from slurm_asrpt.slurm.incremental import IncrementalQueue, prints_records, prints_single_jobs
+from slurm_asrpt.slurm.incremental import SPREAD_S, IncrementalQueue, prints_records, prints_single_jobs
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 from tests.e2e.conftest import Cluster, wait_for
 
@@ -18,15 +19,18 @@ pytestmark = pytest.mark.e2e
 
 
 class IncrementalClient(CliClient):
-    """A client that reads incrementally even with few jobs. reads: number of full reads."""
+    """A client that reads incrementally even with few jobs.
+
+    reads: number of full reads. skipped_s: its clock is that much ahead.
+    """
 
     def __init__(self, settings: SlurmSettings) -> None:
         super().__init__(settings)
-        self.reads = 0
+        self.reads, self.skipped_s = 0, 0.0
         self._queue = self._new_queue()
 
     def _new_queue(self) -> IncrementalQueue:
-        readers = (self._lines, self._all_jobs, self._allocated_gres)
+        readers = (self._lines, self._all_jobs, self._allocated_gres, lambda: time.monotonic() + self.skipped_s)
         some = self._some_jobs if prints_single_jobs(self._version) else None
         return IncrementalQueue(*readers, many=0, task_lines=not prints_records(self._version), some=some)
 
@@ -121,3 +125,22 @@ def test_incremental_reads_equal_full_json_reads(cluster: Cluster, client: Incre
     cluster.scontrol("requeue", running)
     cluster.wait(running, PENDING)
     wait_until_equal(client, cluster, running)
+
+
+def test_changes_that_no_column_shows_are_read_between_two_cycles(cluster: Cluster, client: IncrementalClient) -> None:
+    """Where squeue prints single jobs, without reading all."""
+    cluster.block_all()
+    array, changed, ended = cluster.submit("--array=0-4", "--gpus=1"), cluster.submit("--gpus=1"), cluster.submit()
+    cluster.cancel(ended)
+    cluster.scontrol("update", f"JobId={array}_2", "StartTime=now+2hours")
+    client.reread_jobs()
+    client.reads = 0
+    node = cluster.client.nodes()[0].name
+    for job in (f"{array}_2", changed):
+        cluster.scontrol("update", f"JobId={job}", f"ExcNodeList={node}")
+    assert {job.excluded_nodes for job in client.jobs()} == {""}
+    client.skipped_s += SPREAD_S
+    client.catch_up()
+    excluded = {job.job_id for job in client.jobs() if job.excluded_nodes == node}
+    assert excluded == {f"{array}_2", changed}
+    assert client.reads == (not prints_single_jobs(client.run("squeue", "--version")))

@@ -18,6 +18,7 @@ from slurm_asrpt.slurm import incremental
 from slurm_asrpt.slurm.incremental import (
     LONGEST_S,
     MANY,
+    PARTS,
     SOME,
     SPREAD_S,
     TASKS_PER_JOB,
@@ -251,12 +252,12 @@ UNSEEN = {"excluded_nodes": "n1", "licenses": "matlab:1"}
 def test_where_squeue_prints_single_jobs_unseen_changes_are_known_in_time(
     printing_single_jobs: Slurm, pause_s: float, state: str
 ) -> None:
-    """Without a full read; after each cycle, a share of the jobs is read."""
+    """Without a full read, in equal parts, and not in more than PARTS."""
     slurm = printing_single_jobs
     changed = (1, 250, MANY)
     for number in changed:
         slurm.change(number, state=state, nodes="n1" * (state != PENDING))
-    slurm.look()
+    slurm.look(after=SPREAD_S / PARTS)
     slurm.queue.catch_up()
     slurm.singly = []
     for number in changed:
@@ -267,11 +268,12 @@ def test_where_squeue_prints_single_jobs_unseen_changes_are_known_in_time(
         slurm.queue.catch_up()
     assert slurm.look(after=0.0) == slurm.jobs
     assert slurm.reads == 0
-    assert max(map(len, slurm.singly)) <= math.ceil(MANY * pause_s / SPREAD_S)
+    assert len(slurm.singly) <= PARTS
+    assert max(map(len, slurm.singly)) <= math.ceil(MANY * max(pause_s / SPREAD_S, 1 / PARTS))
 
 
 def test_jobs_that_were_read_lately_wait_for_their_turn(printing_single_jobs: Slurm) -> None:
-    """Every job is read once in two rounds before any is read a third time, and ended ones are not."""
+    """In two minutes, each is read about twice; ended ones are not."""
     slurm = printing_single_jobs
     slurm.change(7, state="COMPLETED", nodes="n1")
     slurm.look()
