@@ -23,12 +23,14 @@ Caps = Mapping[str, float]
 """How much is allowed, by limit: Slurm's word, with the resource if it has one (``GrpTRES=gres/gpu``, ``MaxJobs``)."""
 
 _TRES_LIMITS = (
-    *("GrpTRES", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESPA", "MaxTRESPU"),
+    *("GrpTRES", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESPA", "MaxTRESPU", "MaxTRESRunMinsPA", "MaxTRESRunMinsPU"),
     *("MaxTRESPJ", "MaxTRESPN", "MaxTRESMinsPJ", "MinTRESPJ"),
 )
 _MINIMUM, _LEAST_GPUS = "MinTRESPJ=", "MinTRESPJ=gres/gpu"
 """Of other minima, Slurm alone knows what a job counts: it may get more CPUs and memory than it asks for."""
 _COUNTS = ("GrpJobs", "GrpWall", "MaxJobs", "MaxJobsPA", "MaxJobsPU", "MaxWallPJ")
+_RUN_MINUTES = ("GrpTRESRunMins", "MaxTRESRunMinsPA", "MaxTRESRunMinsPU")
+"""Minutes that running jobs may still use. 22.05 shows those of groups only."""
 _SPENT = ("GrpTRESMins", "GrpWall")
 """Minutes that are used up: what is left of them is the cap."""
 _NOTHING_LEFT = 0.001
@@ -106,7 +108,7 @@ class SiteLimits:
     @property
     def of_minutes(self) -> bool:
         """Whether jobs count less against any limit the longer they have run."""
-        kinds = {"GrpTRESRunMins", *(_SPENT if self.safe else ())}
+        kinds = {*_RUN_MINUTES, *(_SPENT if self.safe else ())}
         return self.period_s < math.inf and any(
             name.partition("=")[0] in kinds for caps in self._levels for name in caps
         )
@@ -184,7 +186,7 @@ def _of_anyone(text: str) -> dict[str, float]:
 
 
 def _association(line: str) -> Association:
-    raw = _fields(line)
+    raw = _fields(line.partition(" Comment=")[0])  # free text, in later releases
     caps = _caps(raw)
     group = {name: cap for name, cap in caps.items() if name.startswith("Grp")}
     shares = raw.get("SharesRaw/Norm/Level/Factor", "1/0/0/0").split("/")
@@ -416,6 +418,6 @@ class LimitBook:
             return None
         if kind in _SPENT and not self.limits.safe:
             return 0.0  # Slurm asks only whether any are left
-        if kind in ("GrpTRESRunMins", "MaxTRESMinsPJ", *_SPENT):
+        if kind in ("MaxTRESMinsPJ", *_RUN_MINUTES, *_SPENT):
             return used * use.minutes if use.minutes else None
         return used / use.tres["node"] if kind == "MaxTRESPN" else used

@@ -308,21 +308,24 @@ def _reservation(line: str, cpus: Mapping[str, int]) -> Reservation | None:
     cores = () if whole or "gres/" in tres else _reserved_cores(line)
     if not nodes or not (whole or cores):
         return None
-    users, accounts = (_listed(raw.get(key, "")) for key in ("Users", "Accounts"))
-    known = not any(name.startswith("-") for name in users | accounts) and not _listed(raw.get("Groups", ""))
+    lists = [_listed(raw.get(key, "")) for key in ("Users", "Accounts", "QOS", "AllowedPartitions")]
+    users, accounts, qos, partitions = lists  # the last two only in later releases
+    known = not any(name.startswith("-") for names in lists for name in names) and not _listed(raw.get("Groups", ""))
     flags = frozenset(raw.get("Flags", "").split(","))
     return Reservation(
         name=raw["ReservationName"],
         start=_within(raw["StartTime"]),
         end=_within(raw["EndTime"]),
         nodes=nodes,
-        magnetic="MAGNETIC" in flags and bool(users or accounts) and known,
+        magnetic="MAGNETIC" in flags and any(lists) and known,
         users=users,
         accounts=accounts,
         plain=flags.isdisjoint(UNPLANNED),
         flex="FLEX" in flags,
         maintenance="MAINT" in flags,
         cores=cores,
+        qos=qos,
+        partitions=partitions,
     )
 
 

@@ -299,7 +299,7 @@ class Reservation:
     """A reservation of whole nodes, or of cores.
 
     cores: how many on each node; empty for whole nodes.
-    magnetic: jobs of its users and accounts may run there without naming it. Empty users or accounts admit all.
+    magnetic: jobs of its users, accounts, QOS and partitions may run there without naming it. An empty set admits all.
     plain: jobs that name it run on its nodes, and on no others, from its start to its end.
     flex: its jobs may run beyond its nodes and times. maintenance: the nodes are not available to jobs.
     """
@@ -315,13 +315,16 @@ class Reservation:
     flex: bool = False
     maintenance: bool = False
     cores: tuple[tuple[str, int], ...] = ()
+    qos: frozenset[str] = frozenset()
+    partitions: frozenset[str] = frozenset()
 
     def admits(self, job: JobRecord) -> bool:
         """Whether Slurm would start the job in this reservation: the job names it, or is drawn to it."""
         if job.reservation:
             return job.reservation == self.name
-        mine = (not self.users or job.user in self.users) and (not self.accounts or job.account in self.accounts)
-        return self.magnetic and mine
+        asked = ((self.users, job.user), (self.accounts, job.account), (self.qos, job.qos))
+        mine = all(not names or name in names for names, name in asked)
+        return self.magnetic and mine and (not self.partitions or self.partitions.issuperset(job.partition.split(",")))
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,25 @@ def test_what_is_no_answer_is_refused():
     assert parse_assoc_mgr("No QOS currently cached in Slurm.") == ({}, {})
 
 
+def test_running_minutes_of_a_user_and_an_account_are_limits_of_later_releases():
+    line = (  # 24.11.5, shortened
+        "QOS=mins(3) GrpJobs=N(2) Priority=0"
+        " Account Limits= lab={MaxTRESPA=gres/gpu=N(2) MaxTRESRunMinsPA=cpu=N(50),gres/gpu=90(50)}"
+        " User Limits= asrpt1(999)={MaxTRESPU=gres/gpu=N(2) MaxTRESRunMinsPU=cpu=N(50),gres/gpu=60(50)}"
+    )
+    qos, _ = parse_assoc_mgr(line)
+    assert book(qos=qos).charges(replace(USE, qos="mins")) == (
+        ("MaxTRESRunMinsPU=gres/gpu of QOS mins, user asrpt2", 240.0),
+        ("MaxTRESRunMinsPA=gres/gpu of QOS mins, account lab", 240.0),
+    )
+
+
+def test_the_comment_of_an_association_is_no_limit():
+    line = "ClusterName=lab Account=lab UserName=ann(9) MaxJobs=4(0) MinPrioThresh= Comment=raised MaxJobs=many in May"
+    _, associations = parse_assoc_mgr(line)  # 24.11.5, shortened
+    assert associations["lab", "ann", ""].job == {"MaxJobs": 4}
+
+
 def test_partitions_and_licenses():
     text = "PartitionName=gpu AllowGroups=ALL QoS=part_gpu X=1\nPartitionName=other Default=NO QoS=N/A Y=2\n"
     assert qos_of_partitions(rows_of(text)) == {"gpu": "part_gpu"}
@@ -179,6 +198,7 @@ def test_minutes_that_are_left_must_suffice_for_the_time_limit_where_the_site_is
         *(("GrpTRESRunMins=cpu", False, 300.0, True), ("GrpTRESRunMins=cpu", True, math.inf, False)),
         *(("GrpTRESMins=cpu", True, 300.0, True), ("GrpTRESMins=cpu", False, 300.0, False)),
         *(("GrpWall", True, 300.0, True), ("GrpTRES=cpu", True, 300.0, False)),
+        ("MaxTRESRunMinsPU=cpu", False, 300.0, True),
     ],
 )
 def test_which_limits_running_jobs_count_less_against_the_longer_they_run(name, safe, period_s, shrinks):

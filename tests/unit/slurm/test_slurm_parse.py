@@ -481,12 +481,25 @@ MAGNETIC = (  # 22.05.8
         ("Users=(null) Groups=(null) Accounts=lab", True),
         ("Users=(null) Groups=staff Accounts=(null)", False),  # of whom the members are not known here
         ("Users=-asrpt1 Groups=(null) Accounts=lab", False),
+        ("AllowedPartitions=(null) QOS=high Users=(null) Groups=(null) Accounts=(null)", True),  # 26.05.5
+        ("AllowedPartitions=(null) QOS=-high Users=asrpt1 Groups=(null) Accounts=(null)", False),
     ],
 )
 def test_magnetic_reservations(whose, magnetic):
     nodes = parse.parse_nodes(NODE.replace("=n1", "=n2") + " State=IDLE")
     (found,) = parse.parse_reservations(MAGNETIC.format(whose=whose), nodes)
     assert found.magnetic is magnetic
+
+
+def test_a_magnetic_reservation_of_qos_and_partitions_draws_their_jobs_only():
+    nodes = parse.parse_nodes(NODE.replace("=n1", "=n2") + " State=IDLE")
+    whose = "AllowedPartitions=gpu,other QOS=high Users=asrpt1 Groups=(null) Accounts=(null)"  # 26.05.5
+    (found,) = parse.parse_reservations(MAGNETIC.format(whose=whose), nodes)
+    drawn = JobRecord("1", "train", "asrpt1", 1, "gpu,other", "PENDING", "None", 0.0, qos="high")
+    assert found.admits(drawn)
+    assert not found.admits(replace(drawn, qos="normal"))
+    assert not found.admits(replace(drawn, partition="gpu,late"))
+    assert not found.admits(replace(drawn, user="asrpt2"))
 
 
 @pytest.mark.parametrize(
