@@ -177,7 +177,6 @@ class Daemon:
         """
         self.leader.check()
         self._follow_clock(now)
-        self._follow_slurm_conf(now)
         self._follow_switch()
         before, scheduler = cpu_s(), self.scheduling.scheduler
         wakeup = scheduler.cycle(now)
@@ -191,6 +190,7 @@ class Daemon:
         began = time.monotonic()
         scheduler.between_cycles(self.pause_s(now, wakeup, 0))
         LOG.debug("between cycles %.3f s", time.monotonic() - began)
+        self._follow_slurm_conf(now)  # not before the cycle: a slow answer would make its leases late
         return wakeup
 
     def _follow_clock(self, now: float) -> None:

@@ -13,6 +13,7 @@ from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.forecast.snapshot import PUBLISHED
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.parse import parse_config_time
+from slurm_asrpt.throttle import Throttle
 from tests.benches.daemon import make_settings
 from tests.benches.fake_slurm import FakeSlurm
 
@@ -161,6 +162,26 @@ def test_nothing_is_written_while_the_clocks_differ(daemon, clocks, monkeypatch)
     run_cycles(daemon, clocks, 2)
     assert slurm.records[job_id].state == "RUNNING"
     assert config().version == "22.05.8"
+
+
+def test_leases_are_no_owners_begin_times_where_slurm_shows_its_settings_slowly(daemon, clocks, monkeypatch):
+    """All cycles look at them here. A lease counts from when Slurm reads it."""
+    slurm = daemon.client
+    config = slurm.config
+
+    def slowly():
+        clocks.now += 30
+        slurm.tick(30)
+        return config()
+
+    monkeypatch.setattr(slurm, "config", slowly)
+    daemon.conf_throttle = Throttle(lambda: 0.0)
+    slurm.submit(12)
+    run_cycles(daemon, clocks, 1)
+    job_id = slurm.submit(12)
+    for _ in range(30):
+        run_cycles(daemon, clocks, 1)
+        assert daemon.scheduling.jobs[job_id].not_before == 0.0
 
 
 def test_a_step_back_during_a_cycle_does_not_lengthen_the_pause(daemon, clocks):
