@@ -47,7 +47,9 @@ def show(found: Found, counts: dict[str, object], ours: Side) -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m tests.trials.queues", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the queue, and of the site if none is named")
     parser.add_argument("--site", default="", metavar="NAME,...", help=f"rules of the cluster: {', '.join(SITES)}")
     parser.add_argument("--jobs", type=int, default=120, help="how many")
