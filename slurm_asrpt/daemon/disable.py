@@ -158,7 +158,7 @@ def _release(
     lifecycle.follow_nodes(nodes, now)
     lifecycle.follow_jobs(records, now)
     rules = SiteRules(client, slurm, fairshare_bands=0, preempting=False)
-    rules.limits.follow(records, now)
+    rules.limits.follow(records, now, nodes)
     fences = Fences(Leases(settings, jobs, client, operating, time), listener, audit, save)
     pins = Pins(client, slurm, cluster, rules.limits, RankMaps(settings.paths.spool, cluster, client, time))
     patient = with_patience(settings.daemon, slurm.start_delay_s)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slurm_asrpt.core.limits import Charge, Charges
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.gres import parse_gres
 from slurm_asrpt.slurm.partitions import Rows
-from slurm_asrpt.slurm.records import PENDING, JobRecord
+from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 
 Caps = Mapping[str, float]
 """How much is allowed, by limit: Slurm's word, with the resource if it has one (``GrpTRES=gres/gpu``, ``MaxJobs``)."""
@@ -265,6 +265,26 @@ def use_of(record: JobRecord, gpus: int, ran_s: float = 0.0) -> Use:
     partition, minutes = record.partition.partition(",")[0], max(0.0, record.time_limit - ran_s) / 60
     whole_nodes = record.exclusive == "node"
     return Use(record.user, record.account, record.qos, partition, tres, minutes, licenses, whole_nodes)
+
+
+def on_whole_nodes(use: Use, nodes: Iterable[NodeRecord]) -> Use:
+    """As Slurm will count a waiting job with ``--exclusive``: all CPUs and GPUs of its nodes, whatever it asks for.
+
+    nodes: of its partitions. Where these differ, what the smallest have: Slurm may still find that it is more.
+    """
+    gpus = use.tres["gres/gpu"]
+    able = [node for node in nodes if node.gpus or not gpus]
+    if not able:
+        return use
+    count = max(use.tres["node"], math.ceil(gpus / max(1, *(node.gpus for node in able))))
+    each = list(map(_tres_of, able))
+    least = {name: count * min(one.get(name, 0.0) for one in each) for name in each[0]}
+    return replace(use, tres={**use.tres, **{name: max(use.tres.get(name, 0.0), all_) for name, all_ in least.items()}})
+
+
+def _tres_of(node: NodeRecord) -> dict[str, float]:
+    kinds = {part.gpu_type: float(part.gpus) for part in node.parts if part.gpu_type}
+    return {"cpu": float(node.cpus), "gres/gpu": float(node.gpus), **{f"gres/gpu:{k}": n for k, n in kinds.items()}}
 
 
 def parse_tres(text: str) -> dict[str, float]:

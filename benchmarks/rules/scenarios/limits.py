@@ -133,6 +133,16 @@ SCENARIOS = [
         measure=mean_completion,
     ),
     Scenario(
+        "limits_exclusive",
+        "QOS MaxTRESPerUser=gres/gpu=8: 24 jobs with --exclusive of a user get 8 GPUs each; 3 x 30 of 2 of others",
+        200,
+        [Work("exclusive", "asrpt1", 24, 6, 1, options="--exclusive"), *others(30, 10, 2, at_s=1)],
+        slurm_conf=LIMITS,
+        accounting=["modify qos normal set MaxTRESPerUser=gres/gpu=8"],
+        limits=[Limit((user,), 8) for user in USERS[1:]],
+        modes=(ENFORCE,),
+    ),
+    Scenario(
         "typed_limits",
         "QOS MaxTRESPerUser=gres/gpu:h100=4 on nodes of two types: jobs of a user that name the type, and that do not",
         110,

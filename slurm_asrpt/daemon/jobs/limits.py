@@ -16,16 +16,16 @@ from slurm_asrpt.core.limits import Charges, Headroom, headroom, together
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.refusals import Refusals
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
-from slurm_asrpt.slurm.limits import LimitBook, is_minimum, is_of_nodes, use_of
+from slurm_asrpt.slurm.limits import LimitBook, Use, is_minimum, is_of_nodes, on_whole_nodes, use_of
 from slurm_asrpt.slurm.partitions import is_closed
-from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.slurm.site import Site
 
 MOST_KNOWN = 100_000
 _counted_by = attrgetter(
     *("user", "account", "qos", "partition", "tres", "licenses", "time_limit", "cpus", "min_nodes"),
-    *("tres_per_job", "tres_per_node", "tres_per_task", "tasks", "gpus_by_node", "exclusive"),
+    *("tres_per_job", "tres_per_node", "tres_per_task", "tasks", "gpus_by_node", "exclusive", "state"),
 )
 
 
@@ -44,11 +44,16 @@ class LimitsWatch:
         self._holders: set[tuple[str, str, str]] = set()  # those who had jobs when limits were last read
         self._reads = 0  # of the reader, as of then
         self._partitions = reader.site.partitions  # as of the last cycle
+        self._sizes: dict[Any, NodeRecord] = {}  # a node of each
         self._closed_unseen = False  # Slurm has refused a start for the state of a partition
 
-    def follow(self, records: Iterable[JobRecord], now: float) -> None:
-        """The jobs as of now, managed or not; the limits, where they are due to be read again."""
+    def follow(self, records: Iterable[JobRecord], now: float, nodes: Sequence[NodeRecord] = ()) -> None:
+        """The jobs as of now, managed or not; the limits, where they are due to be read again.
+
+        nodes: of all partitions, for jobs that get whole ones.
+        """
         records, self._now = list(records), now
+        self._follow_sizes(nodes)
         self._running = [r for r in records if r.state in RUNNING_STATES and r.state != "COMPLETING"]
         present = [r for r in records if not r.has_ended]
         self._read_if_due({(r.user, r.account, r.qos) for r in present}, self._for_partitions(present))
@@ -64,6 +69,14 @@ class LimitsWatch:
             self._partitions = self._reader.site.partitions
             self._refusals.partitions_changed()
         self._refusals.follow(present, self._running, now)
+
+    def _follow_sizes(self, nodes: Sequence[NodeRecord]) -> None:
+        """Nodes of one size count alike."""
+        found = {(node.partitions, node.cpus, node.gpus, node.gpu_type, len(node.types)): node for node in nodes}
+        if found.keys() != self._sizes.keys():
+            self._known.clear()
+            self._of_record.clear()
+        self._sizes = found
 
     def _for_partitions(self, present: Iterable[JobRecord]) -> bool:
         """Whether to read at once for the states of partitions: one has been set down, or jobs wait for one."""
@@ -108,7 +121,9 @@ class LimitsWatch:
 
     def refused(self, record: JobRecord, why: str, now: float) -> bool:
         """Slurm did not start the job for a limit; whether others of its scope wait with it."""
-        return self._refusals.refused(record, why, self._running, now)
+        known = self._reader.site.partitions
+        has_qos = any(known[name].has_qos for name in record.partition.split(",") if name in known)
+        return self._refusals.refused(record, why, self._running, now, has_qos)
 
     def charges(self, record: JobRecord) -> Charges:
         """What a job counts for, whether it waits or runs."""
@@ -139,8 +154,15 @@ class LimitsWatch:
         if found is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            found = self._known[key] = self._book.charges(use_of(record, gpus_of(record), ran_s))
+            found = self._known[key] = self._book.charges(self._use_of(record, ran_s))
         return found
+
+    def _use_of(self, record: JobRecord, ran_s: float = 0.0) -> Use:
+        use = use_of(record, gpus_of(record), ran_s)
+        if not use.whole_nodes or record.state != PENDING:
+            return use
+        own = set(record.partition.split(","))
+        return on_whole_nodes(use, [node for node in self._sizes.values() if own & node.partitions])
 
     def alone(self, job: ManagedJob, limit: str) -> tuple[float, float] | None:
         """How much a job asks for, and the limit, if it breaks the limit by itself."""
@@ -148,7 +170,7 @@ class LimitsWatch:
         if math.isinf(amount):
             amount = dict(self.charges(job.record)).get(limit, math.inf)
         if math.isinf(amount):  # of a limit on each job
-            amount = self._book.amount_of(limit, use_of(job.record, gpus_of(job.record)))
+            amount = self._book.amount_of(limit, self._use_of(job.record))
         return (amount, cap) if amount > cap or is_minimum(limit) else None
 
     def headroom(self, starting: Sequence[ManagedJob]) -> Headroom:

@@ -36,6 +36,8 @@ _FIELDS: Sequence[tuple[str, Fields]] = (
     ("^Assoc(Grp|MaxJobs)|^Association(Job|Resource)Limit", ("user", "account")),
 )
 """What jobs share that a refusal is about, by Slurm's reason; the first that matches counts."""
+_OF_QOS = (("user", "qos"), ("account", "qos"), ("qos",))
+"""Limits of a QOS: the reason does not say whether of the job's own or of its partition's."""
 _IN_WORDS: Mapping[str, str] = {
     "user": "of user {}",
     "account": "of account {}",
@@ -71,12 +73,15 @@ def _shown(field: str, value: str) -> str:
     return "" if field == "max_nodes" and value == "0" else value
 
 
-def scope_of(why: str, record: JobRecord) -> Scope | None:
+def scope_of(why: str, record: JobRecord, partition_has_qos: bool = False) -> Scope | None:
     """The scope of a refusal; None where it concerns this job alone.
 
-    Such are QOSMinGRES and JobArrayTaskLimit: others of its QOS may start.
+    Such are QOSMinGRES and JobArrayTaskLimit: others of its QOS may start. partition_has_qos: jobs of the same QOS in
+    other partitions may not have the limit.
     """
     fields = next((fields for reason, fields in _FIELDS if re.search(reason, why)), ())
+    if partition_has_qos and fields in _OF_QOS:
+        fields += ("partition",)
     return Scope(why, tuple(zip(fields, _values(record, fields), strict=True))) if fields else None
 
 
@@ -125,9 +130,11 @@ class Refusals:
                     del by_values[values]
         self._known = {fields: by_values for fields, by_values in self._known.items() if by_values}
 
-    def refused(self, record: JobRecord, why: str, running: Iterable[JobRecord], now: float) -> bool:
+    def refused(
+        self, record: JobRecord, why: str, running: Iterable[JobRecord], now: float, partition_has_qos: bool = False
+    ) -> bool:
         """Slurm did not start a job for a limit; whether others of its scope wait with it."""
-        scope = scope_of(why, record)
+        scope = scope_of(why, record, partition_has_qos)
         if scope is None:
             return False
         fields, values = zip(*scope.values, strict=True)
@@ -146,7 +153,7 @@ class Refusals:
     @property
     def by_partitions(self) -> bool:
         """Whether jobs wait because partitions refuse them."""
-        return any("partition" in fields for fields in self._known)
+        return any(fields[0] == "partition" for fields in self._known)
 
     def charges(self, record: JobRecord) -> Charges:
         """What a job counts for in the scopes that hold it; this does not take longer the more there are."""

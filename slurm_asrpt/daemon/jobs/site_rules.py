@@ -58,7 +58,7 @@ class SiteRules:
 
     def follow(self, nodes: Sequence[NodeRecord], records: Sequence[JobRecord], now: float) -> None:
         """Read what may have changed. records: all jobs."""
-        self.limits.follow(records, now)
+        self.limits.follow(records, now, nodes)
         self.owners.follow(records)
         self._components = {}
         for record in records:

@@ -14,10 +14,12 @@ from slurm_asrpt.daemon.jobs.saved_state import Pin
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.limits import Qos, SiteLimits
+from slurm_asrpt.slurm.partitions import Partition
 from slurm_asrpt.slurm.priorities import FIRST_DEFAULT, SitePriorities
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.site import Site
 from slurm_asrpt.slurm.writeback import Original
+from tests.benches.fake_slurm import node
 from tests.benches.gated import job
 
 WAITING = JobRecord(
@@ -30,6 +32,7 @@ LIMIT = "MaxTRESPU=gres/gpu of QOS normal, user ann"
 class Client:
     def __init__(self) -> None:
         self.limits = SiteLimits(qos={"normal": Qos("normal", user={"MaxTRESPU=gres/gpu": 3.0})})
+        self.partitions: dict[str, Partition] = {}
         self.reads = 0
         self.away = False
 
@@ -37,7 +40,7 @@ class Client:
         self.reads += 1
         if self.away:
             raise SlurmError("slurmctld is away")
-        return Site(self.limits, SitePriorities(known=True))
+        return Site(self.limits, SitePriorities(known=True), partitions=self.partitions)
 
 
 @pytest.fixture
@@ -102,6 +105,20 @@ def test_a_node_counts_once_for_all_jobs_of_a_limit_that_share_it(client, watch)
     pinned.job = replace(job("1", 2), charges=watch.charges(waiting))
     watch.follow([waiting, *jobs], 0.0)
     assert watch.headroom([pinned]).room[limit] == 1
+
+
+def test_a_job_that_gets_whole_nodes_counts_with_all_of_their_gpus(watch):
+    exclusive = replace(WAITING, exclusive="node")
+    watch.follow([exclusive], 0.0, [node("n0", 0, 8), replace(node("n1", 1, 2), partitions=frozenset({"cpu"}))])
+    assert watch.charges(exclusive) == ((LIMIT, 8.0),)
+    waiting = ManagedJob(record=exclusive)
+    waiting.job = replace(job("1", 8), charges=watch.asked([exclusive]))
+    assert waiting.charges == ((LIMIT, math.inf),)
+    assert watch.alone(waiting, LIMIT) == (8.0, 3.0)
+    watch.follow([exclusive], 1.0, [node("n0", 0, 4)])
+    assert watch.charges(exclusive) == ((LIMIT, 4.0),)
+    started = replace(exclusive, state="RUNNING")
+    assert watch.charges(started) == ((LIMIT, 2.0),), "what Slurm shows of it"
 
 
 def test_limits_are_read_at_once_for_a_new_user_and_seldom_otherwise(watch, client):
@@ -213,6 +230,19 @@ def test_after_a_refusal_as_many_jobs_of_the_scope_may_run_as_did_then(watch):
     assert room(watch, limit) == 0
     watch.follow([WAITING], 1.0)  # one has ended
     assert room(watch, limit) == 1
+
+
+def test_a_limit_that_may_be_of_a_partitions_qos_holds_in_this_partition_alone(watch, client):
+    client.partitions = {"gpu": Partition(), "small": Partition(has_qos=True)}
+    small, everywhere = replace(WAITING, partition="small"), replace(WAITING, partition="gpu,small")
+    watch.follow([WAITING, small, everywhere], 0.0)
+    assert watch.refused(small, "QOSMaxGRESPerUser", 0.0)
+    assert watch.refused(WAITING, "QOSGrpCpuLimit", 0.0)
+    limit = "QOSMaxGRESPerUser (jobs of user ann in partition small in QOS normal)"
+    assert watch.charges(small)[1:] == ((limit, 1.0), ("QOSGrpCpuLimit (jobs in QOS normal)", 1.0))
+    assert watch.charges(WAITING)[1:] == (("QOSGrpCpuLimit (jobs in QOS normal)", 1.0),)
+    assert watch.refused(everywhere, "AssocGrpGRES", 0.0)
+    assert watch.charges(WAITING)[-1] == ("AssocGrpGRES (jobs of user ann of account lab)", 1.0)
 
 
 def running(count: int) -> list[JobRecord]:

@@ -15,6 +15,7 @@ from slurm_asrpt.slurm.limits import (
     SiteLimits,
     Use,
     charges_by_name,
+    on_whole_nodes,
     parse_assoc_mgr,
     parse_licenses,
     qos_before_partitions,
@@ -23,6 +24,7 @@ from slurm_asrpt.slurm.limits import (
 )
 from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.records import JobRecord
+from tests.benches.fake_slurm import node
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 USE = Use("asrpt2", "lab", "normal", "gpu", {"gres/gpu": 4.0, "cpu": 4.0, "node": 1.0}, 60.0)
@@ -227,6 +229,31 @@ def test_slurms_own_count_of_a_job_is_used_where_there_is_one():
         "billing": 12.0,
         "gres/gpu": 4.0,
         "gres/gpu:h100": 4.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "asks", "counted"),
+    [
+        (["big"], 0, {"node": 1}, {"cpu": 64, "gres/gpu": 8, "gres/gpu:h100": 8}),
+        (["big"], 12, {"node": 1}, {"cpu": 128, "gres/gpu": 16, "gres/gpu:h100": 16}),
+        (["big"], 2, {"node": 3, "cpu": 200}, {"cpu": 200, "gres/gpu": 24, "gres/gpu:h100": 24}),
+        (["big", "small"], 1, {"node": 1}, {"cpu": 32, "gres/gpu": 4, "gres/gpu:h100": 0}),
+        (["big", "none"], 1, {"node": 1}, {"cpu": 64, "gres/gpu": 8, "gres/gpu:h100": 8}),
+        (["big", "none"], 0, {"node": 1}, {"cpu": 16, "gres/gpu": 0, "gres/gpu:h100": 0}),
+        ([], 1, {"node": 1}, {}),
+    ],
+)
+def test_a_waiting_exclusive_job_counts_with_all_of_the_smallest_nodes_that_it_may_get(nodes, gpus, asks, counted):
+    known = {
+        "big": replace(node("n0", 0, 8), gpu_type="h100"),
+        "small": replace(node("n1", 1, 4), cpus=32),
+        "none": replace(node("n2", 2, 0), cpus=16),
+    }
+    asked = {"cpu": 1.0, "gres/gpu": float(gpus), "mem": 64.0, **asks}
+    found = on_whole_nodes(replace(USE, tres=asked), [known[name] for name in nodes])
+    assert {name: value for name, value in found.tres.items() if value} == {
+        name: value for name, value in {**asked, **counted}.items() if value
     }
 
 
