@@ -88,6 +88,14 @@ def test_a_job_that_an_act_met_in_another_state_and_those_that_depend_on_it_may_
     assert kinds(acts, plain, replace(ours, done=plain.done)) == set()  # the job may end by itself at that moment
 
 
+@pytest.mark.parametrize(("reason", "found"), [("QOSMaxGRESPerUser", set()), ("Resources", {"missing"})])
+def test_a_job_that_was_moved_before_it_could_start_may_exceed_a_limit_since(reason, found):
+    moved = replace(CANCEL, words=("scontrol", "update", "JobId={j0}", "Partition=small"))
+    plain = Side([OK, Done(True, ("RUNNING",), "")], {"j0": ENDED})
+    ours = Side([OK, Done(True, ("PENDING",), "")], {"j0": ENDED._replace(state="PENDING", end=0.0, reason=reason)})
+    assert kinds([SUBMIT, moved], plain, ours) == found
+
+
 def test_a_job_that_waits_on_an_empty_cluster_is_late():
     first = ENDED._replace(submit=0.0, start=1.0, end=2.0)
     late = ENDED._replace(submit=1.0, start=40.0, end=41.0)

@@ -13,6 +13,8 @@ LATE_S = 20.0
 """A job that waits so much longer than under plain Slurm, although the cluster is empty for as long, is reported."""
 LEASED_S = 5.0
 """A begin time so far ahead, once asrptd is disabled, is a lease."""
+_OF_LIMIT = re.compile("QOS|Assoc|Max|Partition")
+"""Slurm's reasons for jobs that are over a limit."""
 ALIVE = ("pending", "running", "waiting", "starting")
 Found = dict[str, list[dict[str, Any]]]
 
@@ -89,12 +91,16 @@ def _admin(acts: Sequence[Act], plain: Side, ours: Side) -> Iterator[dict[str, A
 
 
 def _missing(plain: Side, ours: Side, free: set[str]) -> Iterator[dict[str, Any]]:
-    """Jobs that end under plain Slurm only. One that waits for a job of another end may wait for ever."""
+    """Jobs that end under plain Slurm only.
+
+    One that waits for a job of another end may wait for ever, and so may one that was changed or moved before it could
+    start, and exceeds a limit since.
+    """
     for name, one in plain.outcomes.items():
         two = ours.outcomes.get(name)
         if not one.ended or (two and two.ended):
             continue
-        if two and job_of(name) in free and two.reason == "DependencyNeverSatisfied":
+        if two and job_of(name) in free and (two.reason == "DependencyNeverSatisfied" or _OF_LIMIT.match(two.reason)):
             continue
         yield {"job": name, "plain": one.state, "asrptd": two.state if two else "", "reason": two.reason if two else ""}
 
