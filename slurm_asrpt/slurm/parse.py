@@ -67,9 +67,25 @@ def parse_jobs(text: str, order: Mapping[str, int] = NO_ORDER) -> list[JobRecord
         answer = json.loads(text)
         if answer.get("errors"):  # slurmctld is away: exit status 0, errors, no jobs
             raise SlurmError(f"squeue --json: {_first_error(answer['errors'])}")
-        return [job_record(raw, order) for raw in answer["jobs"]]
+        found = [job_record(raw, order) for raw in answer["jobs"]]
+        return list(map(_bound_to_preferred, found)) if _PREFER_BINDS_TASKS.match(_release(answer)) else found
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise SlurmError(f"cannot parse the output of squeue --json ({error!r})") from error
+
+
+_PREFER_BINDS_TASKS = re.compile(r"22\.05\.[0-8]$")
+
+
+def _release(answer: Mapping[str, Any]) -> str:
+    """``22.05.8``; empty where the answer does not say."""
+    slurm = answer["meta"].get("Slurm") if isinstance(answer.get("meta"), Mapping) else None
+    return str(slurm.get("release", "")) if isinstance(slurm, Mapping) else ""
+
+
+def _bound_to_preferred(job: JobRecord) -> JobRecord:
+    """Before 22.05.9, the tasks of an array start only on nodes with the features of ``--prefer``, whatever -C says."""
+    is_task = job.array_tasks or "_" in job.job_id
+    return replace(job, features=job.prefer, prefer="") if job.prefer and is_task else job
 
 
 def _first_error(errors: Any) -> str:

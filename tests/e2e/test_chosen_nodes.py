@@ -44,7 +44,13 @@ def test_preferred_nodes_come_first_and_others_if_they_are_full(featured: Cluste
     featured.wait_all([first, second, third], "RUNNING")
     assert {featured.job(first).nodes, featured.job(second).nodes} == {"n3", "n4"}
     assert featured.job(third).nodes in {"n1", "n2"}
-    featured.cancel(first, second, third)
+    tasks = featured.submit("--gpus=4", "-N1", "--prefer=h100", "--array=0-1", script=SHORT)
+    featured.cancel(first, second)
+    ids = [f"{tasks}_{number}" for number in range(2)]
+    done = featured.wait_all(ids, "COMPLETED")
+    assert {job.nodes for job in done.values()} == {"n3", "n4"}, "before 22.05.9 the only ones for them"
+    assert not any(featured.audit(task, "not-started") for task in ids)
+    featured.cancel(third)
 
 
 def test_jobs_with_node_constraints_get_their_nodes_in_queue_order(featured: Cluster):

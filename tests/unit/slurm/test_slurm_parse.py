@@ -51,6 +51,24 @@ def parsed_job(**fields):
     return parse.parse_jobs(json.dumps({"jobs": [{**NEW_STYLE, **fields}]}))[0]
 
 
+@pytest.mark.parametrize(
+    ("release", "task", "found"),
+    [
+        ("22.05.8", True, ("fast", "")),
+        ("22.05.8", False, ("old", "fast")),
+        ("22.05.9", True, ("old", "fast")),
+        ("22.05.11", True, ("old", "fast")),
+        ("24.11.5", True, ("old", "fast")),
+    ],
+)
+def test_before_22_05_9_tasks_start_on_preferred_nodes_only(release, task, found):
+    job = NEW_STYLE | {"prefer": "fast", "features": "old", "array_task_id": wrapped(2, task)}
+    if not task:
+        job |= {"array_job_id": wrapped(0)}
+    (read,) = parse.parse_jobs(json.dumps({"meta": {"Slurm": {"release": release}}, "jobs": [job]}))
+    assert (read.features, read.prefer) == found
+
+
 def test_json_of_newer_releases_is_parsed():
     job = parsed_job()
     assert (job.job_id, job.number, job.state, job.exit_code) == ("10_2", 12, "RUNNING", 3)
