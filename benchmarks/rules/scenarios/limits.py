@@ -139,7 +139,6 @@ SCENARIOS = [
         [Work("exclusive", "asrpt1", 24, 6, 1, options="--exclusive"), *others(30, 10, 2, at_s=1)],
         slurm_conf=LIMITS,
         accounting=["modify qos normal set MaxTRESPerUser=gres/gpu=8"],
-        limits=[Limit((user,), 8) for user in USERS[1:]],
         modes=(ENFORCE,),
     ),
     Scenario(
