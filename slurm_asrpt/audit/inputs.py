@@ -75,7 +75,7 @@ class Document(BaseModel):
     interruptible: frozenset[str] = frozenset()
     indexes: dict[str, int] | None = None
     kept: dict[str, tuple[float, float]] = Field(default_factory=dict)
-    free_gres: dict[str, dict[str, int]] | None = None
+    free_gres: dict[str, dict[str, float]] | None = None
 
 
 _PREEMPTABLE = TypeAdapter(Preemptable)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -124,11 +124,11 @@ class Startup:
     freed: tuple[tuple[Mapping[str, int], Request], ...] = ()
 
 
-Gres = dict[str, dict[str, int]]
-"""Amounts of other generic resources, by resource and node."""
+Gres = dict[str, dict[str, float]]
+"""Amounts of other generic resources, by resource and node; and the CPUs of nodes that partitions may use, by share."""
 
 
-def copy_of(gres: Mapping[str, Mapping[str, int]] | None) -> Gres | None:
+def copy_of(gres: Mapping[str, Mapping[str, float]] | None) -> Gres | None:
     """An independent copy; None of None."""
     return None if gres is None else {name: dict(by_node) for name, by_node in gres.items()}
 
@@ -150,6 +150,10 @@ class MappingCache:
     fabric: Fabric
     single: dict[int, Placement] = field(default_factory=dict)
     forms: dict[tuple[object, ...], tuple[Ranks, float, float]] = field(default_factory=dict)
+
+
+def _times(count: int, amounts: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
+    return ((name, count * amount) for name, amount in amounts)
 
 
 def kinds_of(nodes: Sequence[Node]) -> tuple[int, ...]:
@@ -181,7 +185,8 @@ class ClusterView:
     """Free GPUs per server, free CPUs and memory per node. Policies read it; its owner allocates and frees them.
 
     hosts: the nodes of servers that are only a part of one (``part_name``). The stocks of CPUs and memory are by node.
-    free_gres: what is free of other generic resources (``Request.gres_per_node``); None if they do not count.
+    free_gres: what is free of other generic resources (``Request.gres_per_node``), and of shares of CPUs
+        (``Request.shares_per_gpu``); None if they do not count.
     masks: nodes by free GPUs, so that selection need not scan all nodes (core/free_index.py): bit i of masks[f] is set
         if the i-th node of the table has f GPUs free. bits: the bit of each node.
     kinds: see ``kinds_of``; empty if all GPUs are of one kind.
@@ -208,7 +213,7 @@ class ClusterView:
         startup: Startup | None = None,
         split: Split = Split.SLURM,
         indexes: Mapping[str, int] | None = None,
-        free_gres: Mapping[str, Mapping[str, int]] | None = None,
+        free_gres: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
         self.headroom = headroom or Headroom()
         self.startup = startup
@@ -335,7 +340,7 @@ class ClusterView:
                 left = self.free_memory[name] = self.free_memory.get(name, 0) + sign * memory
                 self.overdrawn = self.overdrawn or left < 0
             if self.free_gres is not None:
-                for resource, amount in request.gres_per_node:
+                for resource, amount in (*request.gres_per_node, *_times(count, request.shares_per_gpu)):
                     by_node = self.free_gres.setdefault(resource, {})
                     by_node[name] = by_node.get(name, 0) + sign * amount
 

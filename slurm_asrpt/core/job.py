@@ -199,6 +199,7 @@ class Request:
     within: sets of nodes, one of which must hold the whole job (several partitions, ``-C [a|b]``, a magnetic
         reservation); () for no such rule.
     brief: the job ends before the room is needed that is kept for a job without GPUs (``ClusterView.kept``).
+    shares_per_gpu: of shares of the nodes' CPUs, the CPUs that count with each GPU, by share.
     """
 
     per_node: int | None = None
@@ -213,6 +214,7 @@ class Request:
     within: tuple[frozenset[str], ...] = ()
     brief: bool = False
     gres_per_node: GresAmounts = ()
+    shares_per_gpu: tuple[tuple[str, float], ...] = ()
 
     def shape(self, gpus: int) -> str:
         """The layout that ``gpus`` GPUs must have, as text; "" if any layout will do."""
@@ -229,7 +231,9 @@ class Request:
     @property
     def bare(self) -> Request:
         """The same request without CPUs, memory and other generic resources."""
-        return replace(self, cpus_per_gpu=0.0, memory_per_gpu=0.0, memory_per_node=0.0, gres_per_node=())
+        return replace(
+            self, cpus_per_gpu=0.0, memory_per_gpu=0.0, memory_per_node=0.0, gres_per_node=(), shares_per_gpu=()
+        )
 
     def in_groups(self, size: int) -> Request:
         """The same request in groups of ``size`` GPUs that share a node. Raises ValueError if it splits groups."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -16,7 +16,8 @@ from slurm_asrpt.core.cpu_jobs import CpuJob, CpuStock, Room, share_of
 from slurm_asrpt.core.domains import lowest
 from slurm_asrpt.core.job import Job, Request
 from slurm_asrpt.core.placement.best_alpha import BestAlphas, alpha_by_type, fits
-from slurm_asrpt.slurm.records import NodeRecord
+from slurm_asrpt.daemon.held_rooms import cpus_by_partition
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.topology import Topology
 
 CLEANING_S = 300.0
@@ -91,6 +92,7 @@ class ClusterState:
         """Slurm's, as last read; in use from the next ``update`` on."""
         self.cpu_caps: Mapping[str, float] = {}
         """MaxCPUsPerNode of partitions that have one, as last read."""
+        self._held_shares: Mapping[str, Mapping[str, float]] = {}
         self.islands: tuple[frozenset[str], ...] = ()
         """Sets of nodes beyond which no node list may reach (``Topology.islands``); empty if there are none."""
         self.nodes: list[NodeRecord] = []
@@ -150,11 +152,33 @@ class ClusterState:
             {n.name: n.cpus - n.cpus_used if may_start_jobs(n) else 0 for n in ours},
             {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
             indexes={n.name: _free_indexes(n) for n in places} if self.fabric.domain else None,
-            free_gres=_free_gres(ours) or None,
+            free_gres={**_free_gres(ours), **self._free_shares(ours)} or None,
         )
         self.not_up = frozenset(n.name for n in places if n.powered_down or n.powering_down)
         self._set_rooms(ours)
         return change
+
+    def follow_cpu_caps(self, caps: Mapping[str, float], records: Iterable[JobRecord]) -> None:
+        """MaxCPUsPerNode of partitions, and what the jobs that run use of it; before ``update``. records: all jobs."""
+        self.cpu_caps = caps
+        self._held_shares = cpus_by_partition([job for job in records if job.partition in caps]) if caps else {}
+
+    def _free_shares(self, ours: Sequence[NodeRecord]) -> Gres:
+        """The CPUs that partitions with MaxCPUsPerNode may still use on each node."""
+        return {
+            _share_name(partition): {
+                n.name: cap - self._held_shares.get(partition, {}).get(n.name, 0.0)
+                for n in ours
+                if partition in n.partitions
+            }
+            for partition, cap in self.cpu_caps.items()
+        }
+
+    def with_shares(self, request: Request, partition: str) -> Request:
+        """The request of a job in this partition, with what it uses of the partition's share of CPUs, if it has one."""
+        if partition not in self.cpu_caps or not request.cpus_per_gpu:
+            return request
+        return replace(request, shares_per_gpu=((_share_name(partition), request.cpus_per_gpu),))
 
     def _set_servers(self, records: list[NodeRecord]) -> None:
         """The nodes as policies see them, whatever their states."""
@@ -271,6 +295,10 @@ class ClusterState:
 def may_start_jobs(record: NodeRecord) -> bool:
     """A completing node shows its GPUs and CPUs as free, but Slurm does not start jobs there yet."""
     return not (record.completing or record.powering_down)
+
+
+def _share_name(partition: str) -> str:
+    return f"CPUs of partition {partition}"
 
 
 def _free_gres(records: Iterable[NodeRecord]) -> Gres:

@@ -35,7 +35,7 @@ class SlurmReader:
         timer.done("read")
         self._rules.follow(nodes, records, now)
         self._topology.follow(now)
-        self._lifecycle.cluster.cpu_caps = self._rules.cpu_caps
+        self._lifecycle.cluster.follow_cpu_caps(self._rules.cpu_caps, records)
         nodes = self._rules.beside_reserved_cores(nodes, now)
         self._lifecycle.follow_nodes(nodes, now, self._rules.open_nodes(now))
         self._lifecycle.follow_jobs(records, now)

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.core.cpu_jobs import ExpectedEnd, Room, share_of
 from slurm_asrpt.daemon.cluster import ClusterState, may_start_jobs
+from slurm_asrpt.daemon.held_rooms import running_rooms
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
-from slurm_asrpt.slurm.limits import parse_tres
-from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.records import NodeRecord
 
 
@@ -85,7 +84,7 @@ def _idle(node: NodeRecord, held: _Held, room: Room, now: float) -> ExpectedEnd 
 
 def rooms_of(job: ManagedJob) -> dict[str, Room]:
     """What a job that runs or is about to start holds on each node."""
-    return dict(_running_rooms(job) if job.state is JobState.RUNNING else _planned_rooms(job))
+    return running_rooms(job.record) if job.state is JobState.RUNNING else dict(_planned_rooms(job))
 
 
 def _shares(job: ManagedJob, rooms: Mapping[str, Room], cluster: ClusterState) -> Iterator[tuple[str, Room]]:
@@ -102,16 +101,6 @@ def shares_held(jobs: JobTable, cluster: ClusterState) -> Mapping[str, float]:
         for name, room in _shares(job, rooms_of(job), cluster):
             held[name] += room.cpus
     return held
-
-
-def _running_rooms(job: ManagedJob) -> Iterator[tuple[str, Room]]:
-    """What a running job holds on each node, in proportion to its GPUs there."""
-    record, gpus = job.record, dict[str, int]()
-    for name, count in record.gpus_by_node.items():
-        gpus[host_of(name)] = gpus.get(host_of(name), 0) + count
-    parts = gpus or dict.fromkeys(expand(record.nodes), 1)
-    total, memory = sum(parts.values()) or 1, parse_tres(record.tres).get("mem", 0.0)
-    return ((name, Room(record.cpus * part / total, memory * part / total)) for name, part in parts.items())
 
 
 def _planned_rooms(job: ManagedJob) -> Iterator[tuple[str, Room]]:

@@ -187,6 +187,7 @@ EVENTS = st.lists(
                 *(Request(), Request(), Request(unit=2), Request(per_node=1), Request(candidates=frozenset({"n0"}))),
                 Request(per_node=1, candidates=frozenset({"n0", "gone"})),  # this one does not fit the cluster
                 *(Request(cpus_per_gpu=8.0), Request(memory_per_node=60.0), Request(gres_per_node=(("nvme", 1),))),
+                Request(cpus_per_gpu=3.0, shares_per_gpu=(("share", 3.0),)),
             ]
         ),
     ),
@@ -254,7 +255,7 @@ class Site:
         view = ClusterView(
             self.nodes,
             **{stock: dict.fromkeys(names, amount) for stock, amount in free.items()},
-            free_gres={"nvme": dict.fromkeys(names, 1)},
+            free_gres={"nvme": dict.fromkeys(names, 1), "share": dict.fromkeys(names, 8)},
         )
         for job, gpus in self.running.values():
             view.take({name: count for name, count in gpus.items() if name in view.by_name}, job.request)
@@ -269,7 +270,8 @@ class Site:
                 assert sum(decision.placement.gpus.values()) == job.gpus
                 view.take(decision.placement.gpus, job.request)  # ValueError if the GPUs were not free
                 assert not view.overdrawn or self.foreign
-                assert min([*view.free_cpus.values(), *view.free_gres["nvme"].values()]) >= 0 or self.foreign
+                stocks = [view.free_cpus, *view.free_gres.values()]
+                assert min(amount for stock in stocks for amount in stock.values()) >= 0 or self.foreign
                 self.running[job.id] = (job, dict(decision.placement.gpus))
             else:
                 assert decision.job.id in self.waiting

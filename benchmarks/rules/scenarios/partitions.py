@@ -19,6 +19,21 @@ SCENARIOS = [
         measure=mean_completion,
     ),
     Scenario(
+        "gpu_cpu_caps",
+        "a partition of GPU jobs may use 16 of 64 CPUs of each node (MaxCPUsPerNode), another one the others; 145 jobs",
+        130,
+        [
+            Work("many_cpus", "asrpt1", 40, 10, 1, 0, 1.2, options="-N1 -c5 -p capped"),
+            Work("few_cpus", "asrpt2", 40, 10, 2, 1, 1.2, options="-N1 -c1 -p capped"),
+            Work("wide", "asrpt3", 5, 12, 8, 4, 20, options="-N2 -c2 -p capped"),
+            Work("free", "asrpt4", 60, 10, 2, 2, 1.5, options="-N1 -c8"),
+        ],
+        slurm_conf="PartitionName=capped Nodes=n[1-4] MaxTime=INFINITE MaxCPUsPerNode=16 State=UP",
+        managed=("gpu", "capped"),
+        measure=mean_completion,
+        modes=(ENFORCE,),
+    ),
+    Scenario(
         "overlapping",
         "two partitions on the same nodes with as many jobs each, of which asrptd manages one",
         200,

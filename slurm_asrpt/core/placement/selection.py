@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 from operator import attrgetter
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Gres, Node, Placement
 from slurm_asrpt.core.domains import layout_of, lowest
 from slurm_asrpt.core.job import Job, Request
 from slurm_asrpt.core.placement.mapping import placement_in
@@ -59,7 +59,15 @@ def _bounded(view: ClusterView, server: str, free: int, request: Request) -> int
         return 0
     if request.gres_per_node and not view.has_gres(name, request):
         return 0
+    if request.shares_per_gpu and view.free_gres is not None:
+        free = min(free, _within_shares(view.free_gres, name, request))
     return free - free % request.unit
+
+
+def _within_shares(stocks: Gres, node: str, request: Request) -> int:
+    """How many GPUs of a node the request could have for the shares of its CPUs."""
+    left = ((stocks.get(share, {}).get(node, 0.0), per_gpu) for share, per_gpu in request.shares_per_gpu)
+    return min(int(max(0.0, cpus) / per_gpu + ROUNDING) for cpus, per_gpu in left)
 
 
 def place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:

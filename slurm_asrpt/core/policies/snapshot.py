@@ -35,7 +35,7 @@ class PolicySnapshot:
     headroom: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     indexes: Mapping[str, int] | None = field(default=None, kw_only=True)
     kept: Mapping[str, tuple[float, float]] = field(default_factory=dict, kw_only=True)
-    free_gres: Mapping[str, Mapping[str, int]] | None = field(default=None, kw_only=True)
+    free_gres: Mapping[str, Mapping[str, float]] | None = field(default=None, kw_only=True)
 
     def view(self) -> ClusterView:
         headroom = Headroom(self.headroom)

@@ -233,7 +233,7 @@ class SnapshotMaker:
         return Running(
             job_id=JobId(record.job_id),
             gpus={name: count for name, count in gpus.items() if count and name in self._cluster.view.by_name},
-            request=resources_of(record, sum(gpus.values())),
+            request=self._cluster.with_shares(resources_of(record, sum(gpus.values())), record.partition),
             ran_s=over_s,
             span=span,
             limit_s=max(0.0, record.time_limit - ran_s) if record.time_limit else math.inf,

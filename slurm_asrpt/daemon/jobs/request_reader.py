@@ -53,10 +53,23 @@ class RequestReader:
 
         As ``read_gpu_request``. within: the nodes to which the job is confined.
         """
-        key = (left, by_slurm, within, *map(shape_values, components))
-        return self._once(
-            key, lambda: read_gpu_request(components, left, by_slurm, self._nodes(within), self._partitions)
-        )
+        cap = self._cap(components)
+        key = (left, by_slurm, within, cap, *map(shape_values, components))
+        return self._once(key, lambda: self._read_gpus(components, left, by_slurm, within, cap))
+
+    def _read_gpus(
+        self, components: Sequence[JobRecord], left: str, by_slurm: bool, within: frozenset[str] | None, cap: float
+    ) -> JobRequest:
+        nodes = [replace(n, cpus=min(n.cpus, int(cap))) for n in self._nodes(within)] if cap else self._nodes(within)
+        found = read_gpu_request(components, left, by_slurm, nodes, self._partitions)
+        if not cap:
+            return found
+        return replace(found, request=self._cluster.with_shares(found.request, components[0].partition))
+
+    def _cap(self, components: Sequence[JobRecord]) -> float:
+        """MaxCPUsPerNode, where the job's partition has it; 0 for jobs that Slurm must divide over nodes by itself."""
+        first, *others = components
+        return 0.0 if others or first.exclusive else self._cluster.cpu_caps.get(first.partition, 0.0)
 
     def cpus(self, components: Sequence[JobRecord], within: frozenset[str] | None) -> CpuJob:
         """The request of a job without GPUs, as ``gpus``. Raises LeftToSlurm."""

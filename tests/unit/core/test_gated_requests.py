@@ -171,6 +171,10 @@ HALF = {
     "cpus": ({"free_cpus": {"n0": 64.0, "n1": 64.0}}, {"cpus_per_gpu": 32.0}),
     "memory": ({"free_memory": {"n0": 512.0, "n1": 512.0}}, {"memory_per_node": 256.0}),
     "gres": ({"free_gres": {"nvme": {"n0": 2, "n1": 2}}}, {"gres_per_node": (("nvme", 1),)}),
+    "share": (
+        {"free_gres": {"share": {"n0": 16, "n1": 16}}},
+        {"cpus_per_gpu": 8.0, "shares_per_gpu": (("share", 8.0),)},
+    ),
 }
 
 

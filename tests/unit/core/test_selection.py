@@ -1,5 +1,7 @@
 """Server selection and Slurm's splitter."""
 
+import json
+
 import pytest
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
@@ -8,6 +10,7 @@ from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage, unprofi
 from slurm_asrpt.core.placement.best_alpha import best_alpha, best_counts, fits
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.placement.splitter import Split, fill
+from slurm_asrpt.core.policies.saved_amounts import amounts_of, read_amounts
 
 FABRIC = Fabric(1.25e9, 300e9)
 
@@ -132,6 +135,19 @@ def test_a_job_takes_other_generic_resources_on_each_of_its_nodes():
     assert chosen(cluster, job(6, gres_per_node=(("nvme", 2),)), Strategy.MOST_FREE) is None
 
 
+def test_a_job_uses_a_share_of_the_cpus_of_a_node_with_each_gpu():
+    cluster = view(8, 8, 8, free_gres={"share": {"n1": 3, "n2": 7}})
+    four, one = job(4, shares_per_gpu=(("share", 2.0),)), job(1, shares_per_gpu=(("share", 2.0),))
+    before = cluster.copy()
+    assert chosen(cluster, four, Strategy.LEAST_FREE) == {"n1": 1, "n2": 3}
+    cluster.take({"n1": 1, "n2": 3}, four.request)
+    assert cluster.free_gres == {"share": {"n1": 1, "n2": 1}}
+    assert chosen(cluster, one, Strategy.LEAST_FREE) is None
+    assert chosen(cluster, job(1), Strategy.LEAST_FREE) is not None
+    cluster.give({"n1": 1, "n2": 3}, four.request)
+    assert cluster.free_gres == before.free_gres
+
+
 def test_a_node_without_known_cpus_or_memory_has_none():
     for stock, request in (("free_cpus", {"cpus_per_gpu": 1}), ("free_memory", {"memory_per_gpu": 1})):
         cluster = view(2, 2, **{stock: {"n1": 2.0}})
@@ -206,3 +222,18 @@ def test_a_planned_start_that_makes_a_node_short_of_memory_counts():
     placement = plan.place(job(1), Strategy.LEAST_FREE, FABRIC)
     assert placement is not None
     assert dict(placement.gpus) == {"n2": 1}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"cpus_per_gpu": 2.5},
+        {"memory_per_node": 9.0, "gres_per_node": (("nvme", 1),)},
+        {"cpus_per_gpu": 2.5, "shares_per_gpu": (("share", 2.5),)},
+        {"gres_per_node": (("nic", 1), ("nvme", 2)), "shares_per_gpu": (("share", 1.0),)},
+    ],
+)
+def test_what_a_running_job_takes_beside_its_gpus_is_saved(asked):
+    request = Request(**asked)
+    assert read_amounts(json.loads(json.dumps(amounts_of(request)))) == request

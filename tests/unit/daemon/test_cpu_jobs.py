@@ -355,6 +355,26 @@ def test_a_job_without_gpus_that_waits_for_its_partitions_share_is_not_delayed_b
     assert bench.job_state(head) is JobState.RUNNING is not bench.job_state(small)
 
 
+def test_jobs_with_gpus_start_within_the_cpus_that_their_partition_may_use(bench: Bench) -> None:
+    """MaxCPUsPerNode=8 of 64 on three nodes of four GPUs; the fake Slurm starts all that asrptd lets go."""
+    bench.slurm.partition_rules = {"gpu": Partition(max_cpus=8.0)}
+    without = [cpu_job(bench, 4, required_nodes="n1")]
+    bench.cycle(3)
+    jobs = [bench.slurm.submit(1, cpus=3) for _ in range(7)]
+    wide = bench.slurm.submit(2, cpus=10, min_nodes=1)
+    bench.cycle(3)
+    running = [job_id for job_id in jobs if bench.job_state(job_id) is JobState.RUNNING]
+    assert Counter(nodes_of(bench, job_id) for job_id in running) == {"n1": 1, "n2": 2, "n3": 2}
+    assert bench.job(jobs[5]).reason.kind == "resources"
+    for job_id in (*running, *without):
+        bench.slurm.end(job_id)
+    bench.cycle(3)
+    assert {bench.job_state(job_id) for job_id in jobs[5:]} == {JobState.RUNNING}
+    bench.cycle(3)
+    assert bench.job(wide).job.request.min_nodes == 2, "it needs ten CPUs"
+    assert not bench.audit("not-started")
+
+
 def test_tasks_per_gpu_alone_make_a_job_with_gpus(bench: Bench) -> None:
     """-n4 --ntasks-per-gpu=2: Slurm shows the GPUs in what it counts, and nowhere else."""
     full = bench.slurm.submit(11)
