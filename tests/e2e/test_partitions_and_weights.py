@@ -70,6 +70,16 @@ def test_jobs_without_gpus_start_within_the_cpus_that_their_partition_may_use(la
     assert sorted(started)[2] - sorted(started)[0] > 2.0, "the third waited for one of the first two"
 
 
+def test_jobs_with_gpus_start_within_the_cpus_that_their_partition_may_use(lab: Cluster) -> None:
+    """Three CPUs of four on a node; each node has two GPUs, and 60 more CPUs."""
+    jobs = [lab.submit("-p", "cpu", "-N1", "--gpus=1", "-n1", "-c3", script="sleep 2") for _ in range(4)]
+    free = lab.submit("-p", "gpu", "-w", "n1", "--gpus=1", "-n1", "-c8", script="sleep 1")
+    done = [lab.wait(job_id, "COMPLETED", timeout=60) for job_id in (*jobs, free)]
+    assert {job.nodes for job in done} == {"n1", "n2"}
+    assert not [entry for job_id in (*jobs, free) for entry in lab.audit(job_id, "not-started")]
+    assert done[-1].start_time <= min(job.start_time for job in done[2:4]), "the second GPU is not kept for them"
+
+
 def test_jobs_of_several_partitions_start_where_one_lets_them_use_the_cpus(lab: Cluster) -> None:
     """Slurm refuses them on n1 and n2, where only partition cpu would start them."""
     asked = (["-n1", "--exclusive"], ["-N1", "-n1", "-c8"])
