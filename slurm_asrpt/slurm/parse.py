@@ -114,6 +114,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         start_time=number(raw.get("start_time")),
         end_time=number(raw.get("end_time")),
         time_limit=60 * number(raw.get("time_limit")),
+        time_min=60 * number(raw.get("time_minimum")),
         deadline=number(raw.get("deadline")),
         priority=int(number(raw.get("priority"))),
         nice=_nice(raw.get("nice")),

@@ -32,6 +32,7 @@ class JobRecord:
     array_most: how many tasks of the array may run at once, 0 without a limit.
     dependency: the unfulfilled part. licenses: as requested. tres: what it was given, or asks for, as Slurm counts it.
     accrue_time: Slurm counts the job's age from then on; 0 if it does not count it. time_limit: seconds, 0 without one.
+    time_min: --time-min in seconds, 0 without it.
     tasks_per_socket: 0 if it does not ask for that. deadline: 0 without one. max_nodes: 0 without an upper bound.
     exclusive: "node": shares its nodes with no job; "user", "mcs" or "topo": with some; "": with all.
     segment: nodes of each of its segments (--segment), 0 if it has none, None if this Slurm does not show it.
@@ -55,6 +56,7 @@ class JobRecord:
     start_time: float = 0.0
     end_time: float = 0.0
     time_limit: float = 0.0
+    time_min: float = 0.0
     deadline: float = 0.0
     priority: int = 0
     nice: int = 0

@@ -154,6 +154,8 @@ def test_jobs_that_would_run_into_maintenance_stay_pending_and_reservations_admi
         assert done[beside].nodes == "n4"
         assert not asrpt.audit(beside, "not-started")
         assert asrpt.text_of(long).startswith("its time limit reaches into reservation maint, which begins about 00:")
+        shortened = asrpt.submit("--gpus=6", "--time=30", "--time-min=1", script=SHORT)
+        assert asrpt.wait(shortened, "COMPLETED").time_limit < 600, "Slurm has shortened it"
         assert asrpt.job(long).state == "PENDING"
         assert not asrpt.audit(long, "start"), "asrptd did not try to start it"
         words = ["StartTime=now", "Duration=10", "Users=asrpt1", "Nodes=n4"]

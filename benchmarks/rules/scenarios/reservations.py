@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.rules.figures import Limit
-from benchmarks.rules.scenario import Scenario, Work, admin, mean_completion
+from benchmarks.rules.scenario import ENFORCE, Scenario, Work, admin, mean_completion
 from slurm_asrpt.lab.cluster import Lab
 
 
@@ -85,5 +85,22 @@ SCENARIOS = [
             (185.0, admin("scontrol delete reservation=maintenance")),
         ],
         measure=mean_completion,
+    ),
+    Scenario(
+        "time_min",
+        "all nodes are maintained 150 s from now: jobs with --time-min=1 (and some without) --time=30",
+        230,
+        [
+            Work("one", "asrpt1", 60, 10, 1, 0, 2, options="--time=30 --time-min=1"),
+            Work("two", "asrpt2", 40, 12, 2, 0.5, 3.5, options="-N1 --time=30 --time-min=1"),
+            Work("node", "asrpt3", 8, 12, 8, 2, 14, ask="-N1 --gpus-per-node=8", options="--time=30 --time-min=1"),
+            Work("long", "asrpt4", 12, 12, 2, 1, 7, options="-N1 --time=30"),
+        ],
+        acts=[
+            (1.0, admin(_RESERVE_ALL)),
+            (185.0, admin("scontrol delete reservation=maintenance")),
+        ],
+        measure=mean_completion,
+        modes=(ENFORCE,),
     ),
 ]

@@ -83,7 +83,8 @@ class Admission:
         if record.reservation:
             (confined,), within = within, ()
             record, components = anywhere(record), [anywhere(each, record.reservation) for each in components]
-        enforcing, each, fixed = self._mode.enforcing, components or [record], job.nodes_refused
+        enforcing, each = self._mode.enforcing, components or [record]
+        fixed = job.nodes_refused or ("time-min" if terms.shortened else "")
         if enforcing and is_without_gpus(record, job.tag, components):
             cpu_job = self._allowed(self._requests.cpus(each, confined), terms, within)
             cpu_job = replace(cpu_job, band=priority.band, charges=priority.charges)
@@ -147,6 +148,7 @@ class Admission:
             record.requeue and bool(signal),
             self._communication.of(job.tag, record.uid),
             self._own_room(record) - avoided - reserved if enforcing and record.exclusive == WITH_OWN else NOTHING,
+            self._rules.may_be_shortened(record, now),
         )
         return terms, components
 

@@ -68,7 +68,8 @@ class Terms(NamedTuple):
     request: ``request_values`` of its record. avoided: nodes where it has just failed to start. reserved: nodes that
     reservations keep from it. within: the nodes of each reservation in which it may run. components: the values of
     those of a heterogeneous job. interruptible: whether it may be preempted by asrptd. communication: as its runs have
-    taught. own: nodes with room for it beside jobs of the same user, if it shares nodes with no others.
+    taught. own: nodes with room for it beside jobs of the same user, if it shares nodes with no others. shortened:
+    Slurm may have to shorten it.
     """
 
     request: tuple[object, ...]
@@ -81,6 +82,7 @@ class Terms(NamedTuple):
     interruptible: bool
     communication: Belief | None
     own: frozenset[str]
+    shortened: bool = False
 
 
 @dataclass(eq=False, kw_only=True)

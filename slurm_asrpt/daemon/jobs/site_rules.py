@@ -122,14 +122,20 @@ class SiteRules:
     def barring(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
         """The reservations whose nodes the job must not use.
 
-        Those to come that it would reach into by its time limit, which is what Slurm goes by; and those that hold now
-        and do not admit it: for a second or two, Slurm does not show yet that their nodes are reserved.
+        Those to come that it would reach into by its time limit, which is what Slurm goes by (or by its --time-min, to
+        which Slurm may shorten it); and those that hold now and do not admit it: for a second or two, Slurm does not
+        show yet that their nodes are reserved.
         """
         if not self._reservations:
             return ()
-        end = now + (record.time_limit or math.inf)
+        end = now + (record.time_min or record.time_limit or math.inf)
         ahead = [r for r in self._reservations if now < r.start < end and r.name != record.reservation]
         return (*ahead, *(r for r in self._active(now) if not self._admits(r, record, now)))
+
+    def may_be_shortened(self, record: JobRecord, now: float) -> bool:
+        """Whether Slurm may have to shorten the job to its --time-min, so that it ends before a reservation begins."""
+        until = now + (record.time_limit or math.inf) if record.time_min else now
+        return any(now < r.start < until and r.name != record.reservation for r in self._reservations)
 
     def maintenance_of(self, record: JobRecord, now: float) -> Reservation | None:
         """The next maintenance of the nodes of a running job, if the job may still run then."""

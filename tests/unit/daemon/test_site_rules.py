@@ -77,6 +77,21 @@ def test_jobs_that_end_before_a_reservation_may_use_its_nodes(bench):
     assert row(bench, late).reason == "ahead"
 
 
+def test_slurm_chooses_the_nodes_of_a_job_that_it_may_shorten_ahead_of_a_reservation(bench):
+    """--time-min. Slurm's backfill shortens a job; what cannot be shortened enough waits."""
+    maintenance(bench, 600.0, "n1", "n2", "n3")
+    able = bench.slurm.submit(4, time_limit=3600.0, time_min=300.0)
+    not_able = bench.slurm.submit(4, time_limit=3600.0, time_min=900.0)
+    plain = bench.slurm.submit(4, time_limit=300.0, time_min=60.0)
+    bench.cycle(3)
+    assert [bench.audit("start", job_id)[0].get("by_slurm", "") for job_id in (able, plain)] == ["time-min", ""]
+    assert bench.job(not_able).reason.kind == "ahead"
+    bench.slurm.reserved = []
+    bench.cycle(3)
+    (entry,) = bench.audit("start", not_able)
+    assert "by_slurm" not in entry
+
+
 def test_a_reservation_is_the_reason_only_if_it_alone_blocks_the_job(bench):
     small = [bench.slurm.submit(1, required_nodes=f"n{n}", min_nodes=1, max_nodes=1, time_limit=60) for n in (1, 2, 3)]
     bench.cycle(3)
