@@ -88,7 +88,7 @@ SCENARIOS = [
     ),
     Scenario(
         "time_min",
-        "all nodes are maintained 150 s from now: jobs with --time-min=1 (and some without) --time=30",
+        "all nodes are maintained 150 s from now: jobs with --time=30, most of them with --time-min=1",
         230,
         [
             Work("one", "asrpt1", 60, 10, 1, 0, 2, options="--time=30 --time-min=1"),
