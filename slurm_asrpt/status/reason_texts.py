@@ -53,7 +53,7 @@ WORDS = {
     ),
     "resources": Wording(
         "needs {GPUs}, {free} free for it, but not enough CPUs or memory there",
-        "a job starts when its GPUs, CPUs and memory are free at the same time",
+        "a job starts when its GPUs, its memory and its CPUs (within the partition's MaxCPUsPerNode) are free together",
         "running jobs must end; a request for fewer CPUs or less memory may start sooner",
     ),
     "gres": Wording(
