@@ -231,6 +231,22 @@ SITES = {
         prepare=_fail_prologs,
         acts=[(at, f"sh -c 'scontrol update NodeName={name} State=RESUME; true'") for at, name in RESUMED],
     ),
+    "memory": Site(
+        conf=[
+            "DefMemPerCPU=1000",
+            "PartitionName=percpu Nodes=n[1-4] MaxMemPerCPU=2000 MaxTime=INFINITE State=UP",
+            "PartitionName=pernode Nodes=n[1-4] MaxMemPerNode=100000 DefMemPerNode=4000 MaxTime=INFINITE State=UP",
+            "PartitionName=pergpu Nodes=n[1-4] JobDefaults=DefMemPerGPU=60000,DefCpuPerGPU=6 MaxTime=INFINITE State=UP",
+            "PartitionName=least Nodes=n[1-4] LLN=YES MaxTime=INFINITE State=UP",
+        ],
+        managed=["percpu", "pernode", "pergpu", "least"],
+        options=[
+            *("-p percpu --mem-per-cpu=5000", "-p percpu --mem=20000", "-p percpu -c2 --mem-per-cpu=3G", "-p least"),
+            *("-p pernode --mem=90000", "-p pernode --mem-per-gpu=30000", "-p pernode --mem=0", "-p pernode"),
+            *("-p pergpu", "-p pergpu --mem-per-cpu=10000", "-p pergpu --cpus-per-gpu=9", "-p pergpu,least"),
+        ],
+        updates=["Partition=percpu", "Partition=pergpu", "MinMemoryNode=200000", "MinMemoryCPU=9000", "Partition=gpu"],
+    ),
     "types": Site(
         nodes="2x4:h100,2x4:a100",
         options=["--gres=gpu:h100:1", "--gpus=a100:2", "-N1 --gpus-per-node=h100:4", "-N2 --gpus-per-node=a100:2"],
