@@ -236,7 +236,7 @@ SITES = {
             "DefMemPerCPU=1000",
             "PartitionName=percpu Nodes=n[1-4] MaxMemPerCPU=2000 MaxTime=INFINITE State=UP",
             "PartitionName=pernode Nodes=n[1-4] MaxMemPerNode=100000 DefMemPerNode=4000 MaxTime=INFINITE State=UP",
-            "PartitionName=pergpu Nodes=n[1-4] JobDefaults=DefMemPerGPU=60000,DefCpuPerGPU=6 MaxTime=INFINITE State=UP",
+            "PartitionName=pergpu Nodes=n[1-4] DefMemPerGPU=60000 DefCpuPerGPU=6 MaxTime=INFINITE State=UP",
             "PartitionName=least Nodes=n[1-4] LLN=YES MaxTime=INFINITE State=UP",
         ],
         managed=["percpu", "pernode", "pergpu", "least"],
