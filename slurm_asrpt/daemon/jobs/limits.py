@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -25,7 +26,7 @@ from slurm_asrpt.slurm.site import Site
 MOST_KNOWN = 100_000
 _counted_by = attrgetter(
     *("user", "account", "qos", "partition", "tres", "licenses", "time_limit", "cpus", "min_nodes"),
-    *("tres_per_job", "tres_per_node", "tres_per_task", "tasks", "gpus_by_node", "exclusive", "state"),
+    *("tres_per_job", "tres_per_node", "tres_per_task", "tasks", "gpus_by_node", "exclusive", "state", "one_thread"),
 )
 
 
@@ -72,7 +73,7 @@ class LimitsWatch:
 
     def _follow_sizes(self, nodes: Sequence[NodeRecord]) -> None:
         """Nodes of one size count alike."""
-        found = {(node.partitions, node.cpus, node.gpus, node.gpu_type, len(node.types)): node for node in nodes}
+        found = {(n.partitions, n.cpus, n.threads, n.gpus, n.gpu_type, len(n.types)): n for n in nodes}
         if found.keys() != self._sizes.keys():
             self._known.clear()
             self._of_record.clear()
@@ -162,7 +163,10 @@ class LimitsWatch:
         if not use.whole_nodes or record.state != PENDING:
             return use
         own = set(record.partition.split(","))
-        return on_whole_nodes(use, [node for node in self._sizes.values() if own & node.partitions])
+        nodes = [node for node in self._sizes.values() if own & node.partitions]
+        if record.one_thread:  # of each core, all or one may count
+            nodes = [replace(node, cpus=node.cpus // node.threads) for node in nodes]
+        return on_whole_nodes(use, nodes)
 
     def alone(self, job: ManagedJob, limit: str) -> tuple[float, float] | None:
         """How much a job asks for, and the limit, if it breaks the limit by itself."""

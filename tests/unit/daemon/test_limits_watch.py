@@ -121,6 +121,14 @@ def test_a_job_that_gets_whole_nodes_counts_with_all_of_their_gpus(watch):
     assert watch.charges(started) == ((LIMIT, 2.0),), "what Slurm shows of it"
 
 
+@pytest.mark.parametrize(("one_thread", "cpus"), [(False, 64.0), (True, 32.0)])
+def test_of_cores_of_which_a_job_uses_one_thread_half_may_count(client, watch, one_thread, cpus):
+    client.limits = SiteLimits(qos={"normal": Qos("normal", user={"MaxTRESPU=cpu": 99.0})})
+    exclusive = replace(WAITING, exclusive="node", one_thread=one_thread)
+    watch.follow([exclusive], 0.0, [replace(node("n1", 0, 4), threads=2)])
+    assert watch.charges(exclusive) == (("MaxTRESPU=cpu of QOS normal, user ann", cpus),)
+
+
 def test_limits_are_read_at_once_for_a_new_user_and_seldom_otherwise(watch, client):
     for now in range(10):
         watch.follow([WAITING, RUNNING], float(now))
