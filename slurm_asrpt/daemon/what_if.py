@@ -73,7 +73,7 @@ def as_admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status,
         raise LeftToSlurm(requested.by_slurm)
     unused = profiles.problem(tag, job.gpus) if tag.profile and not job.profiled else ""
     job, tag = _predicted(job, tag, record.uid, snapshot)
-    charges = charges_by_name(use_of(record, job.gpus), snapshot.headroom)
+    charges = charges_by_name(use_of(record, job.gpus, nodes=nodes), snapshot.headroom)
     job = replace(job, charges=charges, weight=_weight(record.user, status, snapshot))
     return Admitted(job, tag, unused, requested.by_slurm)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from slurm_asrpt.core.limits import Charge, Charges
 from slurm_asrpt.errors import SlurmError
@@ -249,42 +249,46 @@ def parse_licenses(text: str) -> dict[str, float]:
 # what a job uses
 
 
-def use_of(record: JobRecord, gpus: int, ran_s: float = 0.0) -> Use:
+def use_of(record: JobRecord, gpus: int, ran_s: float = 0.0, nodes: Iterable[NodeRecord] = ()) -> Use:
     """What a record counts for: what it was given if it runs, what it asks for if it waits. gpus: its GPUs.
 
-    ran_s: seconds that no longer count.
+    ran_s: seconds that no longer count. nodes: those of all partitions, for a waiting job that gets whole ones; one of
+    several that are alike is enough.
     """
-    nodes = max(record.min_nodes, len(record.hosts))
+    count = max(record.min_nodes, len(record.hosts))
     cpus = record.cpus_for(gpus)
-    memory = record.memory_per_node * nodes or record.memory_per_cpu * cpus or record.memory_per_gpu * gpus
-    tres = {"cpu": float(cpus), "node": float(nodes), "mem": memory, "gres/gpu": float(gpus)}
+    memory = record.memory_per_node * count or record.memory_per_cpu * cpus or record.memory_per_gpu * gpus
+    tres = {"cpu": float(cpus), "node": float(count), "mem": memory, "gres/gpu": float(gpus)}
     tres |= parse_tres(record.tres)
     if record.cpus_per_gpu and record.state == PENDING:  # Slurm counts these only once it starts the job
         tres |= {"cpu": max(tres["cpu"], float(cpus)), "mem": max(tres["mem"], memory)}
     licenses = {name: float(count) for (name, _), count in _licenses(record.licenses).items()}
     partition, minutes = record.partition.partition(",")[0], max(0.0, record.time_limit - ran_s) / 60
     whole_nodes = record.exclusive == "node"
+    if whole_nodes and record.state == PENDING:
+        tres |= _of_whole_nodes(record, tres, nodes)
     return Use(record.user, record.account, record.qos, partition, tres, minutes, licenses, whole_nodes)
 
 
-def on_whole_nodes(use: Use, nodes: Iterable[NodeRecord]) -> Use:
-    """As Slurm will count a waiting job with ``--exclusive``: all CPUs and GPUs of its nodes, whatever it asks for.
+def _of_whole_nodes(record: JobRecord, asked: Mapping[str, float], nodes: Iterable[NodeRecord]) -> dict[str, float]:
+    """What Slurm will count of a waiting job with ``--exclusive``: all CPUs and GPUs of its nodes.
 
-    nodes: of its partitions. Where these differ, what the smallest have: Slurm may still find that it is more.
+    Where the nodes of its partitions differ, what the smallest have: Slurm may still find that it is more.
     """
-    gpus = use.tres["gres/gpu"]
-    able = [node for node in nodes if node.gpus or not gpus]
+    partitions, gpus = record.partition.split(","), asked["gres/gpu"]
+    able = [node for node in nodes if not node.partitions.isdisjoint(partitions) and (node.gpus or not gpus)]
     if not able:
-        return use
-    count = max(use.tres["node"], math.ceil(gpus / max(1, *(node.gpus for node in able))))
-    each = list(map(_tres_of, able))
-    least = {name: count * min(one.get(name, 0.0) for one in each) for name in each[0]}
-    return replace(use, tres={**use.tres, **{name: max(use.tres.get(name, 0.0), all_) for name, all_ in least.items()}})
+        return {}
+    count = max(asked["node"], math.ceil(gpus / max(1, *(node.gpus for node in able))))
+    each = [_tres_of(node, record.one_thread) for node in able]
+    return {name: max(asked.get(name, 0.0), count * min(one.get(name, 0.0) for one in each)) for name in each[0]}
 
 
-def _tres_of(node: NodeRecord) -> dict[str, float]:
-    kinds = {part.gpu_type: float(part.gpus) for part in node.parts if part.gpu_type}
-    return {"cpu": float(node.cpus), "gres/gpu": float(node.gpus), **{f"gres/gpu:{k}": n for k, n in kinds.items()}}
+def _tres_of(node: NodeRecord, one_thread: bool) -> dict[str, float]:
+    """one_thread: of each core, all threads or one may count."""
+    kinds = {f"gres/gpu:{part.gpu_type}": float(part.gpus) for part in node.parts if part.gpu_type}
+    cpus = node.cpus // node.threads if one_thread else node.cpus
+    return {"cpu": float(cpus), "gres/gpu": float(node.gpus), **kinds}
 
 
 def parse_tres(text: str) -> dict[str, float]:

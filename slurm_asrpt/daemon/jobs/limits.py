@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -17,7 +16,7 @@ from slurm_asrpt.core.limits import Charges, Headroom, headroom, together
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.refusals import Refusals
 from slurm_asrpt.daemon.jobs.site_reader import SiteReader
-from slurm_asrpt.slurm.limits import LimitBook, Use, is_minimum, is_of_nodes, on_whole_nodes, use_of
+from slurm_asrpt.slurm.limits import LimitBook, Use, is_minimum, is_of_nodes, use_of
 from slurm_asrpt.slurm.partitions import is_closed
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import gpus_of
@@ -159,14 +158,7 @@ class LimitsWatch:
         return found
 
     def _use_of(self, record: JobRecord, ran_s: float = 0.0) -> Use:
-        use = use_of(record, gpus_of(record), ran_s)
-        if not use.whole_nodes or record.state != PENDING:
-            return use
-        own = set(record.partition.split(","))
-        nodes = [node for node in self._sizes.values() if own & node.partitions]
-        if record.one_thread:  # of each core, all or one may count
-            nodes = [replace(node, cpus=node.cpus // node.threads) for node in nodes]
-        return on_whole_nodes(use, nodes)
+        return use_of(record, gpus_of(record), ran_s, self._sizes.values())
 
     def alone(self, job: ManagedJob, limit: str) -> tuple[float, float] | None:
         """How much a job asks for, and the limit, if it breaks the limit by itself."""

@@ -15,7 +15,6 @@ from slurm_asrpt.slurm.limits import (
     SiteLimits,
     Use,
     charges_by_name,
-    on_whole_nodes,
     parse_assoc_mgr,
     parse_licenses,
     qos_before_partitions,
@@ -251,10 +250,16 @@ def test_a_waiting_exclusive_job_counts_with_all_of_the_smallest_nodes_that_it_m
         "none": replace(node("n2", 2, 0), cpus=16),
     }
     asked = {"cpu": 1.0, "gres/gpu": float(gpus), "mem": 64.0, **asks}
-    found = on_whole_nodes(replace(USE, tres=asked), [known[name] for name in nodes])
-    assert {name: value for name, value in found.tres.items() if value} == {
-        name: value for name, value in {**asked, **counted}.items() if value
-    }
+    tres = ",".join(f"{name}={value:g}" for name, value in asked.items() if name != "mem") + ",mem=64M"
+    waiting = replace(RECORD, exclusive="node", tres=tres)
+    some = [known[name] for name in nodes]
+    assert _without_zeros(use_of(waiting, gpus, nodes=some).tres) == _without_zeros({**asked, **counted})
+    assert use_of(replace(waiting, state="RUNNING"), gpus, nodes=some).tres == asked
+    assert use_of(replace(waiting, exclusive=""), gpus, nodes=some).tres == asked
+
+
+def _without_zeros(tres):
+    return {name: value for name, value in tres.items() if value}
 
 
 @pytest.mark.parametrize("text", ["", "a|b", "(("])
