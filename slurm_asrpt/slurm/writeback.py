@@ -156,6 +156,27 @@ def waits_no_more(error: str) -> bool:
     return "no longer pending" in error or "already finished" in error
 
 
+_LIMITS_CHECK = (
+    "Requested partition configuration not available now",
+    "Requested account has breached requested QOS usage threshold",
+)
+
+
+def begin_refused(error: str) -> str:
+    """Slurm's answer to an update of StartTime alone; empty if it has set the begin time all the same.
+
+    It checks limits only after that, but before it changes the priority and the nodes, and rejects each update of a job
+    that its partition or QOS would not start: MaxMemPerNode, AllowAccounts, State=INACTIVE, UsageThreshold (22.05 to
+    26.05).
+    """
+    return "" if is_over_limit(error) else error
+
+
+def is_over_limit(error: str) -> bool:
+    """Whether Slurm rejects each update of the job, because its partition or QOS would not start it."""
+    return any(text in error for text in _LIMITS_CHECK)
+
+
 def site_factor(job_id: str, factor: int) -> Update:
     """Mode order: the job's position in the queue, added to its multifactor priority."""
     return Update(job_id, {"SiteFactor": str(factor)})

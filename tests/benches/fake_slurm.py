@@ -74,6 +74,7 @@ class FakeSlurm:
     records: dict[str, JobRecord] = field(default_factory=dict)
     writes: list[Update] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
+    over_limit: set[str] = field(default_factory=set)  # that their partition would not start, as with MaxMemPerNode
     fixed_nodes: set[str] = field(default_factory=set)  # -m arbitrary: from 23.11 on, Slurm refuses a node list
     refused_lists: dict[str, str] = field(default_factory=dict)  # of jobs that start only without: Slurm's reason
     answers: bool = True
@@ -333,6 +334,9 @@ class FakeSlurm:
             return f"Invalid job id specified for job {update.job_id}"
         if update.job_id in self.errors:
             return self.errors[update.job_id]
+        if job.state == PENDING and update.job_id in self.over_limit:
+            self._update_pending(job, {name: text for name, text in update.fields.items() if name == "StartTime"})
+            return f"Requested partition configuration not available now for job {update.job_id}"
         if update.job_id in self.fixed_nodes and not update.fields.keys().isdisjoint(("ReqNodeList", "NumNodes")):
             return f"Requested operation not supported on this system for job {update.job_id}"
         if job.state in RUNNING_STATES:
@@ -385,6 +389,9 @@ class FakeSlurm:
         return 0 < job.array_most <= len(running)
 
     def _try_to_start(self, job: JobRecord) -> None:
+        if job.job_id in self.over_limit:
+            self.records[job.job_id] = dataclasses.replace(job, reason="MaxMemPerLimit")
+            return
         if self._throttled(job):
             self.records[job.job_id] = dataclasses.replace(job, reason="JobArrayTaskLimit")
             return

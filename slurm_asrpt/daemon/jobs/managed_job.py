@@ -317,6 +317,12 @@ class ManagedJob(SavedJob):
         """The pin will not be written, or nothing remains of it."""
         self.pin = None
 
+    def start_refused(self, now: float, why: Reason) -> None:
+        """Slurm lets nobody change it, so that the pin is not written. It is queued again after growing pauses."""
+        if not self.pinned_before:
+            self.original = None
+        self.not_started(now, why, at_once=False, avoid=False)
+
     def pin_cleared(self) -> None:
         """Slurm has removed the pin. The older record is adjusted, or the pin would look like the owner's request."""
         record = self.unpinned

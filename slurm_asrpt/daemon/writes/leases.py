@@ -6,10 +6,12 @@ If asrptd dies, the leases expire and Slurm schedules the jobs itself.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon.jobs.arrays import ArraySplit
 from slurm_asrpt.daemon.jobs.begin_times import LEASE_SLACK_S
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
@@ -73,10 +75,11 @@ class Leases:
         for job, error in zip(jobs, errors, strict=True):
             if error and job.record.array_tasks:
                 continue  # the error may concern one array task; the others have the new lease
-            if error:
+            if writeback.waits_no_more(error):
                 job.lease_refused(self.late_s)
-            else:
+            elif not writeback.begin_refused(error):
                 job.lease_written(self.late_s)
+            # else, as if the answer were lost: what Slurm shows next is the old lease or the new one
 
     # due renewals
 
@@ -125,7 +128,8 @@ class Leases:
 class Fences:
     """Writes a fresh lease before a job's nodes are touched (decision 1). Both methods may raise SlurmError.
 
-    Slurm refuses such a lease, without side effects, unless the job is pending.
+    Slurm refuses such a lease, without side effects, unless the job is pending. A pending job that is over a limit gets
+    it, but can be given no nodes.
     """
 
     def __init__(
@@ -134,14 +138,20 @@ class Fences:
         """save: what a restart must know; called before Slurm is touched."""
         self._leases, self._listener, self._audit, self._save = leases, listener, audit, save
 
-    def fence(self, jobs: Sequence[ManagedJob], now: float) -> list[ManagedJob]:
-        """Write the leases that were intended. Returns the jobs that took theirs; the others are withdrawn."""
+    def fence(self, jobs: Sequence[ManagedJob], now: float, starting: bool = True) -> list[ManagedJob]:
+        """Write the leases that were intended. Returns the jobs that took theirs; the others are withdrawn.
+
+        starting: before they are pinned; else before their pins are removed.
+        """
         fenced = []
         for job, error in zip(jobs, self._leases.write(jobs, now), strict=True):
             if error:
                 self._audit.record(now, "fence-refused", job.record.job_id, error=error)
                 self._listener.withdraw(job, JobState.INELIGIBLE, job.reason, now)
                 job.pin_dropped()
+                if starting and writeback.is_over_limit(error):
+                    waits = reason(Phase.WAITING, "not-started", slurm_reason=_without_id(error))
+                    job.start_refused(now, waits)
             else:
                 fenced.append(job)
         return fenced
@@ -151,4 +161,9 @@ class Fences:
         if jobs:
             self._leases.intend(jobs, now)
             self._save(now)
-        return self.fence(jobs, now)
+        return self.fence(jobs, now, starting=False)
+
+
+def _without_id(error: str) -> str:
+    """Slurm's answer without the job that it is about."""
+    return re.sub(r"^\S+: | for job \S+$", "", error)

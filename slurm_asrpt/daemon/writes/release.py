@@ -58,7 +58,7 @@ class Release:
         for (job, fields), error in zip(ours, errors, strict=True):
             if writeback.waits_no_more(error):
                 continue  # it has started or was cancelled meanwhile
-            if error:
+            if writeback.begin_refused(error) if fields.keys() == {"StartTime"} else error:
                 self._audit.record(now, REFUSED, job.record.job_id, error=error)
             else:
                 self._audit.record(now, DONE, job.record.job_id, pinned=job in pinned)

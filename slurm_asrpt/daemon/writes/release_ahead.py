@@ -147,8 +147,8 @@ class ReleaseAhead:
         for job, error in zip(jobs, errors, strict=True):
             if writeback.waits_no_more(error):
                 continue  # Slurm has started it
-            if not error:
-                job.site_factor_is(None)
+            if not writeback.begin_refused(error):
+                job.site_factor_is(None)  # a job that is over a limit never got its SiteFactor
             self._audit.record(now, "leased-again", job.record.job_id, **({"error": error} if error else {}))
 
     def write_releases(self, intended: IntendedReleases, now: float) -> None:
@@ -171,10 +171,10 @@ class ReleaseAhead:
         for (job, factor), error in zip(releases, self._client.update(updates), strict=True):
             if writeback.waits_no_more(error):
                 continue  # Slurm has started it
-            new = job.record.eligible_time > now
-            if not error:
+            new, refused = job.record.eligible_time > now, writeback.begin_refused(error)
+            if not refused:
                 job.released_ahead(now, factor)
-            if new or error:
+            if new or refused:
                 self._audit.record(now, "released-ahead", job.record.job_id, **({"error": error} if error else {}))
 
     def _fence(self, jobs: Sequence[ManagedJob], now: float) -> list[ManagedJob]:

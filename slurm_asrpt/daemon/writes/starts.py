@@ -209,11 +209,11 @@ class Starts:
         errors = self._client.update([*updates, *handed, *intended.tasks])
         self._note_pins(fenced, errors[: len(fenced)], now)
         self._leases.note(waiting, errors[len(fenced) : len(updates)])
-        others = [*waiting, *left]
-        for job, error in zip(others, errors[len(fenced) :], strict=False):
+        others, refused = [*waiting, *left], [writeback.begin_refused(error) for error in errors[len(fenced) :]]
+        for job, error in zip(others, refused, strict=False):
             job.handed_over_is(job.state is JobState.LEFT_TO_SLURM and not error)
         names = [*(job.record.job_id for job in others), *(task.job_id for task in intended.tasks)]
-        for job_id, error in zip(names, errors[len(fenced) :], strict=True):
+        for job_id, error in zip(names, refused, strict=True):
             if error:
                 self._audit.record(now, "lease-refused", job_id, error=error)
 

@@ -185,6 +185,31 @@ def test_a_refused_lease_is_audited(bench):
     assert refused[0]["error"] == "Access/permission denied"
 
 
+def test_the_begin_time_of_a_job_that_slurm_lets_nobody_change_stays_a_lease(bench):
+    """Slurm rejects each update of a job over a limit of its partition, but has set the begin time (22.05 to 26.05)."""
+    first, second = bench.slurm.submit(12), bench.slurm.submit(12)
+    bench.slurm.over_limit = {first, second}
+    for _ in range(40):
+        bench.cycle(30)
+        assert all(bench.slurm.records[job_id].eligible_time <= bench.slurm.now + 600 for job_id in (first, second))
+    tried = len(bench.audit("fence-refused", first))
+    assert 2 < tried < 20, "with growing pauses, in 20 minutes"
+    assert not bench.audit("lease-refused")
+    assert "partition configuration" in bench.job(first).reason.facts["slurm_reason"]
+    bench.slurm.over_limit = set()
+    bench.cycle(310)
+    assert bench.job_state(first) is JobState.RUNNING
+
+
+def test_a_job_that_slurm_lets_nobody_change_delays_no_others(bench):
+    over = bench.slurm.submit(12, iterations=1)
+    bench.slurm.over_limit = {over}
+    bench.cycle(3)
+    others = [bench.slurm.submit(4, iterations=1) for _ in range(3)]
+    bench.cycle(8)
+    assert {bench.job_state(job_id) for job_id in others} == {JobState.RUNNING}
+
+
 def test_slurm_starts_jobs_whose_leases_run_out_after_asrptd_died(bench):
     blocker = fill_cluster(bench)
     job_id = bench.slurm.submit(12)

@@ -67,6 +67,20 @@ def test_all_leases_are_released_in_one_cycle(bench, stop_enforcing):
     assert {e["job"] for e in bench.audit("handed-back")} == {*jobs, late}
 
 
+def test_a_job_that_slurm_lets_nobody_change_is_released_all_the_same(bench, stop_enforcing):
+    """Slurm rejects the update, but has set its begin time."""
+    bench.slurm.submit(12)
+    bench.cycle(2)
+    waiting, over = bench.slurm.submit(4), bench.slurm.submit(4)
+    bench.cycle(3)
+    bench.slurm.over_limit = {over}
+    stop_enforcing(bench)
+    bench.cycle(2)
+    assert bench.slurm.records[over].eligible_time <= bench.slurm.now
+    assert {e["job"] for e in bench.audit("handed-back")} == {waiting, over}
+    assert not bench.audit("hand-back-refused")
+
+
 def test_removing_a_pin_restores_all_fields_it_overwrote(bench, stop_enforcing):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(8, min_nodes=1, max_nodes=3)
