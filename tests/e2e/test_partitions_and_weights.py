@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from slurm_asrpt.slurm.node_list import expand
 
-from .conftest import Cluster, own_cluster, quick
+from .conftest import LEASE_S, Cluster, own_cluster, quick, wait_for
 
 pytestmark = pytest.mark.e2e
 
 SETTINGS = {
     **quick(1),
-    "slurm": {"partitions": ["gpu", "short", "long", "vip", "wide", "cpu"]},
+    "slurm": {"partitions": ["gpu", "short", "long", "vip", "wide", "cpu", "small"]},
     "policy": {"name": "asrpt-gated"},
 }
 PARTITIONS = """
@@ -23,6 +24,7 @@ PartitionName=long Nodes=n[3-4]
 PartitionName=vip Nodes=n[1-4] AllowAccounts=vip
 PartitionName=wide Nodes=n[1-4] MinNodes=2
 PartitionName=cpu Nodes=n[1-2] MaxCPUsPerNode=4
+PartitionName=small Nodes=n[1-4] MaxMemPerNode=1000
 """
 
 
@@ -87,6 +89,33 @@ def test_jobs_of_several_partitions_start_where_one_lets_them_use_the_cpus(lab: 
     done = [lab.wait(job_id, "COMPLETED", timeout=60) for job_id in jobs]
     assert {(job.partition, job.nodes in ("n3", "n4")) for job in done} == {("long", True)}
     assert not [entry for job_id in jobs for entry in lab.audit(job_id, "not-started")]
+
+
+def test_jobs_of_a_partition_that_was_inactive_start_at_once_when_it_is_up(lab: Cluster) -> None:
+    """Meanwhile, Slurm rejects each update of a waiting job, but sets its begin time."""
+    blockers = [lab.submit("-p", "long", "--gpus=2", "-N1", script="sleep 600") for _ in range(2)]
+    for job_id in blockers:
+        lab.wait(job_id, "RUNNING", timeout=30)
+    waiting = [lab.submit("-p", "long", "--gpus=2", "-N1", script="sleep 1") for _ in range(3)]
+    wait_for(lambda: set(waiting) <= set(lab.order()), "all are in the queue", 10)
+    lab.scontrol("update", "PartitionName=long", "State=INACTIVE")
+    lab.cancel(*blockers)
+    time.sleep(8.0)
+    assert all(lab.job(job_id).eligible_time <= time.time() + LEASE_S + 2 for job_id in waiting)
+    lab.scontrol("update", "PartitionName=long", "State=UP")
+    for job_id in waiting:
+        lab.wait(job_id, "COMPLETED", timeout=30)
+
+
+def test_a_job_over_a_limit_of_its_partition_keeps_a_lease_and_starts_once_it_is_within(lab: Cluster) -> None:
+    """MaxMemPerNode. Slurm rejects each update of such a job, but sets its begin time."""
+    large = lab.submit("-p", "small", "--gpus=1", "--mem=2000", script="sleep 1")
+    wait_for(lambda: lab.audit(large, "fence-refused"), "asrptd has tried to start it", 15)
+    time.sleep(8.0)
+    assert lab.job(large).eligible_time <= time.time() + LEASE_S + 2
+    assert len(lab.audit(large, "fence-refused")) < 6, "with growing pauses"
+    lab.scontrol("update", f"JobId={large}", "MinMemoryNode=500")
+    lab.wait(large, "COMPLETED", timeout=60)
 
 
 def test_nodes_of_a_larger_weight_are_used_last(lab: Cluster) -> None:
