@@ -64,9 +64,9 @@ SCENARIOS = [
         "the partition is set to State=INACTIVE for half a minute, with some 100 jobs waiting; 200 in all",
         160,
         [
-            Work("small", "asrpt1", 120, 10, 1, 0, 0.5),
-            Work("medium", "asrpt2", 60, 12, 2, 0.5, 1, ask="-N1 --gres=gpu:2"),
-            Work("node", "asrpt3", 20, 12, 8, 1, 3, ask="-N1 --gpus-per-node=8"),
+            Work("small", "asrpt1", 120, 10, 1, 0, 0.2),
+            Work("medium", "asrpt2", 60, 12, 2, 0.5, 0.4, ask="-N1 --gres=gpu:2"),
+            Work("node", "asrpt3", 20, 12, 8, 1, 1.2, ask="-N1 --gpus-per-node=8"),
         ],
         acts=[
             (30.0, admin("scontrol update PartitionName=gpu State=INACTIVE")),
