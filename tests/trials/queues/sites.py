@@ -246,6 +246,12 @@ SITES = {
             *("-p pergpu", "-p pergpu --mem-per-cpu=10000", "-p pergpu --cpus-per-gpu=9", "-p pergpu,least"),
         ],
         updates=["Partition=percpu", "Partition=pergpu", "MinMemoryNode=200000", "MinMemoryCPU=9000", "Partition=gpu"],
+        acts=[
+            (30.0, "scontrol update PartitionName=pernode State=INACTIVE"),
+            (45.0, "scontrol update PartitionName=least AllowQos=none"),
+            (55.0, "scontrol update PartitionName=pernode State=UP"),
+            (70.0, "scontrol update PartitionName=least AllowQos=ALL"),
+        ],
     ),
     "types": Site(
         nodes="2x4:h100,2x4:a100",
