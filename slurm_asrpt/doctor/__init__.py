@@ -10,7 +10,6 @@ from slurm_asrpt.doctor.checks import Finding, Here, Snapshot, State, failure, t
 
 __all__ = ["Finding", "Here", "Snapshot", "State", "examine", "take_snapshot"]
 
-OUR_CHECKS: tuple[Callable[[Settings, float], Iterator[Finding]], ...] = (daemon.release, *predictions.CHECKS)
 _UNKNOWN = Here()
 SLURM_CHECKS: tuple[Callable[[Settings, float, Snapshot], Iterator[Finding]], ...] = (
     *(slurm.answers, hook.plugin, hook.include, hook.scripts, hook.tags, hook.wakes, daemon.leases, daemon.clock),
@@ -20,9 +19,9 @@ SLURM_CHECKS: tuple[Callable[[Settings, float, Snapshot], Iterator[Finding]], ..
 
 def examine(settings: Settings, now: float, snapshot: Snapshot | None, here: Here = _UNKNOWN) -> list[Finding]:
     """Run all checks; without a snapshot, only those of asrpt's own files. now: seconds since the epoch."""
-    found = [*daemon.switched(settings, now), *daemon.state(settings)]
-    found += [*daemon.starts(here), *daemon.alive(settings, now, here)]
-    found += [finding for check in OUR_CHECKS for finding in check(settings, now)]
+    found = [*daemon.switched(settings, here), *daemon.state(settings)]
+    found += [*daemon.starts(here), *daemon.alive(settings, now, here), *daemon.release(settings, here)]
+    found += [finding for check in predictions.CHECKS for finding in check(settings, now)]
     if snapshot is None:
         return found
     found += daemon.units(list(snapshot.units))

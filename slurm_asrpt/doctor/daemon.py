@@ -17,8 +17,9 @@ CLOCK_S = 2.0
 """Tolerated difference in seconds: Slurm and leases count whole seconds."""
 
 
-def switched(settings: Settings, now: float) -> Iterator[Finding]:
-    """Warn if asrptd is disabled."""
+def switched(settings: Settings, here: Here) -> Iterator[Finding]:
+    """Warn if asrptd is disabled, or runs in another mode than the settings say. The last status of an asrptd that has
+    ended does not count: the next one reads the settings."""
     try:
         off = switch.is_off(settings.paths.state)
     except OSError as error:
@@ -27,7 +28,7 @@ def switched(settings: Settings, now: float) -> Iterator[Finding]:
     if off:
         yield warning("switch", "asrptd is disabled and writes nothing to Slurm", "asrpt-admin enable")
         return
-    runs_in = _mode(settings)
+    runs_in = "" if here.leads is False else _mode(settings)
     if runs_in in set(Mode) - {settings.daemon.mode}:
         text = f"asrptd runs in mode {runs_in}, but asrpt.toml says {settings.daemon.mode}"
         yield warning("switch", text, "systemctl restart asrptd")
@@ -67,8 +68,10 @@ def state(settings: Settings) -> Iterator[Finding]:
         yield failure("state", text, "make it writable for asrptd, which then goes on by itself")
 
 
-def release(settings: Settings, now: float) -> Iterator[Finding]:
-    """asrptd runs the installed release. ``alive`` reports a missing status."""
+def release(settings: Settings, here: Here) -> Iterator[Finding]:
+    """The asrptd that runs is the installed release. ``alive`` reports a missing status, and that none runs."""
+    if here.leads is False:
+        return
     try:
         runs = read_status(settings.paths.run).release
     except AsrptError:

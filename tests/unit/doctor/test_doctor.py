@@ -307,6 +307,18 @@ def test_an_asrptd_that_has_just_died_is_found_while_its_status_is_fresh(healthy
     assert (dead.state, dead.text.startswith("it is not running")) == (State.FAILURE, True)
 
 
+def test_the_last_status_of_an_asrptd_that_has_ended_is_no_mismatch(healthy: Settings) -> None:
+    """The next asrptd is the installed one, and reads the settings."""
+    publish_status(healthy, release="0.0.9")
+    status = read_status(healthy.paths.run)
+    write_status(healthy.paths.run, replace(status, mode="enforce"))
+    found = {leads: examine(healthy, NOW, None, Here(leads)) for leads in (True, False)}
+    checks = {leads: {finding.check: finding.state for finding in findings} for leads, findings in found.items()}
+    assert (checks[True]["switch"], checks[True]["release"]) == (State.WARNING, State.WARNING)
+    assert checks[False]["switch"] is State.OK
+    assert "release" not in checks[False]
+
+
 def test_settings_with_which_asrptd_would_not_start_are_found(healthy: Settings, tmp_path: Path) -> None:
     wrong = healthy.model_copy(update={"policy": healthy.policy.model_copy(update={"name": "foo"})})
     assert "foo" in here(wrong).refuses
