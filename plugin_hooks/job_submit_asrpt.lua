@@ -913,6 +913,14 @@ local function counted(value)
   return number_given(value) and value > 0 and value < 1e6 and value or nil
 end
 
+-- The GPUs that --ntasks-per-gpu means for a job without any other option for GPUs; 0 without it.
+local function gpus_of_tasks(desc, found)
+  local tasks, of_gpu = counted(desc.num_tasks), counted(desc.ntasks_per_tres) or counted(desc.ntasks_per_gpu)
+  local gpus = tasks and of_gpu and math.floor(tasks / of_gpu) or 0
+  found.gpu = found.gpu or gpus > 0
+  return gpus
+end
+
 -- Whether a job requests GPUs, and how many in total, as far as that is known before it is placed. Several options
 -- name the same GPUs: those of the job count before those of each node, and these before those of each task.
 local function gpu_request(desc)
@@ -929,7 +937,7 @@ local function gpu_request(desc)
     by_node = nil -- sbatch derives the nodes from the tasks
   end
   found.sure = of_job ~= nil
-  found.gpus = of_job or by_node and by_node * nodes or by_task or 0
+  found.gpus = of_job or by_node and by_node * nodes or by_task or gpus_of_tasks(desc, found)
   return found
 end
 

@@ -334,6 +334,19 @@ def test_hyperparameters_select_the_entry_and_are_in_the_tag(lua: LuaHook, folde
     )
 
 
+@pytest.mark.parametrize("field", ["ntasks_per_tres", "ntasks_per_gpu"])
+def test_tasks_and_tasks_per_gpu_are_a_number_of_gpus(lua: LuaHook, folder: Path, field: str) -> None:
+    """-n16 --ntasks-per-gpu=2 (docs/slurm-notes.md): a job with eight GPUs, tagged in every mode."""
+    eight = dict(keys_of(GROUP, JOB.program, 1000, 8, {}))
+    (folder / "table.txt").write_bytes(render_table({eight["exact"]: Entry.plain(5)}))
+    write_hook_conf(folder, ["gpu"], 0, time.time() + 60, RULES)
+    assert tag_of(lua.submit(folder, **job(tres_per_job="", num_tasks=16, **{field: 2}))).iterations == 5
+    assert lua.submit(folder, **job(tres_per_job="", num_tasks=1, **{field: 2}))["set"] == []
+    assert lua.submit(folder, **job(tres_per_job="", num_tasks=16, **{field: 65534}))["set"] == []
+    asked = job(tres_per_job="gres:gpu:4", num_tasks=16, **{field: 2})
+    assert tag_of(lua.submit(folder, **asked)).iterations == 0, "the GPUs of the job count"
+
+
 def test_a_long_tag_has_no_features(lua: LuaHook, folder: Path) -> None:
     words = "--epochs 1234567890 --steps 1234567890 --bs 1234567890 --lr 1.23456789e-10 --wd 12345"
     (folder / "table.txt").write_bytes(render_table({KEY: Entry.plain(1e12)}))
