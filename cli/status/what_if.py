@@ -1,4 +1,7 @@
-"""asrpt-status --what-if: where and when a job script would start if it were submitted now. Does not query Slurm."""
+"""asrpt-status --what-if: where and when a job script would start if it were submitted now.
+
+Does not query Slurm, except for the caller's default account where a partition of the job admits some accounts only.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,14 @@ from slurm_asrpt.config.settings import Mode, Settings, load_settings
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.core.units import Unit
 from slurm_asrpt.daemon.what_if import Admitted, as_admitted, is_rejected, simulated, with_adjusted_interval
-from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError
 from slurm_asrpt.forecast.estimate import SAMPLES
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Snapshot, from_json
 from slurm_asrpt.forecast.what_if import WhatIfResult
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.predict.conformal import including
+from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.partitions import is_closed, refused_by, rejected_by
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import LeftToSlurm, asked_gpus
@@ -118,6 +122,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     tag, found = _looked_up(settings, script, submission, record)
     try:
         status, snapshot = _published(settings)
+        record = replace(record, account=record.account or _default_account(settings, record, snapshot))
         tag = with_adjusted_interval(tag, record.uid, snapshot)
         found = replace(found, predicted_low=tag.low, predicted_high=tag.high)
         admitted = as_admitted(settings, record, tag, status, snapshot)
@@ -157,6 +162,20 @@ def _refused_by_partitions(found: WhatIf, record: JobRecord, snapshot: Snapshot)
         why = in_words("partition-closed", {"partition": record.partition})
         return replace(found, reason="partition-closed", why=why, trouble="its partition starts no jobs now")
     return None
+
+
+def _default_account(settings: Settings, record: JobRecord, snapshot: Snapshot) -> str:
+    """The caller's own, from Slurm, if a partition of the job admits some accounts only; "" if it is not known.
+
+    The published snapshot has no accounts of users: everybody can read it.
+    """
+    of_job = [snapshot.partitions[name] for name in record.partition.split(",") if name in snapshot.partitions]
+    if all(each.accounts.admit_all for each in of_job):
+        return ""
+    try:
+        return CliClient(settings.slurm).default_account(record.user)
+    except SlurmError:  # Slurm has the last word
+        return ""
 
 
 def _groups(record: JobRecord, snapshot: Snapshot) -> frozenset[str] | None:

@@ -14,7 +14,7 @@ from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import incremental, parse, preemption
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.commands import environment_of, run_slurm
-from slurm_asrpt.slurm.limits import qos_of_partitions
+from slurm_asrpt.slurm.limits import default_account, qos_of_partitions
 from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.pace import pace_of
 from slurm_asrpt.slurm.partitions import rows_of
@@ -70,6 +70,10 @@ class CliClient:
     def settings_of_slurm(self) -> dict[str, str]:
         """slurmctld's settings by their names in slurm.conf. Raises SlurmError."""
         return _values(self.run("scontrol", "show", "config"))
+
+    def default_account(self, user: str) -> str:
+        """ "" if the user has none, or Slurm has no accounts. Raises SlurmError."""
+        return default_account(self.run("scontrol", "-o", "show", "assoc_mgr", f"users={user}", "flags=users"), user)
 
     def check_conf(self) -> None:
         """Raises SlurmError if slurm.conf is missing: Slurm's commands would search the network for it, for long."""

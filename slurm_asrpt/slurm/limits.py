@@ -158,6 +158,15 @@ def parse_assoc_mgr(text: str) -> tuple[dict[str, Qos], dict[tuple[str, str, str
     return qos, associations
 
 
+def default_account(text: str, user: str) -> str:
+    """A user's default account in ``scontrol -o show assoc_mgr flags=users``; "" if it has none."""
+    for line in text.splitlines():
+        raw = _fields(line)
+        if re.sub(r"\([0-9]+\)$", "", raw.get("UserName", "")) == user and raw.get("DefAccount"):
+            return raw["DefAccount"]
+    return ""
+
+
 def _fields(line: str) -> dict[str, str]:
     pairs = (word.partition("=") for word in line.split(" "))
     return {key: value for key, _, value in pairs if key}

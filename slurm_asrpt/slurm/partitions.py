@@ -42,6 +42,16 @@ class Names:
     def admit(self, name: str) -> bool:
         return name not in self.denied and (self.allowed is None or name in self.allowed)
 
+    @property
+    def admit_all(self) -> bool:
+        return self.allowed is None and not self.denied
+
+    def setting(self, what: str) -> str:
+        """As it is in slurm.conf, e.g. ``AllowAccounts=lab``. what: Accounts or Qos."""
+        if self.allowed is not None:
+            return f"Allow{what}={','.join(sorted(self.allowed))}"
+        return f"Deny{what}={','.join(sorted(self.denied))}"
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -70,9 +80,13 @@ class Partition:
     def refuses(self, job: JobRecord) -> tuple[str, str] | None:
         """Slurm's reason and the limit for which a job that is to be submitted would never start; None if it may.
 
-        Its account and QOS are not known yet, and a QOS may lift these limits. Without a time limit, the job gets the
-        partition's.
+        Its account and QOS count if they are known. A QOS may lift the other limits. Without a time limit, the job gets
+        the partition's.
         """
+        if job.account and not self.accounts.admit(job.account):
+            return "AccountNotAllowed", self.accounts.setting("Accounts")
+        if job.qos and not self.qos.admit(job.qos):
+            return "QOSNotAllowed", self.qos.setting("Qos")
         if job.qos or self.has_qos:
             return None
         if job.time_limit > self.max_time:

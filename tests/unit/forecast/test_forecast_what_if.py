@@ -19,7 +19,7 @@ from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.daemon.forecasts.nameless import without_names
 from slurm_asrpt.daemon.what_if import simulated
-from slurm_asrpt.errors import InputError
+from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.forecast.conformal import MIN_STARTS, ConformityScore, StartConformal
 from slurm_asrpt.forecast.sampling import Quantiles
@@ -29,6 +29,7 @@ from slurm_asrpt.hook.group import describe, keys_of
 from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.predict.conformal import rounded_interval
+from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.gpu_defaults import GpuDefaults, as_counted
 from slurm_asrpt.slurm.partitions import Names, Partition
 from slurm_asrpt.slurm.records import JobRecord
@@ -591,7 +592,42 @@ def test_what_its_partition_never_starts_is_told(words, rules, why, site, tmp_pa
         assert ask(SCRIPT, [*words, *other], tmp_path, monkeypatch, capsys)["reason"] != "over-limit"
 
 
+@pytest.mark.parametrize(
+    ("words", "default", "why"),
+    [
+        ([], "lab", "AccountNotAllowed (AllowAccounts=ml,physics of partition gpu)"),
+        (["-A", "lab"], "physics", "AccountNotAllowed (AllowAccounts=ml,physics of partition gpu)"),
+        (["-A", "ml"], "lab", ""),
+        ([], "physics", ""),
+        ([], "", ""),
+        (["-q", "low"], "ml", "QOSNotAllowed (DenyQos=low of partition gpu)"),
+        (["-p", "gpu,other"], "lab", ""),
+    ],
+)
+def test_the_accounts_and_qos_of_a_partition_hold(words, default, why, site, tmp_path, monkeypatch, capsys):
+    """A job without -A has its user's default account, which Slurm is asked for."""
+    monkeypatch.setattr(CliClient, "default_account", lambda self, user: default)
+    with_partition(site, accounts=Names(frozenset({"physics", "ml"})), qos=Names(None, frozenset({"low"})))
+    found = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)
+    assert found["why"] == f"Slurm refuses it: {why}" if why else found["reason"] != "over-limit"
+
+
+@pytest.mark.parametrize("accounts", [Names(), Names(frozenset({"physics"}))])
+def test_slurm_is_asked_only_if_a_partition_admits_some_accounts(accounts, site, tmp_path, monkeypatch, capsys):
+    asked = list[str]()
+
+    def refuse(self: CliClient, user: str) -> str:
+        asked.append(user)
+        raise SlurmError("no answer")
+
+    monkeypatch.setattr(CliClient, "default_account", refuse)
+    with_partition(site, accounts=accounts)
+    assert ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["reason"] != "over-limit"
+    assert len(asked) == (0 if accounts.admit_all else 1)
+
+
 def test_a_job_gets_as_many_nodes_as_its_partition_asks_for(site, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(CliClient, "default_account", lambda self, user: "")
     site.slurm.end("1")
     site.cycle(2)
     publish(site)

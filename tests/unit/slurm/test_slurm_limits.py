@@ -15,6 +15,7 @@ from slurm_asrpt.slurm.limits import (
     SiteLimits,
     Use,
     charges_by_name,
+    default_account,
     parse_assoc_mgr,
     parse_licenses,
     qos_before_partitions,
@@ -295,3 +296,12 @@ def test_odd_licenses_are_left_to_slurm(text):
 def test_a_job_to_be_submitted_counts_for_the_limits_that_surely_hold_for_it(named, limits, counts) -> None:
     use = Use("ann", named.get("account", ""), named.get("qos", ""), "gpu", {"gres/gpu": 4.0, "node": 1.0})
     assert dict(charges_by_name(use, limits)) == counts
+
+
+def test_the_default_account_of_a_user() -> None:
+    text = (
+        "Current Association Manager state\nUser Records\n"
+        "UserName=ann(1001) DefAccount=physics DefWckey= AdminLevel=None\n"
+        "UserName=ann2(1002) DefAccount= DefWckey= AdminLevel=None\n"
+    )
+    assert [default_account(text, user) for user in ("ann", "ann2", "bob")] == ["physics", "", ""]
