@@ -27,7 +27,7 @@ COLUMNS: Mapping[str, str] = {
     "later_than_real": "started later",
     "never_started": "never started",
 }
-_REAL, _OURS = "#000000", "#0072B2"
+_REAL, _OURS = "var(--front)", "var(--used)"
 _OTHERS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A900")
 _WIDTH, _HEIGHT, _LEFT, _TOP = 760, 320, 70, 10
 _TICKS = (
@@ -89,7 +89,7 @@ def comparison(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def _colors(outcomes: Sequence[Outcome]) -> list[str]:
-    """Slurm as it was is black and asrptd's default blue, on every page; the others get the remaining colors."""
+    """Slurm as it was has the color of text, asrptd's default is blue, on every page; the others get what remains."""
     rest = cycle(_OTHERS)
     shown = ours(outcomes)
     return [_REAL if each.name == AS_IT_WAS else _OURS if each is shown else next(rest) for each in outcomes]

@@ -3,9 +3,10 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const SVG = "http://www.w3.org/2000/svg";
   const COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#999999"];
-  const LEFT = 110, RIGHT = 40, AXIS = 20;
+  const AXIS = 20, NARROW = 500;
   const STEPS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 2592000];
   const LEAST_S = 5;
+  let before = 110, beyond = 40; // beside a chart, in pixels
   let from = data.t0, to = data.t1, chosen = -1, waiting = false;
 
   const color = (run) => COLORS[Math.min(data.users.indexOf(run.user), COLORS.length - 1)] || "#999999";
@@ -47,15 +48,16 @@
     }
     begin() {
       this.width = this.svg.clientWidth || 900;
+      [before, beyond] = this.width < NARROW ? [86, 14] : [110, 40];
       this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
       this.svg.replaceChildren();
       this.ticks();
     }
-    x(time) { return LEFT + (time - from) / (to - from) * (this.width - LEFT - RIGHT); }
-    time(x) { return from + (x - LEFT) / (this.width - LEFT - RIGHT) * (to - from); }
-    clip(x) { return Math.max(LEFT, Math.min(this.width - RIGHT, x)); }
+    x(time) { return before + (time - from) / (to - from) * (this.width - before - beyond); }
+    time(x) { return from + (x - before) / (this.width - before - beyond) * (to - from); }
+    clip(x) { return Math.max(before, Math.min(this.width - beyond, x)); }
     ticks() {
-      const most = Math.max(2, (this.width - LEFT) / 90), step = STEPS.find((s) => (to - from) / s <= most) || STEPS.at(-1);
+      const most = Math.max(2, (this.width - before) / 90), step = STEPS.find((s) => (to - from) / s <= most) || STEPS.at(-1);
       data.offsets.forEach(([since, ahead], at) => {
         const first = at ? Math.max(from, since) : from, last = at + 1 < data.offsets.length ? data.offsets[at + 1][0] - 1 : to;
         for (let t = Math.ceil((first + ahead) / step) * step - ahead; t <= Math.min(to, last); t += step) this.tick(t, step);
@@ -67,8 +69,8 @@
       draw(this.svg, "text", { x, y: this.height - 5, "text-anchor": "middle" }, clock(t, step));
     }
     level(y, label) {
-      draw(this.svg, "line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y, y2: y });
-      draw(this.svg, "text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, label);
+      draw(this.svg, "line", { class: "grid", x1: before, x2: this.width - beyond, y1: y, y2: y });
+      draw(this.svg, "text", { x: before - 8, y: y + 4, "text-anchor": "end" }, label);
     }
     pick(element, number) {
       element.dataset.run = number;
@@ -94,7 +96,7 @@
       draw(servers.svg, "line", { class: "node", x1: 0, x2: servers.width, y1: top - GAP / 2, y2: top - GAP / 2 });
       if (node.rows * rowHeight >= 10) {
         const middle = here + node.rows * rowHeight / 2 + 4;
-        draw(servers.svg, "text", { x: LEFT - 8, y: middle, "text-anchor": "end" }, node.name.slice(0, 16));
+        draw(servers.svg, "text", { x: before - 8, y: middle, "text-anchor": "end" }, node.name.slice(0, before < 100 ? 11 : 16));
       }
       return here;
     });
@@ -122,7 +124,7 @@
       const left = queue.clip(queue.x(time)), right = queue.clip(queue.x(next));
       path += `${path ? "L" : "M"}${left},${y(count)}L${right},${y(count)}`;
     });
-    if (path) draw(queue.svg, "path", { d: path, fill: "none", stroke: "#0072B2", "stroke-width": 2 });
+    if (path) draw(queue.svg, "path", { d: path, class: "line" });
   }
 
   function dots(chart, levels, low, high, at, value) {

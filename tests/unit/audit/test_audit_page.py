@@ -185,3 +185,35 @@ def test_in_a_browser_the_page_of_a_long_time_is_drawn_whole(browser: Any, tmp_p
     assert browser.find_elements("css selector", "#queue path")
     assert browser.find_elements("css selector", "#errors circle")
     assert browser.get_log("browser") == []
+
+
+def test_in_a_browser_the_page_follows_the_systems_colors_and_fits_a_phone(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "audit.html"
+    path.write_text(page(day(), 900.0, 1200.0, "all jobs"), encoding="utf-8")
+    colors = {}
+    for theme in ("light", "dark"):
+        features = [{"name": "prefers-color-scheme", "value": theme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        browser.get(path.as_uri())
+        parts = ("body", "#tools", "#all", "#gpus text")
+        colors[theme] = [style(browser, part, name) for part in parts for name in ("background-color", "color", "fill")]
+    assert (colors["light"][0], colors["dark"][0]) == ("rgb(255, 255, 255)", "rgb(20, 23, 27)")
+    assert all(light != dark for light, dark in zip(colors["light"], colors["dark"], strict=True) if set_(light))
+    phone = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    browser.get(path.as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") == 390
+    labels = browser.find_elements("css selector", "#errors text")
+    assert all(label.rect["x"] >= 0 for label in labels)
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def set_(color: str) -> bool:
+    """Whether it is a color of the page, and not transparent or SVG's default."""
+    return color not in {"rgba(0, 0, 0, 0)", "rgb(0, 0, 0)"}
+
+
+def style(browser: Any, part: str, name: str) -> str:
+    script = "return getComputedStyle(document.querySelector(arguments[0])).getPropertyValue(arguments[1])"
+    return str(browser.execute_script(script, part, name))
