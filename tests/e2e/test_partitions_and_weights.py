@@ -56,6 +56,12 @@ def test_a_partition_that_refuses_one_job_holds_no_others(lab: Cluster) -> None:
     lab.cancel(closed)
 
 
+def test_a_job_that_one_partition_of_its_nodes_does_not_admit_starts_in_the_other(lab: Cluster) -> None:
+    """With a list of nodes, Slurm 22.05 withdraws them from its cycle when the first partition refuses the job."""
+    job_id = lab.submit("-p", "vip,gpu", "--gpus=1", script="sleep 1")
+    assert lab.wait(job_id, "COMPLETED", timeout=60).partition == "gpu"
+
+
 def test_a_job_gets_the_nodes_that_its_partition_wants(lab: Cluster) -> None:
     job_id = lab.submit("-p", "wide", "--gpus=2", script="sleep 1")
     assert len(expand(lab.wait(job_id, "COMPLETED", timeout=30).nodes)) == 2  # some may still be busy with earlier jobs

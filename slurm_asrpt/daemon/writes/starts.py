@@ -38,9 +38,11 @@ NEVER = "BadConstraints"
 """Slurm's reason for a job that it will never start as it is."""
 CLOSED = ("PartitionDown", "PartitionInactive")
 """Slurm's reasons for a partition that starts no jobs now."""
-_LIMITS = ("Limit", "Assoc", "QOS", "Licenses", "MaxJobs", "MaxGRES", "InvalidAccount", "NotAllowed", "not permitted")
-"""In Slurm's reasons. The last two are of accounts and QOS that a partition refuses: AccountNotAllowed, or "Job's
-account not permitted to use this partition (gpu denies lab)"."""
+_NOT_ADMITTED = ("NotAllowed", "not permitted")
+"""In Slurm's reasons, of accounts and QOS that a partition refuses: AccountNotAllowed, or "Job's account not permitted
+to use this partition (gpu denies lab)"."""
+_LIMITS = ("Limit", "Assoc", "QOS", "Licenses", "MaxJobs", "MaxGRES", "InvalidAccount", *_NOT_ADMITTED)
+"""In Slurm's reasons."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +111,18 @@ class StartWithdrawal:
     def did_not_start(self, job: ManagedJob, why: str, now: float) -> None:
         """Return the job to the queue: at once the first time unless a limit holds it, then after growing pauses."""
         self._listener.gone(job.record.job_id, now)  # it holds no GPUs; it returns when it may
-        if _may_be_any_list(why, job.failures):
+        unlisted = _starts_unlisted(job.record.partition, why)
+        if unlisted:
+            job.refuses_nodes("partitions")
+        elif _may_be_any_list(why, job.failures):
             job.refuses_nodes("constraints")
         waits = reason(Phase.WAITING, self._kind(why), slurm_reason=why)
         several = "," in job.record.partition  # of these, Slurm tells no reason: the nodes may be of the wrong one
         avoid = several or why not in ("Resources", "Priority", "None")
         if why in CLOSED:
             self._rules.limits.partition_refused()
+            job.not_started(now, waits, at_once=True, avoid=False)
+        elif unlisted:
             job.not_started(now, waits, at_once=True, avoid=False)
         elif is_limit(why) and self._rules.limits.refused(self._refused_part(job), why, now):
             job.over_limit(now, waits)
@@ -138,6 +145,8 @@ class StartWithdrawal:
             patience_s += CLEANING_S  # else others would be preempted for it, too
         late = now - max(job.pin.at, job.pin_written_at) > patience_s
         refused = self._refused_part(job)
+        if job.by_slurm and _starts_unlisted(refused.partition, refused.reason):
+            return "Resources" if late else ""
         return (refused.reason or "None") if late or _is_final(refused) else ""
 
     def _refused_part(self, job: ManagedJob) -> JobRecord:
@@ -231,6 +240,14 @@ def _may_be_any_list(why: str, failures: int) -> bool:
     """Whether a job that did not start probably starts with no list of nodes. failures: those before this one."""
     others = is_limit(why) or why in CLOSED or why == NODE_LOST
     return failures + 1 >= (2 if why == NEVER else MOST_LISTS) and not others
+
+
+def _starts_unlisted(partitions: str, why: str) -> bool:
+    """Whether one of several partitions does not admit the job, so that it starts in another, but with no list of nodes.
+
+    Slurm withdraws the nodes of such a list from its cycle when the job's first partition fails it.
+    """
+    return "," in partitions and any(word in why for word in _NOT_ADMITTED)
 
 
 def with_patience(settings: DaemonSettings, start_delay_s: float) -> DaemonSettings:

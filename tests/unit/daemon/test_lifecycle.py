@@ -184,6 +184,23 @@ def test_jobs_whose_account_their_partition_refuses_keep_no_gpus_until_it_change
     assert bench.job_state(refused) is JobState.RUNNING
 
 
+@pytest.mark.parametrize("why", ["QOSNotAllowed", "Job's account not permitted to use this partition (b allows ml)"])
+def test_a_job_that_one_of_its_partitions_does_not_admit_starts_on_nodes_of_slurms_choice(make_bench, why):
+    """Slurm starts it in another partition, but not with a list of nodes."""
+    bench = make_bench(policy="asrpt-gated", release_ahead=0)
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(2, 50, partition="gpu,gpu")
+    bench.cycle()
+    bench.slurm.change(job_id, reason=why)
+    bench.cycle(3)
+    assert bench.slurm.records[job_id].required_nodes == ""
+    assert [each.get("by_slurm") for each in bench.audit("start", job_id)] == [None, "partitions"]
+    assert len(bench.audit("not-started", job_id)) == 1, "the reason stays until Slurm starts it"
+    bench.slurm.starts_jobs = True
+    bench.cycle(3)
+    assert bench.job_state(job_id) is JobState.RUNNING
+
+
 def test_a_job_blocked_by_an_association_limit_frees_its_gpus_at_once(bench):
     """If a limit of the association blocks a start, the reason is shown, and others get the GPUs."""
     bench.slurm.starts_jobs = False
