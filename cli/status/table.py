@@ -27,6 +27,7 @@ from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.slurm.notation import fold_gpus
 from slurm_asrpt.status.document import JobStatus, Status
 from slurm_asrpt.status.explain import open_ends
+from slurm_asrpt.status.reason_texts import REFUSES
 from slurm_asrpt.text import UNKNOWN, slurm_time
 
 REASON_WIDTH = 28
@@ -72,9 +73,12 @@ def share(job: JobStatus) -> str:
 
 
 def _where_or_why(job: JobStatus) -> str:
-    """The nodes of a job that has some, else its reason; both for a job that is delayed for a better placement."""
+    """The nodes of a job that has some, else its reason; both for a job that is delayed for a better placement.
+
+    Slurm's own word comes first: on a terminal of 80 columns, the rest is cut off.
+    """
     if not job.nodes:
-        return job.text
+        return job.text.removeprefix(REFUSES)
     nodes = fold_gpus(job.nodes)
     return nodes if job.state in (Phase.RUNNING, Phase.STARTING) else f"{job.text or UNKNOWN} [{nodes}]"
 

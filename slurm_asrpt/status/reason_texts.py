@@ -312,8 +312,9 @@ ALL_USED_UP = Wording(
 )
 _MINIMUM = "MinTRESPJ="
 _OF_MINUTES = ("GrpTRESMins=", "GrpWall ")
+REFUSES = "Slurm refuses it: "
 REFUSED_REQUEST = Wording(
-    "Slurm refuses it: {limit}",
+    REFUSES + "{limit}",
     "the limits of partitions, accounts and QOS always apply; other jobs go first meanwhile",
     "the owner must change its request (scontrol update job=ID timelimit=..., partition=...), or an admin the limit",
 )

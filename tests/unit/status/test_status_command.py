@@ -561,3 +561,9 @@ def test_wrong_options_are_one_line(arguments, says, monkeypatch, capsys):
     assert (captured.out, captured.err.count("\n")) == ("", 1)
     assert captured.err.startswith("asrpt-status: ")
     assert says in captured.err
+
+
+def test_in_the_table_slurms_word_for_a_refusal_comes_first() -> None:
+    refused = replace(WAITING, nodes={}, text=in_words("over-limit", {"limit": "AccountNotAllowed (of account lab)"}))
+    [shown] = [column for column in columns(SHORT, [refused]) if column.title == "NODES/REASON"]
+    assert list(shown.cells) == ["AccountNotAllowed (of account lab)"]
