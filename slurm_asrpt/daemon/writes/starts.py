@@ -243,7 +243,7 @@ def _may_be_any_list(why: str, failures: int) -> bool:
 
 
 def _starts_unlisted(partitions: str, why: str) -> bool:
-    """Whether one of several partitions does not admit the job, so that it starts in another, but with no list of nodes.
+    """Whether one of several partitions does not admit the job, which then starts in another, but with no node list.
 
     Slurm withdraws the nodes of such a list from its cycle when the job's first partition fails it.
     """
