@@ -64,6 +64,7 @@ class Watched:
         self.waiting: dict[JobId, Job] = {}
         self.running: dict[JobId, tuple[Job, Placement, float]] = {}
         self.came: list[Job] = []
+        self.worked: dict[JobId, float] = {}
         self.due = every_s
         self.snapshots: list[Snapshot] = []
 
@@ -77,7 +78,9 @@ class Watched:
         return False  # a snapshot is possible at every decision
 
     def finished(self, job_id: JobId, now: float) -> None:
-        self.running.pop(job_id, None)
+        if held := self.running.pop(job_id, None):
+            _, placement, began = held
+            self.worked[job_id] = max(1.0, (now - began) / placement.alpha)
         self.policy.finished(job_id, now)
 
     def decide(self, view: ClusterView, now: float) -> Sequence[Decision]:
@@ -109,7 +112,7 @@ class Watched:
         )
         waiting = tuple(Waiting(job, self.spans[job.id]) for job in self.waiting.values())
         since = now - self.window_s
-        recent = tuple(Waiting(job, self.spans[job.id]) for job in self.came if job.submit_time > since)
+        recent = tuple(Waiting(job, self._seen(job.id)) for job in self.came if job.submit_time > since)
         return Snapshot(
             now,
             self.name,
@@ -125,6 +128,11 @@ class Watched:
             recent,
             min(self.window_s, now),
         )
+
+    def _seen(self, job_id: JobId) -> Quantiles:
+        """The length of a recent job, as asrptd knows it: what it took, if it has ended."""
+        took = self.worked.get(job_id)
+        return self.spans[job_id] if took is None else Quantiles(took, took, took)
 
 
 def workload(chosen: argparse.Namespace, seed: int) -> tuple[JobTable, Cluster, Spans]:

@@ -42,12 +42,16 @@ class _Arrival:
     span: Quantiles | None
     alpha: float
 
-    def waiting(self, unknown: Quantiles) -> Waiting:
-        return Waiting(self.job, self.span or unknown.scaled(1 / self.alpha))
+    def waiting(self, unknown: Quantiles, work_s: float | None = None) -> Waiting:
+        """work_s: what the job took, if it has ended: seconds in its best placement."""
+        span = self.span or unknown.scaled(1 / self.alpha)
+        return Waiting(self.job, span if work_s is None else Quantiles(work_s, work_s, work_s).scaled(1 / self.alpha))
 
 
 class Arrivals:
     """Jobs that became eligible in the last WINDOW_S seconds.
+
+    Those that have ended come with what they took, which is known, and not with their predictions.
 
     runs: from the history. since: when asrptd began to observe, seconds since the epoch. Arrivals before that are
     unknown, not zero.
@@ -58,6 +62,7 @@ class Arrivals:
         self._jobs = deque((_from_history(run) for run in sorted(known, key=lambda run: run.submit_time)), MAX_PER_DAY)
         self._since = min([since, *(run.submit_time for run in known)])
         self._ended = deque[float](maxlen=MAX_ENDED)
+        self._work_s = dict[JobId, float]()  # of the jobs that have ended
         for run in sorted(known, key=lambda run: run.end_time):
             self.ended(run)
 
@@ -69,7 +74,9 @@ class Arrivals:
     def ended(self, run: Run) -> None:
         """Take an ended run into account."""
         if run.start_time:
-            self._ended.append(float(run.end_time - run.start_time))
+            ran_s = run.end_time - run.start_time
+            self._ended.append(float(ran_s))
+            self._work_s[JobId(run.job_id)] = float(max(1, run.work_s or ran_s))
 
     def run_times(self, going_s: Sequence[float]) -> Quantiles:
         """Runtimes of jobs, seconds. going_s: elapsed seconds of the running jobs."""
@@ -85,8 +92,10 @@ class Arrivals:
         recent = [each for each in self._jobs if each.job.submit_time > now - WINDOW_S]
         recent.sort(key=lambda each: each.job.submit_time)  # array tasks may appear after later jobs
         self._jobs = deque(recent, MAX_PER_DAY)
+        self._work_s = {each.job.id: self._work_s[each.job.id] for each in recent if each.job.id in self._work_s}
         window_s = min(WINDOW_S, max(now - self._since, least_s))
-        part = [each.waiting(unknown) for each in recent[:: 1 + len(recent) // MAX_ARRIVALS]]
+        sample = recent[:: 1 + len(recent) // MAX_ARRIVALS]
+        part = [each.waiting(unknown, self._work_s.get(each.job.id)) for each in sample]
         share = len(part) / max(len(recent), 1)
         return tuple(part if share == 1 else (_compressed(each, now, share) for each in part)), window_s * (share or 1)
 

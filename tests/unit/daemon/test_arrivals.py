@@ -8,6 +8,7 @@ import pytest
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.daemon.forecasts.recent_jobs import MAX_ARRIVALS, MAX_PER_DAY, WINDOW_S, Arrivals
 from slurm_asrpt.forecast.sampling import Quantiles
+from slurm_asrpt.history.store import Run
 
 NOW = 1e6
 
@@ -56,3 +57,28 @@ def test_jobs_without_a_prediction_get_the_usual_runtime() -> None:
     arrivals.arrived(Job(JobId("8"), "u", 1, unprofiled(1)), None, 2.0, NOW - 3)
     known, unknown = arrivals.recent(NOW, Quantiles(10.0, 20.0, 40.0))[0]
     assert (known.span, unknown.span) == (Quantiles(1.0, 2.0, 3.0), Quantiles(5.0, 10.0, 20.0))
+
+
+def test_a_job_that_has_ended_comes_again_with_what_it_took() -> None:
+    """And not with its prediction, whose range may be wide. A run's own length counts until its work is known."""
+    arrivals = arrivals_at(NOW - 9, NOW - 7, NOW - 5, NOW - 3)
+    arrivals.arrived(Job(JobId("4"), "u", 1, unprofiled(1)), Quantiles(1.0, 2.0, 3.0), 2.0, NOW - 1)
+    start = round(NOW)
+    for run in (
+        Run("0", start, end_time=start + 60, work_s=50),
+        Run("1", start, end_time=start + 60),
+        Run("2", 0, end_time=start),  # cancelled before it started
+        Run("4", start, end_time=start + 60, work_s=50),
+    ):
+        arrivals.ended(run)
+    spans = [each.span for each in arrivals.recent(NOW)[0]]
+    predicted = Quantiles(1.0, 2.0, 3.0)
+    assert spans == [Quantiles(50, 50, 50), Quantiles(60, 60, 60), predicted, predicted, Quantiles(25, 25, 25)]
+
+
+def test_a_run_that_left_the_window_is_forgotten() -> None:
+    arrivals = arrivals_at(NOW - WINDOW_S + 5)
+    arrivals.ended(Run("0", round(NOW), end_time=round(NOW) + 60))
+    assert len(arrivals.recent(NOW)[0]) == 1
+    assert arrivals.recent(NOW + 10)[0] == ()
+    assert not arrivals._work_s
