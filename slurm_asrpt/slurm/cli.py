@@ -19,6 +19,7 @@ from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.pace import pace_of
 from slurm_asrpt.slurm.partitions import rows_of
 from slurm_asrpt.slurm.preemption import PreemptionDefaults, PreemptionRules
+from slurm_asrpt.slurm.priorities import with_single_flags
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.site import Site, needs_accounts, site_of
 from slurm_asrpt.slurm.topology import Topology, parse_topology, topologies_of
@@ -155,12 +156,20 @@ class CliClient:
 
     def site(self) -> Site:
         config = self.settings_of_slurm()
+        config["PriorityFlags"] = with_single_flags(config.get("PriorityFlags", ""), self._conf(config))
         licenses = self.run("scontrol", "-o", "show", "license")
         asked = needs_accounts(config)
         accounts = self.run("scontrol", "-o", "show", "assoc_mgr", "flags=qos,assoc") if asked else ""
         partitions = self._partitions()
         asked = parse.enforces_limits(config) and bool(qos_of_partitions(rows_of(partitions)))
         return site_of(config, partitions, licenses, accounts, self._flags_of_qos() if asked else "")
+
+    def _conf(self, config: Mapping[str, str]) -> str:
+        """The text of slurm.conf, "" if it cannot be read here."""
+        path = Path(self.settings.conf or config.get("SLURM_CONF", ""))
+        with suppress(OSError):
+            return path.read_text(encoding="utf-8", errors="replace")
+        return ""
 
     def _flags_of_qos(self) -> str:
         """Only slurmdbd has them, which takes its time; while it does not answer, the previous ones stay in force."""

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.node_list import expand
 from slurm_asrpt.slurm.notation import fold_tasks, or_empty, read_tasks
-from slurm_asrpt.slurm.parse import release, signal_of, with_gres
+from slurm_asrpt.slurm.parse import maintenance_release, release, signal_of, with_gres
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, RUNNING_STATES, JobRecord
 from slurm_asrpt.throttle import Throttle
 
@@ -58,8 +58,8 @@ def prints_records(version: str) -> bool:
 
 
 def prints_single_jobs(version: str) -> bool:
-    """Whether this squeue prints the JSON of those jobs only that --jobs names: from 24.11 on (22.05 prints all)."""
-    return release(version) >= (24, 11)
+    """Whether this squeue prints the JSON of those jobs only that --jobs names (from 24.05.1 on), not of all."""
+    return maintenance_release(version) >= (24, 5, 1)
 
 
 def too_many_tasks(jobs: Collection[JobRecord]) -> int:

@@ -439,8 +439,13 @@ def _gres_by_node(line: str) -> dict[str, str]:
 
 def release(version: str) -> tuple[int, int]:
     """(24, 11) for ``slurm-wlm 24.11.5``; (0, 0) if there is no version."""
-    found = re.search(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    return maintenance_release(version)[:2]
+
+
+def maintenance_release(version: str) -> tuple[int, int, int]:
+    """(24, 11, 5) for ``slurm-wlm 24.11.5``; zeros for what is missing."""
+    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else (0, 0, 0)
 
 
 def json_option(version: str) -> str:

@@ -8,6 +8,7 @@ whether an admin has set the priority itself.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,6 +37,7 @@ SHARE_SLACK = 0.1
 ROUNDING = 2.0
 CALCULATED_S = 300.0
 """The default PriorityCalcPeriod."""
+_PRIORITY_FLAGS = re.compile(r"\s*PriorityFlags\s*=\s*(\S+)\s*", re.IGNORECASE)
 MOST_PER_POINT_S = 1e6
 """A point of priority counts as so many seconds of age at most."""
 
@@ -144,6 +146,25 @@ def parse_weights(config: Mapping[str, str]) -> Weights | None:
         period_s=period,
         favor_small=config.get("PriorityFavorSmall", "No").lower() in ("yes", "true"),
     )
+
+
+def priority_flags(conf: str) -> str:
+    """PriorityFlags in the text of slurm.conf, of which the last one counts; "" if it has none."""
+    lines = re.sub(r"\\\n", "", re.sub(r"(?<!\\)#.*", "", conf)).splitlines()
+    found = [match[1] for line in lines if (match := _PRIORITY_FLAGS.fullmatch(line))]
+    return ",".join(_listed(found[-1].upper())) if found else ""
+
+
+def with_single_flags(shown: str, conf: str) -> str:
+    """PriorityFlags of ``scontrol show config``, with those of slurm.conf in place of NO_NORMAL_ALL.
+
+    Before 25.11.1, Slurm shows that for any of the flags NO_NORMAL_*. conf: the text of slurm.conf, "" if
+    asrptd cannot read it.
+    """
+    single = [flag for flag in priority_flags(conf).split(",") if flag.startswith("NO_NORMAL_")]
+    if not single or "NO_NORMAL_ALL" not in shown.split(","):
+        return shown
+    return ",".join([*(flag for flag in shown.split(",") if flag != "NO_NORMAL_ALL"), *single])
 
 
 def _listed(text: str) -> list[str]:

@@ -103,6 +103,20 @@ def test_squeue_gets_its_arguments_and_environment(client, program, tmp_path):
     assert seen == "--json --states=all /lab/slurm.conf %s C.UTF-8\n"
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_priority_flags_that_slurm_does_not_show_are_read_from_slurm_conf(tmp_path, program, named):
+    """Of another machine's, only the path may be known."""
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("PriorityFlags=NO_NORMAL_QOS\n", encoding="utf-8")
+    shown = {"SLURM_VERSION": "24.11.5", "PriorityType": "priority/multifactor", "PriorityFlags": "NO_NORMAL_ALL"}
+    lines = "".join(f"{key} = {value}\n" for key, value in (shown | {"SLURM_CONF": str(conf)}).items())
+    program("scontrol", f"[ $2 = config ] && cat << EOF\n{lines}EOF\nexit 0")
+    client = CliClient(SlurmSettings(bin_dir=str(tmp_path), conf=str(conf) if named else ""))
+    assert client.site().priorities.weights.raw == {"qos"}
+    conf.unlink()
+    assert client.site().priorities.weights.raw == {"assoc", "partition", "qos", "tres"}
+
+
 @pytest.mark.parametrize(
     ("version", "option"),
     [("22.05.8", "--json"), ("24.11.5", "--json"), ("26.05.5", "--json=v0.0.44"), ("27.11.0", "--json")],

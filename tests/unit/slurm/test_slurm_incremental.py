@@ -25,6 +25,7 @@ from slurm_asrpt.slurm.incremental import (
     IncrementalQueue,
     parse_lines,
     prints_records,
+    prints_single_jobs,
     update_record,
 )
 from slurm_asrpt.slurm.notation import fold_tasks, read_tasks
@@ -245,6 +246,21 @@ def test_many_new_jobs_are_read_with_all_others(printing_single_jobs: Slurm) -> 
 
 UNSEEN = {"excluded_nodes": "n1", "licenses": "matlab:1"}
 """Changes that no column shows."""
+
+
+@pytest.mark.parametrize(
+    ("version", "single", "records"),
+    [
+        ("slurm-wlm 22.05.8", False, True),
+        ("slurm 23.11.11", False, False),
+        ("slurm 24.05.0", False, False),
+        ("slurm 24.05.1", True, False),
+        ("slurm-wlm 24.11.5", True, False),
+        ("slurm 25.05.0-0rc1", True, False),
+    ],
+)
+def test_what_squeue_prints_depends_on_its_release(version: str, single: bool, records: bool) -> None:
+    assert (prints_single_jobs(version), prints_records(version)) == (single, records)
 
 
 @pytest.mark.parametrize("pause_s", [0.5, 7.0, SPREAD_S])

@@ -26,6 +26,7 @@ from slurm_asrpt.slurm.priorities import (
     standing,
     turn,
     turn_slack_s,
+    with_single_flags,
 )
 from slurm_asrpt.slurm.records import JobRecord
 
@@ -204,6 +205,27 @@ def test_flags_and_tres_are_read():
     assert (found.tres, found.raw, found.fair_tree) == (2100, {"qos"}, False)
     assert found.max_age_s == 129_630
     assert parse_weights({"PriorityType": "priority/basic"}) is None
+
+
+@pytest.mark.parametrize(
+    ("conf", "flags"),
+    [
+        ("PriorityFlags=ACCRUE_ALWAYS,NO_NORMAL_QOS\n", "ACCRUE_ALWAYS,NO_NORMAL_QOS"),
+        ("  priorityflags = no_normal_qos,no_normal_tres  # two\n", "ACCRUE_ALWAYS,NO_NORMAL_QOS,NO_NORMAL_TRES"),
+        ("PriorityFlags=NO_NORMAL_TRES\nPriorityFlags=NO_NORMAL_\\\nPART", "ACCRUE_ALWAYS,NO_NORMAL_PART"),
+        ("PriorityFlags=NO_NORMAL_ALL\n", "ACCRUE_ALWAYS,NO_NORMAL_ALL"),
+        ("# PriorityFlags=NO_NORMAL_QOS\nInclude more.conf\n", "ACCRUE_ALWAYS,NO_NORMAL_ALL"),
+        ("PriorityFlags=MAX_TRES\n", "ACCRUE_ALWAYS,NO_NORMAL_ALL"),
+        ("", "ACCRUE_ALWAYS,NO_NORMAL_ALL"),
+    ],
+)
+def test_slurm_conf_tells_which_flags_slurm_shows_as_all_of_them(conf, flags):
+    assert with_single_flags("ACCRUE_ALWAYS,NO_NORMAL_ALL", conf) == flags
+
+
+def test_flags_that_slurm_shows_one_by_one_are_not_looked_up():
+    assert with_single_flags("NO_NORMAL_QOS", "PriorityFlags=NO_NORMAL_TRES\n") == "NO_NORMAL_QOS"
+    assert with_single_flags("", "PriorityFlags=NO_NORMAL_TRES\n") == ""
 
 
 # classes
