@@ -49,6 +49,24 @@ def read_any_request(job: JobRecord, nodes: Nodes, partitions: Sequence[str], wh
     return found
 
 
+def read_beyond_shown(job: JobRecord, found: JobRequest, nodes: Nodes, partitions: Sequence[str]) -> JobRequest:
+    """The request without its limit of nodes, if so few could never hold the job: Slurm may show an estimate there.
+
+    If its owner set that limit, Slurm does not start the job. found: as read with the limit. Raises LeftToSlurm.
+    """
+    if job.min_nodes != job.max_nodes or job.required_nodes or _hold(job.max_nodes, found, nodes):
+        return found
+    free = read_any_request(replace(job, max_nodes=0), nodes, partitions, "bound")
+    return free if _hold(len(nodes), free, nodes) else found
+
+
+def _hold(count: int, found: JobRequest, nodes: Nodes) -> bool:
+    """Whether so many of the nodes can hold the job when they are idle."""
+    names = found.request.candidates or frozenset()
+    served = [served_gpus(part, found.request) for node in nodes for part in node.parts if part.name in names]
+    return sum(sorted(served, reverse=True)[:count]) >= found.gpus
+
+
 def _is_spoilt_by_pins(job: JobRecord, found: JobRequest, nodes: Nodes) -> bool:
     """Whether a pin raises the tasks of a job with --mincpus: when they are lowered again, Slurm never starts it."""
     names = found.request.candidates or frozenset()

@@ -44,6 +44,11 @@ class SlurmConfig:
         return parse.release(self.version) >= (23, 2)
 
     @property
+    def shows_estimated_bounds(self) -> bool:
+        """From 23.11, Slurm shows a limit of nodes that a job does not have, as long as it has never tried it."""
+        return parse.release(self.version) >= (23, 11)
+
+    @property
     def draws_by_time_limit(self) -> bool:
         """From 25.11, a magnetic reservation draws only jobs that end before it does, by their time limits."""
         return parse.release(self.version) >= (25, 11)

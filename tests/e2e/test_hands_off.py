@@ -50,6 +50,16 @@ def test_a_job_submitted_held_is_queued_when_released(asrpt: Cluster):
     assert asrpt.audit(held, "start")
 
 
+def test_a_job_submitted_held_gets_all_nodes_that_its_gpus_need(asrpt: Cluster):
+    """From 23.11 on, Slurm shows a limit of one node for it."""
+    gpus = max(node.gpus for node in asrpt.client.nodes()) + 2
+    held = asrpt.submit(f"--gpus={gpus}", "--hold", script=SHORT)
+    wait_for(lambda: "held" in asrpt.text_of(held), "asrptd knows it", 10)
+    asrpt.scontrol("release", held, user="asrpt1")
+    asrpt.wait(held, "COMPLETED")
+    assert asrpt.audit(held, "start")
+
+
 def test_an_interactive_job_starts_at_once_if_it_fits_and_else_waits_in_the_queue(asrpt: Cluster):
     began = time.monotonic()
     assert asrpt.lab.run(["srun", "--gpus=1", "echo", "here"], user="asrpt1").stdout == "here\n"

@@ -68,7 +68,8 @@ class Admission:
         mode: OperatingMode,
     ) -> None:
         self._cluster, self._rules, self._profiles, self._mode = cluster, rules, profiles, mode
-        self._requests, self._lease_s = RequestReader(cluster, settings.slurm.partitions), settings.daemon.lease_s
+        self._requests = RequestReader(cluster, settings.slurm.partitions, rules.estimated_bounds)
+        self._lease_s = settings.daemon.lease_s
         self._consent, self._communication = Consent(settings.interrupt), communication
         self._queued_marks = queued_marks(settings)
 

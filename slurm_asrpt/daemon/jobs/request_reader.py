@@ -13,7 +13,7 @@ from slurm_asrpt.core.cpu_jobs import CpuJob
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.job_record import shape_values
-from slurm_asrpt.slurm.chosen_by_slurm import read_any_request, read_het_request
+from slurm_asrpt.slurm.chosen_by_slurm import read_any_request, read_beyond_shown, read_het_request
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm, read_cpu_request, read_request
 
@@ -24,25 +24,32 @@ T = TypeVar("T")
 
 
 def read_gpu_request(
-    components: Sequence[JobRecord], left: str, by_slurm: bool, nodes: Sequence[NodeRecord], partitions: Sequence[str]
+    components: Sequence[JobRecord],
+    left: str,
+    by_slurm: bool,
+    nodes: Sequence[NodeRecord],
+    partitions: Sequence[str],
+    estimated: bool = False,
 ) -> JobRequest:
     """The request of a job with GPUs, from the record of each component; most jobs have one. Raises LeftToSlurm.
 
     left: the hook's mark, why Slurm must choose its nodes. by_slurm: also read requests whose nodes Slurm must choose.
+    estimated: a limit of nodes may be Slurm's estimate.
     """
     if not by_slurm:
         return read_request(components[0], nodes, partitions)
     if components[0].het:
         return read_het_request(components, nodes, partitions)
-    return read_any_request(components[0], nodes, partitions, "" if left == "off" else left)
+    found = read_any_request(components[0], nodes, partitions, "" if left == "off" else left)
+    return read_beyond_shown(components[0], found, nodes, partitions) if estimated else found
 
 
 class RequestReader:
     """Reads requests for GPUs, and for CPUs alone."""
 
-    def __init__(self, cluster: ClusterState, partitions: Sequence[str]) -> None:
-        """partitions: the managed ones."""
-        self._cluster, self._partitions = cluster, partitions
+    def __init__(self, cluster: ClusterState, partitions: Sequence[str], estimated: bool = False) -> None:
+        """partitions: the managed ones. estimated: a job's limit of nodes may be Slurm's estimate."""
+        self._cluster, self._partitions, self._estimated = cluster, partitions, estimated
         self._known: dict[Hashable, Any] = {}
         self._table: object = None
 
@@ -61,7 +68,7 @@ class RequestReader:
         self, components: Sequence[JobRecord], left: str, by_slurm: bool, within: frozenset[str] | None, cap: float
     ) -> JobRequest:
         nodes = [replace(n, cpus=min(n.cpus, int(cap))) for n in self._nodes(within)] if cap else self._nodes(within)
-        found = read_gpu_request(components, left, by_slurm, nodes, self._partitions)
+        found = read_gpu_request(components, left, by_slurm, nodes, self._partitions, self._estimated)
         if not cap:
             return found
         return replace(found, request=self._cluster.with_shares(found.request, components[0].partition))

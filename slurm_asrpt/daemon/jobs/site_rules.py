@@ -110,6 +110,11 @@ class SiteRules:
         return before[2]
 
     @property
+    def estimated_bounds(self) -> bool:
+        """Whether a job's limit of nodes may be Slurm's estimate."""
+        return self._slurm.shows_estimated_bounds
+
+    @property
     def cpu_caps(self) -> Mapping[str, float]:
         """MaxCPUsPerNode of the partitions that have one."""
         known = self._reader.site.partitions

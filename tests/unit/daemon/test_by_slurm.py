@@ -68,6 +68,31 @@ def test_slurm_chooses_the_nodes_at_the_jobs_turn(gated: Bench, fields: dict[str
     assert gated.slurm.records[job_id].eligible_time <= gated.slurm.now
 
 
+@pytest.mark.parametrize(
+    ("version", "fields", "by_slurm"),
+    [
+        ("24.11.5", {}, "bound"),
+        ("23.11.0", {}, "bound"),
+        ("22.05.8", {}, ""),  # it shows only what the owner has set
+        ("24.11.5", {"max_nodes": 2}, ""),
+        ("24.11.5", {"min_nodes": 2, "max_nodes": 2}, ""),
+        ("24.11.5", {"tres_per_task": "gres:gpu:4", "tasks": 1}, ""),  # one node can hold it
+        ("24.11.5", {"tres_per_task": "gres:gpu:13", "tasks": 1}, ""),  # nothing can
+    ],
+)
+def test_slurm_chooses_the_nodes_where_it_shows_too_few(make_bench, version, fields, by_slurm) -> None:
+    """A job that was held at submission shows as one of a single node, whatever it needs (24.11)."""
+    bench = make_bench(policy="asrpt-gated", release_ahead=0)
+    bench.slurm.version = version
+    bench.restart()
+    job_id = bench.slurm.submit(8, 10, **{"max_nodes": 1, **fields})
+    bench.slurm.starts_jobs = False
+    bench.cycle(2)
+    assert bench.job(job_id).by_slurm == by_slurm
+    assert bool(by_slurm) <= (bench.job_state(job_id) is JobState.PINNED)
+    assert not by_slurm or not [each for each in bench.writes(job_id) if "NumNodes" in each or "ReqNodeList" in each]
+
+
 def test_the_room_is_kept_until_slurm_has_started_the_job_or_some_time_has_passed(gated: Bench) -> None:
     job_id = gated.slurm.submit(12, 100, contiguous=True)
     gated.slurm.starts_jobs = False
