@@ -94,6 +94,8 @@ def test_a_job_that_was_moved_before_it_could_start_may_exceed_a_limit_since(rea
     plain = Side([OK, Done(True, ("RUNNING",), "")], {"j0": ENDED})
     ours = Side([OK, Done(True, ("PENDING",), "")], {"j0": ENDED._replace(state="PENDING", end=0.0, reason=reason)})
     assert kinds([SUBMIT, moved], plain, ours) == found
+    leased = {"j0": ENDED._replace(state="PENDING", end=0.0, reason="BeginTime")}
+    assert kinds([SUBMIT, moved], plain, replace(ours, outcomes=leased, left=ours.outcomes, disabled=9e9)) == found
 
 
 def test_a_job_that_waits_on_an_empty_cluster_is_late():

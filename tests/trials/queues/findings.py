@@ -94,12 +94,13 @@ def _missing(plain: Side, ours: Side, free: set[str]) -> Iterator[dict[str, Any]
     """Jobs that end under plain Slurm only.
 
     One that waits for a job of another end may wait for ever, and so may one that was changed or moved before it could
-    start, and exceeds a limit since.
+    start, and exceeds a limit since. Its reason is the one that Slurm gives once asrptd is disabled.
     """
     for name, one in plain.outcomes.items():
         two = ours.outcomes.get(name)
         if not one.ended or (two and two.ended):
             continue
+        two = ours.left.get(name, two)
         if two and job_of(name) in free and (two.reason == "DependencyNeverSatisfied" or _OF_LIMIT.match(two.reason)):
             continue
         yield {"job": name, "plain": one.state, "asrptd": two.state if two else "", "reason": two.reason if two else ""}

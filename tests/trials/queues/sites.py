@@ -253,6 +253,46 @@ SITES = {
             (70.0, "scontrol update PartitionName=least AllowQos=ALL"),
         ],
     ),
+    "whole": Site(
+        conf=[
+            LIMITS,
+            "PartitionName=small Nodes=n[1-4] MaxTime=INFINITE State=UP",
+            "PartitionName=own Nodes=n[1-4] OverSubscribe=EXCLUSIVE MaxTime=INFINITE State=UP",
+        ],
+        rules=[
+            "add qos small MaxTRESPerUser=gres/gpu=6",
+            "add qos eight MaxTRESPerUser=gres/gpu=8",
+            "add qos group GrpTRES=gres/gpu=4,cpu=80",
+            "add qos each MaxTRESPerJob=gres/gpu=4",
+            "add qos two MaxTRESPerUser=node=2",
+            f"{EVERYBODY} qos+=small,eight,group,each,two",
+        ],
+        managed=["small", "own"],
+        options=[
+            *("--exclusive", "--qos=eight --exclusive", "--qos=eight -p own", "--qos=group --exclusive"),
+            *("--qos=each --exclusive", "--qos=two --exclusive", "-N2 --qos=eight --exclusive", "-p small --exclusive"),
+            *("-n2 --gpus-per-task=1 --exclusive --qos=eight", "-p gpu,small", "-p small,gpu"),
+            *("--qos=eight -N1 --gpus-per-node=2", "--qos=small --exclusive"),
+        ],
+        updates=["QOS=eight", "QOS=normal", "Partition=small,gpu", "Partition=own", "NumNodes=2-2", "TimeLimit=1"],
+        prepare=_give_qos,
+        acts=[(40.0, "sacctmgr -i modify qos eight set MaxTRESPerUser=gres/gpu=12")],
+    ),
+    "tasks": Site(
+        options=[
+            *("-n2 --tres-per-task=gres/gpu:1", "-n3 --tres-per-task=cpu:2,gres/gpu:1", "-n1 -c4 --gres=gpu:2"),
+            *("-n2 --gpus-per-task=1 --exclusive", "-N2 -n4 --gpus-per-task=1", "-n4 --gpus-per-task=2 -c3"),
+            *("--gpus=4 --ntasks-per-gpu=1", "--gpus=6 --ntasks-per-node=2", "-n2 -c8 --tres-per-task=gres/gpu:2"),
+            *("--gpus-per-node=2 -n3", "--gpus=2 --mem-per-gpu=90G", "-N1-3 --gpus=5"),
+            *("--gpus=3 --tres-per-task=cpu:4 -n3", "-n3 --gpus=3 -c2 --mem-per-cpu=1G"),
+        ],
+        updates=["NumTasks=2", "NumCPUs=8", "NumNodes=2-2", "TresPerTask=gres/gpu:1", "NumNodes=1-3"],
+    ),
+    "blocks": Site(
+        topology="block:2",
+        options=["-N2", "-N3", "-N4", "-N2 --segment=1", "-N4 --segment=2", "-N2 --segment=2", "-N1-2", "-N2-4"],
+        updates=["NumNodes=2-2", "NumNodes=3-3", "ReqNodeList=n3", "NumNodes=1-4"],
+    ),
     "types": Site(
         nodes="2x4:h100,2x4:a100",
         options=["--gres=gpu:h100:1", "--gpus=a100:2", "-N1 --gpus-per-node=h100:4", "-N2 --gpus-per-node=a100:2"],
