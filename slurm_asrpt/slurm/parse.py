@@ -99,6 +99,7 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
     job_id, tasks = _array(raw)
     state = _state_word(raw.get("job_state"))
     per_gpu = float(gpu_count(_word(raw.get("memory_per_tres"))))
+    min_nodes = _min_nodes(raw, state)
     record = JobRecord(
         job_id=job_id,
         name=_word(raw.get("name")),
@@ -127,8 +128,8 @@ def job_record(raw: Mapping[str, Any], order: Mapping[str, int] = NO_ORDER) -> J
         array_most=int(number(raw.get("array_max_tasks"))),
         het=int(number(raw.get("het_job_id"))) != 0,
         het_id=str(int(number(raw.get("het_job_id"))) or ""),
-        min_nodes=_min_nodes(raw, state),
-        max_nodes=_max_nodes(raw),
+        min_nodes=min_nodes,
+        max_nodes=_max_nodes(raw, min_nodes),
         tasks=_tasks(raw),
         tasks_per_node=int(number(raw.get("tasks_per_node"))),
         tasks_per_socket=int(number(raw.get("tasks_per_socket"))),
@@ -209,10 +210,11 @@ def _tasks(raw: Mapping[str, Any]) -> int:
     return max(1, int(number(raw.get("tasks"), 1)))
 
 
-def _max_nodes(raw: Mapping[str, Any]) -> int:
+def _max_nodes(raw: Mapping[str, Any], min_nodes: int) -> int:
     """From 23.02, a job with a task count never gets more nodes than tasks; only 26.05 shows this in max_nodes."""
+    shown, tasks = int(number(raw.get("max_nodes"))), _tasks(raw)
     exact = "EXACT_TASK_COUNT_REQUESTED" in (raw.get("flags") or ())
-    return int(number(raw.get("max_nodes"))) or (_tasks(raw) if exact else 0)
+    return tasks if exact and (not shown or tasks < min_nodes) else shown
 
 
 def _exit_code(raw: Any) -> int:

@@ -276,6 +276,7 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
         "segment": bool(job.segment),
         "socket": bool(job.tres_per_socket or job.tasks_per_socket),
         "deadline": bool(job.deadline),
+        "tasks": 0 < job.max_nodes < job.min_nodes,
     }
     for why, applies in checks.items():
         if applies:

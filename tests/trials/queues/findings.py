@@ -13,8 +13,8 @@ LATE_S = 20.0
 """A job that waits so much longer than under plain Slurm, although the cluster is empty for as long, is reported."""
 LEASED_S = 5.0
 """A begin time so far ahead, once asrptd is disabled, is a lease."""
-_OF_LIMIT = re.compile("QOS|Assoc|Max|Partition")
-"""Slurm's reasons for jobs that are over a limit."""
+_OF_LIMIT = re.compile("QOS|Assoc|Max|Partition|BadConstraints")
+"""Slurm's reasons for jobs that are over a limit, or cannot start as they are."""
 ALIVE = ("pending", "running", "waiting", "starting")
 Found = dict[str, list[dict[str, Any]]]
 

@@ -212,6 +212,22 @@ def test_scrontab_jobs_are_read():
     assert not parse.job_record(raw | {"flags": flags[:2]}).scrontab
 
 
+@pytest.mark.parametrize(
+    ("flags", "shown", "most"),
+    [([], 0, 0), ([], 4, 4), (["EXACT_TASK_COUNT_REQUESTED"], 0, 2), (["EXACT_TASK_COUNT_REQUESTED"], 4, 2)],
+)
+def test_a_job_whose_owner_has_set_its_tasks_never_gets_more_nodes(flags, shown, most):
+    """24.11, of NumNodes=4 and then NumTasks=2: it shows four nodes, but never starts the job."""
+    raw = {"job_id": 1, "job_state": ["PENDING"], "tres_req_str": "cpu=2,node=4", "node_count": 4, "tasks": 2}
+    job = parse.job_record(raw | {"flags": flags, "max_nodes": shown})
+    assert (job.min_nodes, job.max_nodes) == (4, most)
+
+
+def test_a_range_of_nodes_is_the_owners_as_long_as_there_are_tasks_for_the_least():
+    raw = {"job_id": 1, "job_state": ["PENDING"], "tres_req_str": "cpu=2,node=1", "node_count": 1, "tasks": 2}
+    assert parse.job_record(raw | {"flags": ["EXACT_TASK_COUNT_REQUESTED"], "max_nodes": 4}).max_nodes == 4
+
+
 def test_node_lists_are_expanded_and_folded():
     assert node_list.expand("n[1-3,7],login") == ["n1", "n2", "n3", "n7", "login"]
     assert node_list.expand("n3,n1") == ["n3", "n1"]

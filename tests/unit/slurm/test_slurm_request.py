@@ -255,6 +255,7 @@ def test_ranks_correspond_to_gpus_only_with_one_gpu_per_task():
         ({"tasks_per_node": 2, "min_nodes": 1, "max_nodes": 4}, "shape"),
         ({"tres_per_node": "gres:gpu:2", "tres_per_job": "", "min_nodes": 1, "max_nodes": 3}, "shape"),
         ({"min_nodes": 9}, "shape"),
+        ({"min_nodes": 4, "max_nodes": 2}, "tasks"),
     ],
 )
 def test_left_to_slurm(fields, why):
