@@ -98,6 +98,26 @@ def test_a_job_that_was_moved_before_it_could_start_may_exceed_a_limit_since(rea
     assert kinds([SUBMIT, moved], plain, replace(ours, outcomes=leased, left=ours.outcomes, disabled=9e9)) == found
 
 
+@pytest.mark.parametrize(("command", "found"), [("ReservationName=r EndTime=now", set()), ("QOS=q", {"missing"})])
+def test_slurm_may_hold_a_job_whose_reservation_has_ended(command, found):
+    admin = Act(5.0, "root", "", ("scontrol", "update", *command.split()))
+    held = ENDED._replace(state="PENDING", end=0.0, reason="JobHeldAdmin")
+    assert kinds([SUBMIT, admin], Side([OK, OK], {"j0": ENDED}), Side([OK, OK], {"j0": held})) == found
+
+
+@pytest.mark.parametrize("state", ["RESV_DEL_HOLD", "REQUEUE_HOLD", "PENDING"])
+def test_a_held_job_has_not_ended(state):
+    assert not ENDED._replace(state=state).ended
+
+
+def test_a_begin_time_is_no_start():
+    first = ENDED._replace(submit=0.0, start=1.0, end=2.0)
+    waits = ENDED._replace(submit=1.0, start=190.0, end=0.0, state="PENDING", reason="Resources")
+    last = ENDED._replace(submit=1.0, start=190.0, end=201.0)
+    plain = Side([OK], {"j0": first, "j1": ENDED._replace(state="PENDING", start=2.0), "j2": last})
+    assert kinds([SUBMIT], plain, Side([OK], {"j0": first, "j1": waits, "j2": last})) == set()
+
+
 def test_a_job_that_waits_on_an_empty_cluster_is_late():
     first = ENDED._replace(submit=0.0, start=1.0, end=2.0)
     late = ENDED._replace(submit=1.0, start=40.0, end=41.0)

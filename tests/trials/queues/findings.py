@@ -13,8 +13,10 @@ LATE_S = 20.0
 """A job that waits so much longer than under plain Slurm, although the cluster is empty for as long, is reported."""
 LEASED_S = 5.0
 """A begin time so far ahead, once asrptd is disabled, is a lease."""
-_OF_LIMIT = re.compile("QOS|Assoc|Max|Partition|BadConstraints")
-"""Slurm's reasons for jobs that are over a limit, or cannot start as they are."""
+_STUCK = re.compile("DependencyNeverSatisfied|QOS|Assoc|Max|Partition|BadConstraints")
+"""Slurm's reasons for jobs that will not start: after one of another end, over a limit, or not as they are."""
+_HELD = "JobHeldAdmin"
+"""Slurm's reason for a job in a reservation that has ended, also a magnetic one into which Slurm would have put it."""
 ALIVE = ("pending", "running", "waiting", "starting")
 Found = dict[str, list[dict[str, Any]]]
 
@@ -31,7 +33,7 @@ def findings(acts: Sequence[Act], plain: Side, ours: Side) -> Found:
     found = {
         "submissions": list(_submissions(acts, plain, ours)),
         "admin": list(_admin(acts, plain, ours)),
-        "missing": list(_missing(plain, ours, free)),
+        "missing": list(_missing(plain, ours, free, any(map(_ends_reservation, acts)))),
         "other": list(_other(plain, ours, free)),
         "only_asrptd": list(_only_ours(plain, ours, free)),
         "late": list(_late(plain, ours)),
@@ -90,20 +92,26 @@ def _admin(acts: Sequence[Act], plain: Side, ours: Side) -> Iterator[dict[str, A
             yield {"command": " ".join(act.words), "plain": one.said or "done", "asrptd": two.said or "done"}
 
 
-def _missing(plain: Side, ours: Side, free: set[str]) -> Iterator[dict[str, Any]]:
+def _missing(plain: Side, ours: Side, free: set[str], reservations: bool) -> Iterator[dict[str, Any]]:
     """Jobs that end under plain Slurm only.
 
     One that waits for a job of another end may wait for ever, and so may one that was changed or moved before it could
-    start, and exceeds a limit since. Its reason is the one that Slurm gives once asrptd is disabled.
+    start, and exceeds a limit since. Its reason is the one that Slurm gives once asrptd is disabled. reservations: some end.
     """
     for name, one in plain.outcomes.items():
         two = ours.outcomes.get(name)
         if not one.ended or (two and two.ended):
             continue
         two = ours.left.get(name, two)
-        if two and job_of(name) in free and (two.reason == "DependencyNeverSatisfied" or _OF_LIMIT.match(two.reason)):
+        if two and job_of(name) in free and _STUCK.match(two.reason):
+            continue
+        if two and reservations and two.reason == _HELD:
             continue
         yield {"job": name, "plain": one.state, "asrptd": two.state if two else "", "reason": two.reason if two else ""}
+
+
+def _ends_reservation(act: Act) -> bool:
+    return not act.job and any(word.startswith("ReservationName=") for word in act.words)
 
 
 def _other(plain: Side, ours: Side, free: set[str]) -> Iterator[dict[str, Any]]:
@@ -130,7 +138,8 @@ def _late(plain: Side, ours: Side) -> Iterator[dict[str, Any]]:
     gaps = list(idle(ours.outcomes))
     for name, two in ours.outcomes.items():
         one = plain.outcomes.get(name)
-        more = (two.start - two.submit) - (one.start - one.submit) if one and one.start and two.start else 0.0
+        ran = one is not None and one.ended and two.ended and one.start and two.start  # others have a begin time there
+        more = (two.start - two.submit) - (one.start - one.submit) if one and ran else 0.0
         if more > LATE_S and any(low <= two.start <= high + 1 and two.submit < low for low, high in gaps):
             yield {"job": name, "waited_s": two.start - two.submit, "plain_s": two.start - two.submit - more}
 

@@ -32,6 +32,8 @@ STUCK = ("JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied", "Dependency"
 """Reasons of jobs that will not start by themselves; where all waiting jobs have these, none starts."""
 STUCK_S = 8.0
 ACTIVE = "PENDING,RUNNING,SUSPENDED,COMPLETING,CONFIGURING"
+HELD = ("RESV_DEL_HOLD", "REQUEUE_HOLD", "SPECIAL_EXIT")
+"""Other states of pending jobs, as scontrol shows them."""
 FIELDS = re.compile(
     r"(?:^|\s)(JobId|ArrayJobId|ArrayTaskId|HetJobOffset|JobName|JobState|Reason|Restarts|ExitCode|SubmitTime"
     r"|EligibleTime|StartTime|EndTime|ReqNodeList|NumNodes|SiteFactor)=(\S*)"
@@ -65,7 +67,7 @@ class Outcome(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        return self.state not in ACTIVE.split(",")
+        return self.state not in (*ACTIVE.split(","), *HELD)
 
 
 @dataclass
