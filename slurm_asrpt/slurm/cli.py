@@ -23,6 +23,7 @@ from slurm_asrpt.slurm.priorities import with_single_flags
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.site import Site, needs_accounts, site_of
 from slurm_asrpt.slurm.topology import Topology, parse_topology, topologies_of
+from slurm_asrpt.slurm.writeback import lost_by_updates, repeating
 from slurm_asrpt.throttle import Throttle
 
 LONGEST_QUOTE = 200
@@ -48,6 +49,7 @@ class CliClient:
         ours = {k: v for k, v in found.items() if not k.startswith("SQUEUE_") and k != "SLURM_TOPO_LEN"}
         self.environment = {**ours, **WIDE, **EPOCH, **WHOLE_ARRAYS, "LC_ALL": "C.UTF-8"}
         self._order: dict[str, int] = {}  # of the node table
+        self._lost: dict[str, dict[str, str]] = {}  # what updates must repeat, by job and array
         self._qos_flags, self._qos_throttle = "", Throttle(time.monotonic, pause_factor=QOS_PAUSE_FACTOR)
 
     def config(self) -> SlurmConfig:
@@ -82,7 +84,9 @@ class CliClient:
             raise SlurmError(f"{self.settings.conf} does not exist; fix slurm.conf in asrpt.toml")
 
     def jobs(self) -> list[JobRecord]:
-        return self._queue.jobs()
+        found = self._queue.jobs()
+        self._lost = {job.job_id: lost for job in found if job.tasks_per_gpu and (lost := lost_by_updates(job))}
+        return found
 
     def catch_up(self) -> None:
         self._queue.catch_up()
@@ -182,12 +186,18 @@ class CliClient:
         return parse.parse_allocations(self._show_jobs(job_ids))
 
     def update(self, updates: Sequence[Update]) -> list[str]:
+        updates = [self._repeating(update) for update in updates] if self._lost else updates
         errors = self._write(updates)
         going_on = [at for at, update in enumerate(updates) if update.then and not errors[at]]
         rest = [Update(updates[at].job_id, updates[at].then) for at in going_on]
         for at, error in zip(going_on, self._write(rest), strict=True):
             errors[at] = error
         return errors
+
+    def _repeating(self, update: Update) -> Update:
+        array = update.job_id.partition("_")[0]
+        lost = self._lost.get(update.job_id) or self._lost.get(array)
+        return repeating(update, lost) if lost else update
 
     def _write(self, updates: Sequence[Update]) -> list[str]:
         lines = [_line_or_error(update) for update in updates]

@@ -33,7 +33,8 @@ class JobRecord:
     dependency: the unfulfilled part. licenses: as requested. tres: what it was given, or asks for, as Slurm counts it.
     accrue_time: Slurm counts the job's age from then on; 0 if it does not count it. time_limit: seconds, 0 without one.
     time_min: --time-min in seconds, 0 without it.
-    tasks_per_socket: 0 if it does not ask for that. deadline: 0 without one. max_nodes: 0 without an upper bound.
+    tasks_per_socket, tasks_per_gpu: 0 if it does not ask for that. cpus_per_task: 0 if this Slurm does not show it.
+    deadline: 0 without one. max_nodes: 0 without an upper bound.
     exclusive: "node": shares its nodes with no job; "user", "mcs" or "topo": with some; "": with all.
     segment: nodes of each of its segments (--segment), 0 if it has none, None if this Slurm does not show it.
     gpus_by_node: the allocated GPUs. gpus_by_type: the same by node and type. After ``in_parts``, gpus_by_node has the
@@ -74,6 +75,8 @@ class JobRecord:
     tasks: int = 1
     tasks_per_node: int = 0
     tasks_per_socket: int = 0
+    tasks_per_gpu: int = 0
+    cpus_per_task: int = 0
     cpus: int = 0
     cpus_per_gpu: int = 0
     min_cpus_per_node: int = 0

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_asrpt.core.cluster import host_of
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.node_list import expand, fold
 from slurm_asrpt.slurm.priorities import BOOST, BOOSTED_PRIORITY
-from slurm_asrpt.slurm.records import JobRecord, Update
+from slurm_asrpt.slurm.records import PENDING, JobRecord, Update
+from slurm_asrpt.slurm.request import gpus_of
 
 PINNED_PRIORITY = 4_294_967_000
 """Above the defaults of priority/basic, which count down from 4,294,901,760."""
@@ -68,6 +69,23 @@ def pin(job_id: str, gpus: Mapping[str, int], multifactor: bool, turn: int = 0, 
     if cpus:
         return Update(job_id, nodes, {"NumCPUs": str(cpus), **start})
     return Update(job_id, {**nodes, **start})
+
+
+def lost_by_updates(job: JobRecord) -> dict[str, str]:
+    """Fields that each update of a pending job must repeat, or Slurm changes them, by their names in an update.
+
+    24.05 and 24.11 reset the tasks and CPUs of a job with --ntasks-per-gpu at any update, 26.05 at one of NumNodes, to
+    those for one GPU on each node. Slurm 22.05 does not, and does not show the option.
+    """
+    if not job.tasks_per_gpu or job.state != PENDING:
+        return {}
+    tasks = max(job.tasks, job.tasks_per_gpu * gpus_of(job))
+    return {"NumTasks": str(tasks), "NumCPUs": str(max(job.cpus, tasks * job.cpus_per_task))}
+
+
+def repeating(update: Update, lost: Mapping[str, str]) -> Update:
+    """The update, and the second one that it may have, with these fields unless it sets them."""
+    return replace(update, fields={**lost, **update.fields}, then={**lost, **update.then} if update.then else {})
 
 
 def raised_cpus(job: JobRecord, cpus: int, nodes: int) -> int:

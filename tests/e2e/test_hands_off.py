@@ -60,6 +60,19 @@ def test_a_job_submitted_held_gets_all_nodes_that_its_gpus_need(asrpt: Cluster):
     assert asrpt.audit(held, "start")
 
 
+def test_a_job_that_counts_its_tasks_by_gpu_keeps_them(asrpt: Cluster):
+    """From 24.05 on, Slurm changes them at updates."""
+    options = ("--gpus=4", "--ntasks-per-gpu=1", "-N1")
+    blockers = asrpt.block_all()
+    jobs = [asrpt.submit(*options, script="srun true"), asrpt.submit(*options, "--hold", script="srun true")]
+    wait_for(lambda: set(jobs) <= set(asrpt.status()), "asrptd knows them", 10)
+    time.sleep(LEASE_S + 1)
+    asrpt.scontrol("release", jobs[1], user="asrpt1")
+    asrpt.cancel(*blockers)
+    done = asrpt.wait_all(jobs, "COMPLETED")
+    assert {(job.tasks, job.cpus) for job in done.values()} == {(4, 4)}
+
+
 def test_an_interactive_job_starts_at_once_if_it_fits_and_else_waits_in_the_queue(asrpt: Cluster):
     began = time.monotonic()
     assert asrpt.lab.run(["srun", "--gpus=1", "echo", "here"], user="asrpt1").stdout == "here\n"

@@ -96,7 +96,9 @@ def _missing(plain: Side, ours: Side, free: set[str], reservations: bool) -> Ite
     """Jobs that end under plain Slurm only.
 
     One that waits for a job of another end may wait for ever, and so may one that was changed or moved before it could
-    start, and exceeds a limit since. Its reason is the one that Slurm gives once asrptd is disabled. reservations: some end.
+    start, and exceeds a limit since. Its reason is the one that Slurm gives once asrptd is disabled.
+
+    reservations: some end.
     """
     for name, one in plain.outcomes.items():
         two = ours.outcomes.get(name)

@@ -1,5 +1,6 @@
 """CliClient with small programs in place of squeue and scontrol."""
 
+import json
 import shutil
 import time
 
@@ -138,6 +139,20 @@ printf 'scontrol: '; exit 1"""
     updates = [Update(str(i), {"StartTime": "now", "NumNodes": "2-2", "ReqNodeList": "n[1-2]"}) for i in (1, 2, 3)]
     assert client.update(updates) == ["", "Invalid job id", ""]
     assert (tmp_path / "started").read_text(encoding="utf-8") == "x\n"
+
+
+def test_each_update_repeats_what_slurm_would_change(client, program, tmp_path):
+    job = {"job_state": ["PENDING"], "tasks": 4, "cpus": 4, "cpus_per_task": 1, "tasks_per_tres": 1}
+    array = {**job, "array_job_id": 8, "array_task_string": "0-3"}
+    jobs = [{**job, "job_id": 7}, {**array, "job_id": 8}, {"job_id": 9, "job_state": ["PENDING"], "tasks_per_tres": 0}]
+    program("squeue", f"cat << EOF\n{json.dumps({'jobs': jobs})}\nEOF")
+    program("scontrol", f'while read -r line; do echo "$line" >> {tmp_path}/seen; echo "scontrol: $line"; done')
+    client.jobs()
+    client.update([Update(job_id, {"StartTime": "now"}) for job_id in ("7", "8_[0-3]", "8_2", "9")])
+    more = "NumTasks=4 NumCPUs=4 "
+    seen = (tmp_path / "seen").read_text(encoding="utf-8").splitlines()
+    ids = ("7", "8_[0-3]", "8_2")
+    assert seen == [*(f"update JobId={job_id} {more}StartTime=now" for job_id in ids), "update JobId=9 StartTime=now"]
 
 
 def test_what_must_come_later_is_written_after_all_else_and_not_after_an_error(client, program, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.client import SlurmConfig
-from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.records import JobRecord, Update
 from slurm_asrpt.slurm.writeback import Original
 
 OLD = SlurmConfig("22.05.8", "c", multifactor=False, memory_consumed=True)
@@ -29,6 +29,33 @@ def test_with_multifactor_a_pin_sets_only_the_site_factor():
     fields = writeback.pin("7", {"n1": 4}, multifactor=True).fields
     assert "Priority" not in fields
     assert 0 < int(fields["SiteFactor"]) < 2**31
+
+
+BY_GPU = replace(JOB, tres_per_job="gres:gpu:4", tasks_per_gpu=2, cpus_per_task=2, tasks=8, cpus=16)
+
+
+@pytest.mark.parametrize(
+    ("fields", "lost"),
+    [
+        ({}, {"NumTasks": "8", "NumCPUs": "16"}),
+        ({"tasks": 2, "cpus": 2}, {"NumTasks": "8", "NumCPUs": "16"}),  # after an update of its owner's (24.11)
+        ({"cpus": 40}, {"NumTasks": "8", "NumCPUs": "40"}),  # --cpus-per-gpu=10
+        ({"tres_per_job": "", "tres": "cpu=8"}, {"NumTasks": "8", "NumCPUs": "16"}),  # its GPUs show nowhere
+        ({"tasks_per_gpu": 0}, {}),
+        ({"state": "RUNNING"}, {}),
+    ],
+)
+def test_updates_repeat_the_tasks_of_a_job_that_counts_them_by_gpu(fields, lost):
+    """Else Slurm would start it with the tasks and CPUs of one GPU (24.05 and later)."""
+    assert writeback.lost_by_updates(replace(BY_GPU, **fields)) == lost
+
+
+def test_both_updates_repeat_what_they_do_not_set():
+    lost = {"NumTasks": "8", "NumCPUs": "16"}
+    update = Update("7", {"NumNodes": "1-1"}, {"NumCPUs": "20", "StartTime": "now"})
+    found = writeback.repeating(update, lost)
+    assert found == Update("7", {**lost, "NumNodes": "1-1"}, {"NumTasks": "8", "NumCPUs": "20", "StartTime": "now"})
+    assert not writeback.repeating(Update("7", {"Nice": "1"}), lost).then
 
 
 @pytest.mark.parametrize(
