@@ -105,6 +105,12 @@ def test_slurm_may_hold_a_job_whose_reservation_has_ended(command, found):
     assert kinds([SUBMIT, admin], Side([OK, OK], {"j0": ENDED}), Side([OK, OK], {"j0": held})) == found
 
 
+@pytest.mark.parametrize(("said", "found"), [("QOSMaxSubmitJobPerUserLimit", set()), ("Bad", {"submissions"})])
+def test_a_limit_on_submitted_jobs_refuses_what_comes_too_early(said, found):
+    plain, ours = Side([OK], {"j0": ENDED}), Side([Done(False, (), said)], {})
+    assert kinds([SUBMIT], plain, ours) == found
+
+
 @pytest.mark.parametrize("state", ["RESV_DEL_HOLD", "REQUEUE_HOLD", "PENDING"])
 def test_a_held_job_has_not_ended(state):
     assert not ENDED._replace(state=state).ended

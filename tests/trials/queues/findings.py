@@ -33,7 +33,7 @@ def findings(acts: Sequence[Act], plain: Side, ours: Side) -> Found:
     found = {
         "submissions": list(_submissions(acts, plain, ours)),
         "admin": list(_admin(acts, plain, ours)),
-        "missing": list(_missing(plain, ours, free, any(map(_ends_reservation, acts)))),
+        "missing": list(_missing(acts, plain, ours, free)),
         "other": list(_other(plain, ours, free)),
         "only_asrptd": list(_only_ours(plain, ours, free)),
         "late": list(_late(plain, ours)),
@@ -81,8 +81,9 @@ def _cut(one: Outcome) -> bool:
 
 
 def _submissions(acts: Sequence[Act], plain: Side, ours: Side) -> Iterator[dict[str, Any]]:
+    """Without those over a limit on submitted jobs: how many there are depends on how many have ended."""
     for act, one, two in zip(acts, plain.done, ours.done, strict=True):
-        if act.submits and one and two and one.ok != two.ok:
+        if act.submits and one and two and one.ok != two.ok and "MaxSubmitJob" not in one.said + two.said:
             yield {"job": act.job, "plain": one.said or "taken", "asrptd": two.said or "taken"}
 
 
@@ -92,17 +93,17 @@ def _admin(acts: Sequence[Act], plain: Side, ours: Side) -> Iterator[dict[str, A
             yield {"command": " ".join(act.words), "plain": one.said or "done", "asrptd": two.said or "done"}
 
 
-def _missing(plain: Side, ours: Side, free: set[str], reservations: bool) -> Iterator[dict[str, Any]]:
-    """Jobs that end under plain Slurm only.
+def _missing(acts: Sequence[Act], plain: Side, ours: Side, free: set[str]) -> Iterator[dict[str, Any]]:
+    """Jobs that end under plain Slurm only, without those whose submission was refused.
 
     One that waits for a job of another end may wait for ever, and so may one that was changed or moved before it could
     start, and exceeds a limit since. Its reason is the one that Slurm gives once asrptd is disabled.
-
-    reservations: some end.
     """
+    reservations = any(map(_ends_reservation, acts))
+    refused = {act.job for act, done in zip(acts, ours.done, strict=True) if act.submits and done and not done.ok}
     for name, one in plain.outcomes.items():
         two = ours.outcomes.get(name)
-        if not one.ended or (two and two.ended):
+        if not one.ended or (two and two.ended) or job_of(name) in refused:
             continue
         two = ours.left.get(name, two)
         if two and job_of(name) in free and _STUCK.match(two.reason):
