@@ -17,6 +17,7 @@ from typing import NamedTuple
 from benchmarks.rules import play as rules
 from benchmarks.rules.scenario import Scenario
 from slurm_asrpt.audit.trail import FILE_NAME, entries
+from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.lab.cluster import Lab
 from tests.trials.queues.draw import Act
 from tests.trials.queues.sites import Site
@@ -129,15 +130,24 @@ def play(site: Site, acts: Sequence[Act], mode: str, port: int, keep: Path | Non
         side = Side(done, player.outcomes(acts))
         if there.asrptd:
             side.shown = shown(lab, player.names(acts))
-            rules.admin(lab, "disable")
+            refused = _disable(lab)
             time.sleep(SETTLED_S)
             side.disabled = lab.time()
-            side.log = complaints(lab)
+            side.log = [*refused, *complaints(lab)]
             side.events = events(lab)
             side.left = {name: one for name, one in player.outcomes(acts).items() if one.state == "PENDING"}
         if keep:
             keep_logs(lab, keep / mode)
         return side
+
+
+def _disable(lab: Lab) -> list[str]:
+    """Let asrptd hand all jobs back to Slurm. Returns what it could not."""
+    try:
+        rules.admin(lab, "disable")
+    except SlurmError as error:
+        return [one_line(error)]
+    return []
 
 
 class Player:
