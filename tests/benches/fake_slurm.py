@@ -75,6 +75,7 @@ class FakeSlurm:
     writes: list[Update] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
     over_limit: set[str] = field(default_factory=set)  # that their partition would not start, as with MaxMemPerNode
+    limited_lists: set[str] = field(default_factory=set)  # that are over such a limit once they have a list of nodes
     fixed_nodes: set[str] = field(default_factory=set)  # -m arbitrary: from 23.11 on, Slurm refuses a node list
     refused_lists: dict[str, str] = field(default_factory=dict)  # of jobs that start only without: Slurm's reason
     answers: bool = True
@@ -337,6 +338,11 @@ class FakeSlurm:
         if job.state == PENDING and update.job_id in self.over_limit:
             self._update_pending(job, {name: text for name, text in update.fields.items() if name == "StartTime"})
             return f"Requested partition configuration not available now for job {update.job_id}"
+        if job.state == PENDING and update.job_id in self.limited_lists:
+            first = ("StartTime", "NumNodes", "ReqNodeList")
+            self._update_pending(job, {name: text for name, text in update.fields.items() if name in first})
+            if self.records[update.job_id].required_nodes:
+                return f"Requested partition configuration not available now for job {update.job_id}"
         if update.job_id in self.fixed_nodes and not update.fields.keys().isdisjoint(("ReqNodeList", "NumNodes")):
             return f"Requested operation not supported on this system for job {update.job_id}"
         if job.state in RUNNING_STATES:
@@ -389,7 +395,7 @@ class FakeSlurm:
         return 0 < job.array_most <= len(running)
 
     def _try_to_start(self, job: JobRecord) -> None:
-        if job.job_id in self.over_limit:
+        if job.job_id in self.over_limit or (job.required_nodes and job.job_id in self.limited_lists):
             self.records[job.job_id] = dataclasses.replace(job, reason="MaxMemPerLimit")
             return
         if self._throttled(job):

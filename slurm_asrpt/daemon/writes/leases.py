@@ -141,15 +141,15 @@ class Fences:
     def fence(self, jobs: Sequence[ManagedJob], now: float, starting: bool = True) -> list[ManagedJob]:
         """Write the leases that were intended. Returns the jobs that took theirs; the others are withdrawn.
 
-        starting: before they are pinned; else before their pins are removed.
+        starting: before they are pinned; else before their pins are removed, which may be what puts them over a limit.
         """
         fenced = []
         for job, error in zip(jobs, self._leases.write(jobs, now), strict=True):
-            if error:
+            if error if starting else writeback.begin_refused(error):
                 self._audit.record(now, "fence-refused", job.record.job_id, error=error)
                 self._listener.withdraw(job, JobState.INELIGIBLE, job.reason, now)
                 job.pin_dropped()
-                if starting and writeback.is_over_limit(error):
+                if writeback.is_over_limit(error):
                     waits = reason(Phase.WAITING, "not-started", slurm_reason=_without_id(error))
                     job.start_refused(now, waits)
             else:

@@ -232,6 +232,8 @@ class Starts:
                 self._withdrawal.did_not_start(job, error, now)
             if FIXED_NODES in error:
                 job.refuses_nodes("arbitrary")
+            if writeback.is_over_limit(error):  # with these nodes: without them, it has just taken its lease
+                job.refuses_nodes("constraints")
             job.pin_written(now + self._leases.late_s)
         self._pins.written(fenced)
 

@@ -201,6 +201,18 @@ def test_the_begin_time_of_a_job_that_slurm_lets_nobody_change_stays_a_lease(ben
     assert bench.job_state(first) is JobState.RUNNING
 
 
+def test_slurm_chooses_the_nodes_of_a_job_that_is_over_a_limit_only_with_a_list_of_nodes(make_bench):
+    """--mem-per-cpu and MaxMemPerNode: by the list, Slurm counts all of its CPUs on one node."""
+    bench = make_bench(policy="asrpt-gated")
+    job_id = bench.slurm.submit(4)
+    bench.slurm.limited_lists = {job_id}
+    bench.cycle(8)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert not bench.slurm.records[job_id].required_nodes
+    assert [entry.get("by_slurm", "") for entry in bench.audit("start", job_id)] == ["", "constraints"]
+    assert not bench.audit("fence-refused")
+
+
 def test_a_job_that_slurm_lets_nobody_change_delays_no_others(bench):
     over = bench.slurm.submit(12, iterations=1)
     bench.slurm.over_limit = {over}
