@@ -183,9 +183,8 @@ _LIMITS_CHECK = (
 def begin_refused(error: str) -> str:
     """Slurm's answer to an update of StartTime alone; empty if it has set the begin time all the same.
 
-    It checks limits only after that, but before it changes the priority, and rejects each update of a job
-    that its partition or QOS would not start: MaxMemPerNode, AllowAccounts, State=INACTIVE, UsageThreshold (22.05 to
-    26.05).
+    It checks limits only after that, but before it changes the priority, and rejects each update of a job that its
+    partition or QOS would not start: MaxMemPerNode, AllowAccounts, State=INACTIVE, UsageThreshold (22.05 to 26.05).
     """
     return "" if is_over_limit(error) else error
 
