@@ -139,8 +139,10 @@ class SiteRules:
 
     def may_be_shortened(self, record: JobRecord, now: float) -> bool:
         """Whether Slurm may have to shorten the job to its --time-min, so that it ends before a reservation begins."""
-        until = now + (record.time_limit or math.inf) if record.time_min else now
-        return any(now < r.start < until and r.name != record.reservation for r in self._reservations)
+        if not (record.time_min and self._reservations):
+            return False
+        end = now + (record.time_limit or math.inf)
+        return any(now < r.start < end and r.name != record.reservation for r in self._reservations)
 
     def maintenance_of(self, record: JobRecord, now: float) -> Reservation | None:
         """The next maintenance of the nodes of a running job, if the job may still run then."""
