@@ -319,7 +319,10 @@ REFUSED_REQUEST = Wording(
     "the owner must change its request (scontrol update job=ID timelimit=..., partition=...), or an admin the limit",
 )
 """The texts for a limit that Slurm refused a job for by its request, whatever runs."""
-_OF_REQUESTS = ("PartitionTimeLimit", "PartitionNodeLimit", "Invalid", "AccountNotAllowed", "QOSNotAllowed")
+_OF_REQUESTS = (
+    *("PartitionTimeLimit", "PartitionNodeLimit", "Invalid", "AccountNotAllowed", "QOSNotAllowed"),
+    *("Requested partition", "Requested account"),  # Slurm's answers to updates
+)
 
 COMPONENT = Wording(
     "{why}",

@@ -232,6 +232,7 @@ class ManagedJob(SavedJob):
         alpha: float,
     ) -> None:
         """Set the policy's job, and what it follows from. alpha: as ``reference_alpha``."""
+        self._follow_request(terms)
         self.reference_alpha, self.communication = alpha, terms.communication
         self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, requested.one_task_per_gpu
         self.in_slurms_order = in_slurms_order
@@ -239,8 +240,14 @@ class ManagedJob(SavedJob):
 
     def admitted_without_gpus(self, job: CpuJob, terms: Terms, by_slurm: str = "") -> None:
         """Set what it requests, and what this follows from. by_slurm: why Slurm must choose its nodes."""
+        self._follow_request(terms)
         self.cpu_job, self.made_from = job, terms
         self.job, self.unrestricted, self.one_task_per_gpu, self.by_slurm = None, None, False, by_slurm
+
+    def _follow_request(self, terms: Terms) -> None:
+        """A job whose request has changed may start where Slurm has refused it before."""
+        if isinstance(self.made_from, Terms) and self.made_from.request != terms.request:
+            self.retry_at, self.failures = 0.0, 0
 
     def priority_is(self, band: int, weight: float, charges: Charges) -> bool:
         """Set its priority and what it counts against limits; its request is as before. Returns whether they differ."""

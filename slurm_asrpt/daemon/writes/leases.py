@@ -150,7 +150,7 @@ class Fences:
                 self._listener.withdraw(job, JobState.INELIGIBLE, job.reason, now)
                 job.pin_dropped()
                 if writeback.is_over_limit(error):
-                    waits = reason(Phase.WAITING, "not-started", slurm_reason=_without_id(error))
+                    waits = reason(Phase.WAITING, "over-limit", limit=_without_id(error))
                     job.start_refused(now, waits)
             else:
                 fenced.append(job)

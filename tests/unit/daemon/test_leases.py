@@ -9,6 +9,7 @@ from slurm_asrpt.daemon.jobs.managed_job import REQUEUE_PAUSE_S
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.writes import leases as module
 from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.status.reason_texts import text_of
 
 
 def fill_cluster(bench):
@@ -195,10 +196,22 @@ def test_the_begin_time_of_a_job_that_slurm_lets_nobody_change_stays_a_lease(ben
     tried = len(bench.audit("fence-refused", first))
     assert 2 < tried < 20, "with growing pauses, in 20 minutes"
     assert not bench.audit("lease-refused")
-    assert "partition configuration" in bench.job(first).reason.facts["slurm_reason"]
+    why = bench.job(first).reason
+    assert text_of(why).startswith("Slurm refuses it: Requested partition configuration not available now")
     bench.slurm.over_limit = set()
     bench.cycle(310)
     assert bench.job_state(first) is JobState.RUNNING
+
+
+def test_a_job_over_a_limit_is_tried_at_once_when_its_request_has_changed(bench):
+    job_id = bench.slurm.submit(4, iterations=1, memory_per_node=9000.0)
+    bench.slurm.over_limit = {job_id}
+    bench.cycle(200)
+    assert bench.job(job_id).retry_at > bench.slurm.now + 20
+    bench.slurm.over_limit = set()
+    bench.slurm.change(job_id, memory_per_node=500.0)
+    bench.cycle(4)
+    assert bench.job_state(job_id) is JobState.RUNNING
 
 
 def test_slurm_chooses_the_nodes_of_a_job_that_is_over_a_limit_only_with_a_list_of_nodes(make_bench):
