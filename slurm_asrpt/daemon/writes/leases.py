@@ -145,7 +145,8 @@ class Fences:
         """
         fenced = []
         for job, error in zip(jobs, self._leases.write(jobs, now), strict=True):
-            if error if starting else writeback.begin_refused(error):
+            refused = error if starting else writeback.begin_refused(error)
+            if refused:
                 self._audit.record(now, "fence-refused", job.record.job_id, error=error)
                 self._listener.withdraw(job, JobState.INELIGIBLE, job.reason, now)
                 job.pin_dropped()
