@@ -68,12 +68,10 @@ def parse_jobs(text: str, order: Mapping[str, int] = NO_ORDER) -> list[JobRecord
         if answer.get("errors"):  # slurmctld is away: exit status 0, errors, no jobs
             raise SlurmError(f"squeue --json: {_first_error(answer['errors'])}")
         found = [job_record(raw, order) for raw in answer["jobs"]]
-        return list(map(_bound_to_preferred, found)) if _PREFER_BINDS_TASKS.match(_release(answer)) else found
+        binds = (22, 5, 0) <= maintenance_release(_release(answer)) < (22, 5, 9)
+        return list(map(_bound_to_preferred, found)) if binds else found
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise SlurmError(f"cannot parse the output of squeue --json ({error!r})") from error
-
-
-_PREFER_BINDS_TASKS = re.compile(r"22\.05\.[0-8]$")
 
 
 def _release(answer: Mapping[str, Any]) -> str:
